@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * alloc.c -- malloc and pages, with a countdown to a failure for tests.
+ *
+ * In release builds a call costs malloc and one relaxed load.  With MR_TESTING
+ * blocks are counted, so that a test can see a leak on a failure path.
+ * Called by: everything.  Calls: libc, error.h.
+ */
+#include "base/alloc.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "marram/sys/testing.h"
+
+enum { LINE_BYTES = 64, HUGE_BYTES = 2 << 20 };
+
+/* -- counting and injected failures ---------------------------------------- */
+
+/* Allocations still to pass before one fails; negative: off.  All accesses
+ * are relaxed: it orders nothing. */
+static _Atomic int64_t fail_countdown = -1;
+
+#ifdef MR_TESTING
+/* Relaxed: plain statistics. */
+static _Atomic int64_t n_tried, n_live;
+#endif
+
+static void
+count_live(int64_t n)
+{
+#ifdef MR_TESTING
+    /* relaxed: a statistic */
+    atomic_fetch_add_explicit(&n_live, n, memory_order_relaxed);
+#else
+    (void)n;
+#endif
+}
+
+/* True when this allocation is the one that a test wants to fail. */
+static bool
+must_fail(void)
+{
+#ifdef MR_TESTING
+    /* relaxed: a statistic */
+    atomic_fetch_add_explicit(&n_tried, 1, memory_order_relaxed);
+#endif
+    /* relaxed, both: see fail_countdown */
+    if (__builtin_expect(
+            atomic_load_explicit(&fail_countdown, memory_order_relaxed) < 0, 1))
+        return false;
+    return atomic_fetch_sub_explicit(&fail_countdown, 1,
+                                     memory_order_relaxed) == 0;
+}
+
+void
+mr__alloc_fail_after(int64_t n)
+{
+    /* relaxed: see fail_countdown */
+    atomic_store_explicit(&fail_countdown, n < 0 ? -1 : n,
+                          memory_order_relaxed);
+}
+
+int64_t
+mr__alloc_count(void)
+{
+#ifdef MR_TESTING
+    /* relaxed: a statistic */
+    return atomic_load_explicit(&n_tried, memory_order_relaxed);
+#else
+    return -1;
+#endif
+}
+
+int64_t
+mr__alloc_live(void)
+{
+#ifdef MR_TESTING
+    /* relaxed: a statistic */
+    return atomic_load_explicit(&n_live, memory_order_relaxed);
+#else
+    return -1;
+#endif
+}
+
+void
+mr__alloc_cached(int64_t n)
+{
+    count_live(-n);
+}
+
+void
+mr_test_alloc_fail_after(int64_t n)
+{
+    mr__alloc_fail_after(n);
+}
+
+int64_t
+mr_test_alloc_live(void)
+{
+    return mr__alloc_live();
+}
+
+int64_t
+mr_test_alloc_count(void)
+{
+    return mr__alloc_count();
+}
+
+/* -- small blocks -----------------------------------------------------------
+ */
+
+static void *
+fail_bytes(size_t bytes)
+{
+    return mr__fail_null(MR_E_MEMORY, "could not allocate %zu bytes", bytes);
+}
+
+/* malloc(0) may give NULL, which here means failure. */
+static size_t
+at_least_one(size_t bytes)
+{
+    return bytes > 0 ? bytes : 1;
+}
+
+void *
+mr__alloc(size_t bytes)
+{
+    void *p = must_fail() ? NULL : malloc(at_least_one(bytes));
+
+    if (__builtin_expect(p == NULL, 0))
+        return fail_bytes(bytes);
+    count_live(1);
+    return p;
+}
+
+void *
+mr__alloc_zero(size_t bytes)
+{
+    void *p = must_fail() ? NULL : calloc(1, at_least_one(bytes));
+
+    if (p == NULL)
+        return fail_bytes(bytes);
+    count_live(1);
+    return p;
+}
+
+void *
+mr__alloc_again(void *p, size_t bytes)
+{
+    void *q = must_fail() ? NULL : realloc(p, at_least_one(bytes));
+
+    if (q == NULL)
+        return fail_bytes(bytes);
+    if (p == NULL)
+        count_live(1);
+    return q;
+}
+
+void *
+mr__alloc_array(size_t n, size_t bytes)
+{
+    size_t total;
+
+    if (__builtin_mul_overflow(n, bytes, &total))
+        return mr__fail_null(MR_E_MEMORY,
+                             "could not allocate %zu times %zu bytes: more "
+                             "than an address can count",
+                             n, bytes);
+    return mr__alloc(total);
+}
+
+void
+mr__dealloc(void *p)
+{
+    if (p == NULL)
+        return;
+    count_live(-1);
+    free(p);
+}
+
+char *
+mr__strdup(const char *s)
+{
+    size_t n = strlen(s) + 1;
+    char *copy = mr__alloc(n);
+
+    return copy == NULL ? NULL : memcpy(copy, s, n);
+}
+
+/* -- the memory of arrays ----------------------------------------------------
+ */
+
+/* 0 when there is no such multiple. */
+static size_t
+round_up(size_t bytes, size_t unit)
+{
+    size_t sum;
+
+    if (__builtin_add_overflow(bytes, unit - 1, &sum))
+        return 0;
+    return sum & ~(unit - 1);
+}
+
+static size_t
+page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void *
+map_anonymous(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Only 2 MiB that start at a multiple of 2 MiB can become a huge page, so map
+ * more and cut both ends off.  Under a limit of address space the plain
+ * mapping still serves. */
+static void *
+map_huge(size_t bytes)
+{
+    size_t wide, lead, tail;
+    char *p;
+
+    if (__builtin_add_overflow(bytes, (size_t)HUGE_BYTES, &wide))
+        return NULL;
+    p = map_anonymous(wide);
+    if (p == NULL)
+        return map_anonymous(bytes);
+    lead = (size_t)(-(uintptr_t)p & (HUGE_BYTES - 1));
+    tail = HUGE_BYTES - lead;
+    if (lead > 0)
+        munmap(p, lead);
+    if (tail > 0)
+        munmap(p + lead + bytes, tail);
+    return p + lead;
+}
+
+void *
+mr__alloc_pages(size_t bytes)
+{
+    size_t whole;
+    void *p = NULL;
+
+    if (must_fail())
+        return fail_bytes(bytes);
+    if (bytes >= HUGE_BYTES) {
+        whole = round_up(bytes, page_bytes());
+        p = whole == 0 ? NULL : map_huge(whole);
+#ifdef MADV_HUGEPAGE
+        /* Advice only: a kernel without huge pages refuses it. */
+        if (p != NULL)
+            (void)madvise(p, whole, MADV_HUGEPAGE);
+#endif
+    } else {
+        p = aligned_alloc(LINE_BYTES,
+                          round_up(at_least_one(bytes), LINE_BYTES));
+    }
+    if (p == NULL)
+        return fail_bytes(bytes);
+    count_live(1);
+    return p;
+}
+
+void
+mr__dealloc_pages(void *p, size_t bytes)
+{
+    if (p == NULL)
+        return;
+    count_live(-1);
+    if (bytes >= HUGE_BYTES)
+        munmap(p, round_up(bytes, page_bytes()));
+    else
+        free(p);
+}

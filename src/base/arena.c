@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * arena.c -- short-lived memory that dies whole.
+ *
+ * A list of chunks, each twice the one before up to a bound.  What does not
+ * fit a chunk gets its own, put behind the head, so that the room left in the
+ * head is not lost.
+ * Called by: plans, traces, walks.  Calls: alloc.h.
+ */
+#include "base/arena.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { ALIGN = 16, FIRST_BYTES = 4 << 10, MOST_BYTES = 256 << 10 };
+
+struct mr_arena_chunk {
+    mr_arena_chunk *next;
+    size_t bytes; /* behind this header */
+};
+
+_Static_assert(sizeof(mr_arena_chunk) % ALIGN == 0,
+               "the first block of a chunk is aligned");
+
+static char *
+chunk_data(mr_arena_chunk *c)
+{
+    return (char *)(c + 1);
+}
+
+static mr_arena_chunk *
+chunk_new(size_t bytes)
+{
+    mr_arena_chunk *c = mr__alloc(sizeof *c + bytes);
+
+    if (c == NULL)
+        return NULL;
+    c->next = NULL;
+    c->bytes = bytes;
+    return c;
+}
+
+/* A block of its own, behind the head. */
+static void *
+alloc_alone(mr_arena *a, size_t bytes)
+{
+    mr_arena_chunk *c = chunk_new(bytes);
+
+    if (c == NULL)
+        return NULL;
+    c->next = a->head->next;
+    a->head->next = c;
+    return chunk_data(c);
+}
+
+static void *
+alloc_slow(mr_arena *a, size_t bytes)
+{
+    size_t size = a->head == NULL ? FIRST_BYTES : a->head->bytes * 2;
+    mr_arena_chunk *c;
+
+    if (size > MOST_BYTES)
+        size = MOST_BYTES;
+    if (a->head != NULL && bytes > size / 4)
+        return alloc_alone(a, bytes);
+    if (size < bytes)
+        size = bytes;
+    c = chunk_new(size);
+    if (c == NULL)
+        return NULL;
+    c->next = a->head;
+    a->head = c;
+    a->at = chunk_data(c) + bytes;
+    a->end = chunk_data(c) + size;
+    return chunk_data(c);
+}
+
+void *
+mr__arena_alloc(mr_arena *a, size_t bytes)
+{
+    char *p = a->at;
+
+    if (bytes > SIZE_MAX / 2)
+        return mr__fail_null(MR_E_MEMORY, "could not allocate %zu bytes",
+                             bytes);
+    bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    if (bytes == 0)
+        bytes = ALIGN; /* blocks have different addresses */
+    if ((size_t)(a->end - p) < bytes)
+        return alloc_slow(a, bytes);
+    a->at = p + bytes;
+    return p;
+}
+
+void *
+mr__arena_zero(mr_arena *a, size_t bytes)
+{
+    void *p = mr__arena_alloc(a, bytes);
+
+    return p == NULL ? NULL : memset(p, 0, bytes);
+}
+
+void
+mr__arena_free(mr_arena *a)
+{
+    mr_arena_chunk *c = a->head, *next;
+
+    for (; c != NULL; c = next) {
+        next = c->next;
+        mr__dealloc(c);
+    }
+    *a = (mr_arena){0};
+}
