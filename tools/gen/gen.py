@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes from api/*.toml all that repeats the public surface.
+
+usage: gen.py --root ROOT [--build FOLDER] [--update | --check]
+
+--build   writes doors.c, op_table.c, py_functions.c, gen/ids.h, gen/build.h
+          below FOLDER, which goes on the include path
+--update  writes what is committed: include/marram/ops.h, the stubs in
+          python/marram/core, docs/reference
+--check   fails (status 1) when one of these is stale, and names it
+
+Without --update and --check the committed files are not looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import c_out
+import doc_out
+import py_out
+from table import Record, TableError, load
+
+
+def built(records: list[Record]) -> dict[str, str]:
+    return {
+        "gen/ids.h": c_out.ids_h(records),
+        "gen/build.h": c_out.build_h(records),
+        "doors.c": c_out.doors_c(records),
+        "op_table.c": c_out.op_table_c(records),
+        "py_functions.c": py_out.py_functions_c(records),
+    }
+
+
+def committed(root: Path, records: list[Record]) -> dict[str, str]:
+    return {
+        "include/marram/ops.h": c_out.ops_h(records),
+        **doc_out.stubs(root, records),
+        **doc_out.pages(records),
+    }
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Writes what differs, so that times of unchanged files stay."""
+    for name, text in files.items():
+        path = folder / name
+        if path.exists() and path.read_text() == text:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def orphans(root: Path, files: dict[str, str]) -> list[Path]:
+    """Pages of families that are gone."""
+    pages = root / "docs/reference"
+    return [p for p in sorted(pages.glob("*.md")) if str(p.relative_to(root)) not in files]
+
+
+def stale(root: Path, files: dict[str, str]) -> list[str]:
+    out = [n for n, text in files.items() if not (root / n).exists() or (root / n).read_text() != text]
+    return out + [str(p.relative_to(root)) for p in orphans(root, files)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--update", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    root = options.root.resolve()
+    try:
+        records = load(root)
+    except TableError as e:
+        print(e, file=sys.stderr)
+        return 1
+    if options.build:
+        write(options.build, built(records))
+    files = committed(root, records) if options.update or options.check else {}
+    if options.update:
+        write(root, files)
+        for path in orphans(root, files):
+            path.unlink()
+    if options.check:
+        old = stale(root, files)
+        for name in old:
+            print(f"{name}: stale, run tools/gen/gen.py --update", file=sys.stderr)
+        return 1 if old else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
