@@ -144,14 +144,19 @@ typedef struct mr_scalar {
     } as;
 } mr_scalar;
 
+#ifndef __cplusplus
+#define MR_INTEGER(v) ((mr_scalar){MR_SCALAR_INT, {.i = (v)}})
+#define MR_REAL(v)    ((mr_scalar){MR_SCALAR_FLOAT, {.f = (v)}})
+#endif
+
 /* ---- opaque objects (all counted; see each header for ownership) --------- */
 typedef struct mr_array mr_array;
 typedef struct mr_tree mr_tree;
 typedef struct mr_function mr_function; /* a compiled function */
 
 /* An absent optional array.  Its address is what counts; NULL is a failure. */
-MR_API extern mr_array *const mr__none_array;
-#define MR_NONE mr__none_array
+MR_API extern mr_array *const mr_none_array;
+#define MR_NONE mr_none_array
 
 /* Streams are small values: an index that is never used again. */
 typedef struct mr_stream {

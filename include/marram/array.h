@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * array.h -- arrays: making them from memory, asking them, reading them.
+ *
+ * An mr_array is an immutable, counted value: a lazy node until evaluated.
+ * Any array may be used from any thread.  Results are the caller's, or the
+ * scope's that is open on this thread (scope.h).  A NULL array given as an
+ * input makes the call return NULL (or an error code) and keeps the error that
+ * was there; with no error pending it sets MR_E_NULL naming the argument.
+ */
+#ifndef MARRAM_ARRAY_H
+#define MARRAM_ARRAY_H
+
+#include "marram/types.h"
+
+MR_EXTERN_C_BEGIN
+
+/* ---- making ----------------------------------------------------------------
+ * Each copies `shape`'s element count values from host memory, row-major.
+ * Errors: MR_E_VALUE (negative or too many dims), MR_E_OVERFLOW, MR_E_MEMORY. */
+MR_API mr_array *mr_array_from_at(const char *site, const void *data,
+                                  mr_shape shape, mr_dtype dtype);
+MR_API mr_array *mr_array_from(const void *data, mr_shape shape,
+                               mr_dtype dtype);
+#define mr_array_from(...) mr_array_from_at(MR_SITE, __VA_ARGS__)
+MR_API mr_array *mr_array_from_f32(const float *data, mr_shape shape);
+MR_API mr_array *mr_array_from_f64(const double *data, mr_shape shape);
+MR_API mr_array *mr_array_from_i32(const int32_t *data, mr_shape shape);
+MR_API mr_array *mr_array_from_i64(const int64_t *data, mr_shape shape);
+MR_API mr_array *mr_array_from_u8(const uint8_t *data, mr_shape shape);
+MR_API mr_array *mr_array_from_bool(const bool *data, mr_shape shape);
+
+/* 0-d arrays. */
+MR_API mr_array *mr_array_from_scalar_at(const char *site, mr_scalar v,
+                                         mr_dtype dtype);
+MR_API mr_array *mr_array_from_scalar(mr_scalar v, mr_dtype dtype);
+#define mr_array_from_scalar(...) mr_array_from_scalar_at(MR_SITE, __VA_ARGS__)
+MR_API mr_array *mr_float(double v);   /* float32 */
+MR_API mr_array *mr_int(int64_t v);    /* int32, or int64 when it must be */
+MR_API mr_array *mr_bool(bool v);
+MR_API mr_array *mr_complex(double re, double im); /* complex64 */
+
+/* 0-d, of x's dtype (a real number; integers truncate). */
+MR_API mr_array *mr_number_like(const mr_array *x, double v);
+
+/* An array over the caller's memory, not copied.  `strides` are in elements
+ * (NULL: row-major).  free_fn(ctx, data) runs once when the last array over it
+ * is gone, on a user thread, also when this call fails; NULL: the memory
+ * outlives all use.  The memory must not change while arrays read it. */
+MR_API mr_array *mr_array_wrap(void *data, mr_shape shape,
+                               const int64_t *strides, mr_dtype dtype,
+                               void (*free_fn)(void *ctx, void *data),
+                               void *ctx);
+
+/* ---- references --------------------------------------------------------- */
+/* A reference of the caller's own; returns x. */
+MR_API mr_array *mr_retain(mr_array *x);
+/* Drops one of the caller's references.  NULL and MR_NONE are allowed.
+ * Releasing what only a scope owns is reported (log line, MR_E_STATE) and
+ * changes nothing.  Any thread. */
+MR_API void mr_release(mr_array *x);
+
+/* ---- asking: no evaluation; accept NULL --------------------------------- */
+MR_API mr_dtype mr_array_dtype(const mr_array *x);
+MR_API int mr_array_ndim(const mr_array *x);             /* NULL: -1 */
+MR_API int64_t mr_array_size(const mr_array *x);         /* elements */
+MR_API int64_t mr_array_dim(const mr_array *x, int axis); /* axis may be < 0;
+                                                             -1 on failure */
+MR_API mr_shape mr_array_shape(const mr_array *x);       /* borrowed from x */
+MR_API size_t mr_array_nbytes(const mr_array *x);
+MR_API bool mr_array_is_evaluated(const mr_array *x);
+MR_API bool mr_array_is_tracer(const mr_array *x); /* depends on a live trace */
+MR_API const char *mr_array_site(const mr_array *x); /* "" when unknown */
+MR_API const char *mr_array_op(const mr_array *x);   /* name of its operator */
+
+/* ---- reading: evaluates x, then waits for it ----------------------------- */
+/* Copy all elements, row-major, into out (bytes: room there). */
+MR_API mr_code mr_array_copy_out(mr_array *x, void *out, size_t bytes);
+/* The same, converted. */
+MR_API mr_code mr_array_copy_f32(mr_array *x, float *out, int64_t n);
+MR_API mr_code mr_array_copy_f64(mr_array *x, double *out, int64_t n);
+MR_API mr_code mr_array_copy_i64(mr_array *x, int64_t *out, int64_t n);
+/* The value of an array of size 1. */
+MR_API mr_code mr_array_item(mr_array *x, mr_scalar *out);
+MR_API double mr_array_item_f64(mr_array *x); /* NaN on failure */
+/* Borrowed pointer to the evaluated memory (first element), with strides in
+ * elements; lives as long as x.  NULL on failure. */
+MR_API const void *mr_array_data(mr_array *x);
+MR_API const int64_t *mr_array_strides(mr_array *x);
+/* Writable view for exporters (buffer protocol, DLPack): afterwards the
+ * memory is never donated. */
+MR_API void *mr_array_data_exported(mr_array *x);
+
+/* Text as in the printing rules: "array([1, 2], dtype=float32)".  The caller
+ * frees it with mr_text_free.  precision < 0: %g with 6 digits, else fixed. */
+MR_API char *mr_array_text(mr_array *x, int precision);
+MR_API void mr_text_free(char *text);
+/* Prints to standard output with a newline. */
+MR_API mr_code mr_print(mr_array *x);
+
+/* ---- dtypes -------------------------------------------------------------- */
+MR_API const char *mr_dtype_name(mr_dtype t); /* "float32", "bool" */
+MR_API size_t mr_dtype_size(mr_dtype t);
+MR_API bool mr_dtype_is_complex(mr_dtype t);
+MR_API bool mr_dtype_is_inexact(mr_dtype t);
+MR_API bool mr_dtype_is_integer(mr_dtype t); /* not bool */
+MR_API mr_dtype mr_promote_types(mr_dtype a, mr_dtype b);
+/* From its name ("float32"): false when there is none such. */
+MR_API bool mr_dtype_from_name(const char *name, mr_dtype *out);
+
+/* What an operator does with a weak scalar beside an array of dtype t. */
+MR_API mr_dtype mr_promote_scalar(mr_dtype t, mr_scalar_kind k);
+
+MR_API const char *mr_version(void); /* "0.1.0" */
+MR_API int mr_version_number(void);  /* 100 * 100 * major + 100 * minor + patch */
+
+MR_EXTERN_C_END
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * compile.h -- compiled functions: traced once for each signature, kept in one
+ * bounded cache of the process.
+ */
+#ifndef MARRAM_COMPILE_H
+#define MARRAM_COMPILE_H
+
+#include "marram/transform.h"
+#include "marram/types.h"
+
+MR_EXTERN_C_BEGIN
+
+typedef struct mr_compile_options {
+    size_t size;    /* sizeof(mr_compile_options) */
+    bool shapeless; /* one trace for all shapes of one rank */
+    const char *name; /* for messages; NULL: "function" */
+    /* A further part of the key, compared by bytes (bindings: static values);
+     * asked at each call through mr_call_keyed. */
+} mr_compile_options;
+
+/* options may be NULL.  The closure is traced at the first call of each
+ * signature, under no lock.  Any thread may call it. */
+MR_API mr_function *mr_compile(mr_fn fn, void *ctx,
+                               const mr_compile_options *options);
+MR_API mr_function *mr_compile_closure(mr_closure *c,
+                                       const mr_compile_options *options);
+MR_API mr_function *mr_function_retain(mr_function *f);
+/* Any thread, any place: drops entries later, never waits. */
+MR_API void mr_function_release(mr_function *f);
+MR_API mr_tree *mr_call(mr_function *f, const mr_tree *args);
+/* key: bytes that belong to the signature (compared whole).  trace: called in
+ * place of the function's closure when a trace is needed. */
+MR_API mr_tree *mr_call_keyed(mr_function *f, const mr_tree *args,
+                              const void *key, size_t key_bytes,
+                              mr_closure *trace);
+
+typedef struct mr_cache_info {
+    size_t size; /* sizeof(mr_cache_info) of the caller */
+    uint64_t hits, misses, entries, bytes, traces, evictions;
+} mr_cache_info;
+MR_API mr_code mr_function_cache_info(const mr_function *f,
+                                      mr_cache_info *out);
+MR_API mr_code mr_function_cache_clear(mr_function *f);
+MR_API mr_code mr_compile_cache_info(mr_cache_info *out);
+MR_API mr_code mr_compile_cache_clear(void);
+MR_API uint64_t mr_compile_set_cache_limit(uint64_t entries);
+/* Process-wide switch; returns the old value. */
+MR_API bool mr_compile_enable(bool on);
+
+MR_EXTERN_C_END
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * eval.h -- evaluation, streams, memory figures.
+ *
+ * Any thread may evaluate anything; threads that evaluate overlapping graphs
+ * share the work.  Nothing here runs user code under a lock.
+ */
+#ifndef MARRAM_EVAL_H
+#define MARRAM_EVAL_H
+
+#include "marram/types.h"
+
+MR_EXTERN_C_BEGIN
+
+/* Compute and wait.  Fails with the first error met; the others' results
+ * stay.  Inside a compile or vmap trace: MR_E_STATE. */
+MR_API mr_code mr_eval(mr_array *x);
+MR_API mr_code mr_eval_many(mr_array *const *x, int n);
+MR_API mr_code mr_eval_tree(const mr_tree *t);
+/* Start and return; errors surface at the next touch.  May block while too
+ * much work is in flight. */
+MR_API mr_code mr_async_eval(mr_array *const *x, int n);
+
+/* Streams: ordered queues.  {0} means the calling thread's default stream of
+ * the default device. */
+MR_API mr_stream mr_stream_new(mr_device device); /* id 0 on failure */
+MR_API void mr_stream_free(mr_stream s);
+MR_API mr_stream mr_stream_default(void);
+MR_API mr_code mr_stream_set_default(mr_stream s); /* of this thread */
+MR_API mr_device mr_stream_device(mr_stream s);
+/* Wait for all work submitted to it ({0}: this thread's default). */
+MR_API mr_code mr_stream_sync(mr_stream s);
+
+MR_API mr_device mr_default_device(void);
+MR_API mr_code mr_set_default_device(mr_device d);
+MR_API bool mr_device_available(mr_device d);
+MR_API int mr_device_count(mr_device_type t);
+
+/* Memory of the host pool, in bytes. */
+MR_API size_t mr_memory_active(void);
+MR_API size_t mr_memory_peak(void);
+MR_API size_t mr_memory_cached(void);
+MR_API void mr_memory_reset_peak(void);
+MR_API size_t mr_memory_set_limit(size_t bytes); /* returns the old one */
+MR_API size_t mr_memory_limit(void);
+MR_API size_t mr_memory_set_cache_limit(size_t bytes);
+MR_API void mr_memory_clear_cache(void);
+
+/* Called before and after every place where a call may block, on that
+ * thread: a binding gives its interpreter lock up in between.  `token` is what
+ * before() returned.  Set once, before use from several threads. */
+MR_API void mr_set_block_hooks(void *(*before)(void), void (*after)(void *));
+
+/* The instruction set that the kernels use: "baseline", "avx2", "avx512";
+ * NULL when MARRAM_CPU asks for one that is not to be had. */
+MR_API const char *mr_cpu_tier(void);
+/* The threads that kernels run on: MARRAM_NUM_THREADS, or what affinity and
+ * the cgroup allow. */
+MR_API int mr_num_threads(void);
+
+/* Counters since start (for benchmarks and tests). */
+typedef struct mr_stats {
+    uint64_t size; /* sizeof(mr_stats) of the caller */
+    uint64_t plan_holds, plan_waits; /* of the plan lock */
+    uint64_t nodes_made, tasks_run, kernels_run, groups_fused;
+    uint64_t ran_on_caller, ran_on_worker;
+} mr_stats;
+MR_API mr_code mr_stats_get(mr_stats *out);
+
+MR_EXTERN_C_END
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * transform.h -- vjp, jvp, grad, value_and_grad, vmap over closures on trees.
+ *
+ * A closure is a function from a tree to a tree with a context.  It runs on
+ * the calling thread, in a fresh scope, under no lock; it may call anything,
+ * other transforms included, and returns its result (owned by that scope) or
+ * NULL after a failure.  Several threads may transform the same closure at
+ * once if the closure itself allows it.
+ */
+#ifndef MARRAM_TRANSFORM_H
+#define MARRAM_TRANSFORM_H
+
+#include "marram/types.h"
+
+MR_EXTERN_C_BEGIN
+
+typedef mr_tree *(*mr_fn)(void *ctx, const mr_tree *in);
+
+/* A closure with its destructor (NULL: none): counted, any thread may drop the
+ * last reference; the destructor runs on a user thread, under no lock.  The
+ * context is taken also when making the closure fails: destroy has then run. */
+typedef struct mr_closure mr_closure;
+MR_API mr_closure *mr_closure_new(mr_fn fn, void *ctx,
+                                  void (*destroy)(void *ctx));
+/* For bindings: fn runs under a barrier (results are caller-owned) and gives
+ * the caller's reference of its result away. */
+MR_API mr_closure *mr_closure_new_foreign(mr_fn fn, void *ctx,
+                                          void (*destroy)(void *ctx));
+MR_API mr_closure *mr_closure_retain(mr_closure *c);
+MR_API void mr_closure_release(mr_closure *c);
+MR_API mr_tree *mr_closure_call(mr_closure *c, const mr_tree *in);
+
+/* The closure takes a tuple of arguments.  `argnums` says which of them are
+ * differentiated (n entries, may be negative; NULL and 0: the first).  Those
+ * must hold floating or complex arrays only.  The closure returns a 0-d real
+ * array, or a tuple whose first entry is one (the rest is auxiliary).
+ * Results: value_and_grad gives (value, grads), value being what the closure
+ * returned, and grads a tree like the argument, or a tuple of such for
+ * several argnums. */
+MR_API mr_tree *mr_value_and_grad(mr_fn fn, void *ctx, const mr_tree *args,
+                                  const int *argnums, int n_argnums);
+MR_API mr_tree *mr_grad(mr_fn fn, void *ctx, const mr_tree *args,
+                        const int *argnums, int n_argnums);
+/* (outputs, cotangents of the leaves of args as a tree like args).  Leaves
+ * that are integers or bools have no tangent space: their cotangent is zeros,
+ * and their tangent in mr_jvp is not read. */
+MR_API mr_tree *mr_vjp(mr_fn fn, void *ctx, const mr_tree *primals,
+                       const mr_tree *cotangents);
+/* (outputs, their tangents). */
+MR_API mr_tree *mr_jvp(mr_fn fn, void *ctx, const mr_tree *primals,
+                       const mr_tree *tangents);
+/* in_axes: one entry for each leaf of args, MR_VMAP_NONE: not mapped;
+ * out_axes: one for each leaf of the result, or n_out == 1 for all; NULL or
+ * MR_VMAP_NONE: in front.  Both may be negative.  A result that depends on no
+ * mapped leaf is broadcast. */
+#define MR_VMAP_NONE INT32_MIN
+MR_API mr_tree *mr_vmap(mr_fn fn, void *ctx, const mr_tree *args,
+                        const int32_t *in_axes, int n_in,
+                        const int32_t *out_axes, int n_out);
+
+/* The same over closures that bindings hold. */
+MR_API mr_tree *mr_closure_value_and_grad(mr_closure *c, const mr_tree *args,
+                                          const int *argnums, int n_argnums);
+MR_API mr_tree *mr_closure_vjp(mr_closure *c, const mr_tree *primals,
+                               const mr_tree *cotangents);
+MR_API mr_tree *mr_closure_jvp(mr_closure *c, const mr_tree *primals,
+                               const mr_tree *tangents);
+MR_API mr_tree *mr_closure_vmap(mr_closure *c, const mr_tree *args,
+                                const int32_t *in_axes, int n_in,
+                                const int32_t *out_axes, int n_out);
+
+MR_EXTERN_C_END
+
+#endif

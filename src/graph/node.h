@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * node.h -- the node: an operator applied to inputs, and the array that the
+ * user holds.
+ *
+ * An mr_array *is* a node.  An operator with several results makes one node
+ * that holds the tuple, and one projection (mr__op_output) for each result, so
+ * that every walk meets single-valued nodes alone.
+ *
+ * References.  `refs` packs two counts: the low 40 bits count every
+ * reference (edges from other nodes, scopes, running tasks, users), the high
+ * 24 bits those that belong to users, so that releasing what a scope owns is
+ * detected.  What is made starts with one reference of no class; the scope or
+ * the caller takes it.
+ *
+ * State.  src/eval/README.md has the table of transitions.  Everything under
+ * "fixed" is written before the node is published and never changes; the
+ * inputs may be dropped once the node is done (see mr__node_inputs).
+ */
+#ifndef MR_GRAPH_NODE_H
+#define MR_GRAPH_NODE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "array/buffer.h"
+#include "array/dtype.h"
+#include "array/layout.h"
+#include "base/error.h"
+#include "graph/context.h"
+#include "marram/types.h"
+
+typedef struct mr_op mr_op;
+typedef mr_array mr_node;
+
+typedef enum mr_state {
+    MR_NEW = 0,       /* a recipe */
+    MR_SUBMITTED = 1, /* a task will fill it */
+    MR_DONE = 2,      /* buffer, offset, strides are valid */
+    MR_FAILED = 3     /* error is valid */
+} mr_state;
+/* Set in `state` beside MR_SUBMITTED while somebody waits. */
+#define MR_STATE_WAITED 0x80u
+#define MR_STATE_MASK   0x7fu
+
+enum mr_node_flags {
+    MR_NODE_PLACEHOLDER = 1, /* a tracer without a value: cannot evaluate */
+    MR_NODE_TUPLE = 2,       /* has several outputs: only projections read it */
+    MR_NODE_SCALAR_CONST = 4 /* a 0-d value known at creation: constants in
+                                fused code */
+};
+
+/* A result of a tuple node.  dtype, ndim, dim are fixed; dim has ndim dims,
+ * then ndim strides; the rest is filled as the node's own fields are. */
+typedef struct mr_tuple_out {
+    mr_dtype dtype;
+    int32_t ndim;
+    int64_t size;
+    int64_t *dim;
+    mr_buffer *buffer;
+    int64_t offset;
+} mr_tuple_out;
+
+struct mr_array {
+    _Atomic uint64_t refs;
+    _Atomic uint8_t state; /* mr_state, and MR_STATE_WAITED */
+    uint8_t dtype;         /* mr_dtype */
+    uint8_t ndim;
+    uint8_t flags; /* fixed */
+    uint16_t n_in;
+    uint16_t n_out; /* outputs of a tuple node, else 1 */
+    uint32_t stream;
+    _Atomic uint32_t scoped; /* references that scopes own: they do not make
+                                an interior node worth keeping; relaxed, a
+                                hint that only the owner thread changes */
+    uint64_t trace; /* 0, or the outermost trace that it depends on */
+    const mr_op *op;
+    const char *site;   /* "file:line", immortal; NULL when unknown */
+    const void *params; /* inside this block */
+    int64_t size;       /* elements */
+    mr_array **in;      /* inside this block; entries NULL once detached */
+    int64_t *dim;       /* ndim dims, then ndim strides, inside this block */
+    /* Written before the release store of MR_DONE / MR_FAILED, or by the
+     * holder of the plan lock before MR_SUBMITTED. */
+    mr_buffer *buffer;
+    int64_t offset; /* elements */
+    mr_error_record *error;
+    mr_tuple_out *tuple; /* tuple nodes: n_out results, inside this block */
+    void *plan;      /* scratch of the planner, NULL outside a plan: guarded
+                        by the plan lock */
+};
+
+static inline int64_t *
+mr__strides(const mr_array *x)
+{
+    return x->dim + x->ndim;
+}
+
+/* acquire: pairs with the release store of the one who filled the node. */
+static inline mr_state
+mr__state(const mr_array *x)
+{
+    return (mr_state)(atomic_load_explicit(&x->state, memory_order_acquire) &
+                      MR_STATE_MASK);
+}
+
+/* ---- making -------------------------------------------------------------- */
+
+/* A call before it is a node: what infer sees. */
+typedef struct mr_op_call {
+    const mr_op *op;
+    const void *params;
+    int n_in;
+    mr_array *const *in;
+} mr_op_call;
+
+/* An abstract value: what infer gives. */
+typedef struct mr_aval {
+    mr_dtype dtype;
+    int32_t ndim;
+    int64_t dim[MR_MAX_NDIM];
+} mr_aval;
+
+/* The node of an operator: runs infer, copies params (deep, by its fields),
+ * retains the inputs, takes site, stream and trace from the thread.  A node
+ * with several outputs comes back as its tuple: use mr__node_output.  The
+ * result is under the open scope or the caller's (mr__scope_own).  NULL on
+ * failure. */
+mr_array *mr__node_new(const mr_op *op, const void *params, int n_in,
+                       mr_array *const *in);
+/* The same where the call, not the operator, says how many results there are:
+ * always a tuple node, infer fills n_out values. */
+mr_array *mr__node_tuple(const mr_op *op, const void *params, int n_in,
+                         mr_array *const *in, int n_out);
+/* The same without infer, for elementwise operators whose inputs have one
+ * shape already. */
+mr_array *mr__node_elementwise(const mr_op *op, mr_dtype out, int n_in,
+                               mr_array *const *in);
+/* Result k of a tuple node. */
+mr_array *mr__node_output(mr_array *tuple, int k);
+/* A done node over a buffer (takes the reference of the buffer, also when it
+ * fails).  strides NULL: row-major. */
+mr_array *mr__node_data(mr_dtype t, int32_t ndim, const int64_t *dim,
+                        const int64_t *stride, mr_buffer *b, int64_t offset);
+/* A 0-d constant that lives in its node. */
+mr_array *mr__node_scalar(mr_dtype t, const void *bits);
+/* A tracer: no value, op mr__op_placeholder. */
+mr_array *mr__node_placeholder(mr_dtype t, int32_t ndim, const int64_t *dim,
+                               uint64_t trace);
+/* A tracer that has the value of x (an identity node; x's graph is not
+ * entered by walks that stop at tracers of their own). */
+mr_array *mr__node_tracer(mr_array *x, uint64_t trace);
+
+void mr__aval_like(mr_aval *out, const mr_array *x);
+void mr__aval_shape(mr_aval *out, mr_dtype t, int32_t ndim,
+                    const int64_t *dim);
+
+/* The elements of a done scalar constant or NULL. */
+const void *mr__scalar_const(const mr_array *x);
+
+/* ---- references ----------------------------------------------------------
+ * One reference of no class; iterative, never under a lock that user code
+ * could want. */
+#define MR_REF_ONE  ((uint64_t)1)
+#define MR_REF_USER (((uint64_t)1 << 40) | 1)
+
+static inline mr_array *
+mr__retain(mr_array *x)
+{
+    /* relaxed: whoever retains already has a reference */
+    atomic_fetch_add_explicit(&x->refs, MR_REF_ONE, memory_order_relaxed);
+    return x;
+}
+void mr__release(mr_array *x); /* NULL is allowed */
+
+static inline uint64_t
+mr__ref_total(const mr_array *x)
+{
+    return atomic_load_explicit(&x->refs, memory_order_relaxed) &
+           ((MR_REF_ONE << 40) - 1);
+}
+
+/* Drop the inputs of a node that is done.  The caller is the worker that has
+ * just stored MR_DONE, or holds the plan lock. */
+void mr__node_detach(mr_array *x);
+
+/* Set once by eval before any evaluation: drops the inputs of those of the n
+ * nodes that are done and depend on no live trace (it takes the plan lock).
+ * NULL: nothing evaluates.  Called by transforms after their trace ended; the
+ * caller has references of its own to the nodes. */
+extern void (*mr__graph_detach_hook)(mr_array *const *nodes, size_t n);
+
+#endif

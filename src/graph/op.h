@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * op.h -- the operator descriptor: all that the rest of the house knows of an
+ * operator.
+ *
+ * One `const mr_op` stands beside the functions of each operator in its
+ * family's file under ops/.  Transforms, planner, compiler and files ask the
+ * descriptor and name no operator.
+ */
+#ifndef MR_GRAPH_OP_H
+#define MR_GRAPH_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/node.h"
+#include "marram/types.h"
+
+/* ---- parameters ----------------------------------------------------------
+ * A parameter struct is plain data; the table of its fields gives copying,
+ * hashing, equality, printing and saving.  Tags are for ever, never reused. */
+typedef enum mr_field_kind {
+    MR_FIELD_BOOL,  /* bool */
+    MR_FIELD_INT,   /* int64_t */
+    MR_FIELD_FLOAT, /* double, compared by bits */
+    MR_FIELD_DTYPE, /* mr_dtype */
+    MR_FIELD_AXIS,  /* int32_t, >= 0 */
+    MR_FIELD_AXES,  /* uint32_t, a bit for each axis */
+    MR_FIELD_INTS,  /* mr_ints: copied with its numbers */
+    MR_FIELD_DIM,   /* int64_t, a size */
+    MR_FIELD_DIMS   /* mr_ints, sizes */
+} mr_field_kind;
+
+typedef struct mr_field {
+    uint16_t tag;
+    uint16_t offset;
+    mr_field_kind kind;
+    const char *name;
+} mr_field;
+
+#define MR_FIELD(tag_, kind_, struct_, member_)                                \
+    {(tag_), (uint16_t)offsetof(struct_, member_), MR_FIELD_##kind_, #member_}
+
+/* ---- rules ---------------------------------------------------------------
+ * Rules run in the transform's scope, so temporaries need no release, and call
+ * public operators.  They are asked for one input at a time. */
+typedef struct mr_rule {
+    const mr_node *node;  /* params: mr__params(r->node) */
+    int n_in, n_out;
+    mr_array *const *primal;    /* the inputs */
+    mr_array *const *output;    /* the outputs (n_out) */
+    mr_array *const *cotangent; /* vjp: one for each output; never NULL
+                                   (zeros where nothing came back) */
+    mr_array *const *tangent;   /* jvp: one for each input, NULL: none */
+    int which;                  /* jvp: the output asked for */
+    struct mr_rule_memo *memo;  /* mr_rule_once */
+} mr_rule;
+
+/* A value made at most once for a node in a walk: slot is 0..3, fn makes it
+ * (often a multi-output node whose results several inputs' rules share). */
+mr_array *mr_rule_once(const mr_rule *r, int slot,
+                       mr_array *(*fn)(const mr_rule *r));
+
+/* Batching: inputs that are batched have the batch as axis 0; so must the
+ * result (all outputs of a tuple). */
+typedef struct mr_batch {
+    const mr_node *node;
+    int n_in;
+    int64_t size;         /* of the batch axis */
+    mr_array *const *in;  /* batched ones have one axis more, in front */
+    const bool *batched;  /* at least one is true */
+} mr_batch;
+
+/* in[i] with the batch axis in front, broadcast when it was not batched. */
+mr_array *mr__batch_in(const mr_batch *b, int i);
+
+/* ---- fusion facts --------------------------------------------------------- */
+typedef enum mr_fuse_kind {
+    MR_FUSE_NONE = 0,
+    MR_FUSE_ELEMENTWISE, /* k over inputs of one shape */
+    MR_FUSE_REDUCTION,   /* k over the axes in params (mr_reduce_params) */
+    MR_FUSE_VIEW         /* .view gives the layout: no kernel when it can */
+} mr_fuse_kind;
+
+/* What every operator of kind MR_FUSE_REDUCTION has as params. */
+typedef struct mr_reduce_params {
+    uint32_t axes; /* a bit for each reduced axis */
+    bool keepdims;
+    int64_t ddof; /* unused by most */
+} mr_reduce_params;
+
+typedef struct mr_fuse {
+    mr_fuse_kind kind;
+    uint16_t k; /* mr_k */
+} mr_fuse;
+
+enum mr_op_flags {
+    MR_OP_NOT_DIFFERENTIABLE = 1, /* says so when a derivative is wanted */
+    MR_OP_ZERO_GRADIENT = 2,      /* derivative is zero (floor, comparisons) */
+    MR_OP_LINEAR = 4,             /* vjp is linear in the cotangent alone */
+    MR_OP_IDENTITY = 8            /* output is input 0, bit for bit */
+};
+
+/* An operator that brings its own execution (a compiled program): it is not
+ * looked up in a device's kernel table.  All three are called with the node
+ * alive; run() by a task, under no lock, with operands as a kernel gets them,
+ * inputs row-major (struct mr_kernel_args: eval/device.h). */
+struct mr_kernel_args;
+typedef struct mr_op_exec {
+    size_t (*workspace)(const mr_node *n);
+    double (*cost)(const mr_node *n); /* nanoseconds, estimated */
+    mr_code (*run)(const mr_node *n, const struct mr_kernel_args *a);
+} mr_op_exec;
+
+struct mr_op {
+    uint16_t id; /* MR_OP_..., for ever */
+    uint8_t version;
+    int8_t n_in;   /* -1: variadic */
+    uint8_t n_out; /* 0 counts as 1 */
+    uint8_t flags;
+    uint8_t n_fields;
+    uint16_t params_bytes;
+    const char *name;
+    const mr_field *fields;
+    mr_fuse fuse;
+    /* dtype and shape of each output from the call; out has n_out entries */
+    mr_code (*infer)(const mr_op_call *c, mr_aval *out);
+    /* d(output)/d(primal[i]) applied to the cotangents, with the shape and
+     * dtype of primal[i]; MR_NONE: zero. */
+    mr_array *(*vjp)(const mr_rule *r, int i);
+    /* the part of tangent[i] in the tangent of output r->which; MR_NONE:
+     * zero. */
+    mr_array *(*jvp)(const mr_rule *r, int i);
+    /* the batched result, batch axis in front (the tuple node for several) */
+    mr_array *(*vmap)(const mr_batch *b);
+    /* the layout of the output over the buffer of input 0; false: the
+     * operator needs a copy (its kernel is then asked). */
+    bool (*view)(const mr_node *n, const mr_layout *in, mr_layout *out);
+    const mr_op_exec *exec; /* NULL: the device's kernel table */
+};
+
+static inline const void *
+mr__params(const mr_node *n)
+{
+    return n->params;
+}
+
+/* From the fields: */
+uint64_t mr__params_hash(const mr_op *op, const void *p, uint64_t seed);
+bool mr__params_equal(const mr_op *op, const void *a, const void *b);
+/* "axes=3, keepdims=true" into buf; returns buf. */
+const char *mr__params_text(const mr_op *op, const void *p, char *buf,
+                            size_t cap);
+
+/* All descriptors by id (generated from api/): NULL where there is none. */
+extern const mr_op *const mr__op_table[];
+extern const int mr__op_count;
+
+/* The three that the graph itself needs. */
+extern const mr_op mr__op_data;        /* holds data, no inputs */
+extern const mr_op mr__op_placeholder; /* tracer without value */
+extern const mr_op mr__op_tracer;      /* identity, input 0 */
+extern const mr_op mr__op_output;      /* projection: params mr_output_params */
+typedef struct mr_output_params {
+    int64_t index;
+} mr_output_params;
+
+/* vmap of elementwise operators: lines the batch axes up. */
+mr_array *mr__vmap_elementwise(const mr_batch *b);
+
+#endif
