@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * code.c -- a group's block program.
+ *
+ * Registers are numbered inputs first, then constants, then members in
+ * topological order; bridges and aliases share their input's register.  Loop
+ * dims are the kept axes of the space, then the reduced ones, in logical
+ * order.
+ *
+ * Called by: reserve.c, compile/.  Calls: kernels/program.h's data alone.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "eval/fuse.h"
+
+typedef struct builder {
+    mr_arena *arena;
+    mr_fuse_group *g;
+    mr_block_group *b;
+    const mr_array *const_x[MR_CODE_MAX_REG]; /* arrays seen as constants */
+    mr_const consts[MR_CODE_MAX_REG];
+    uint8_t const_dtype[MR_CODE_MAX_REG];
+    mr_inst inst[MR_FUSE_MAX_MEMBERS + 1];
+    mr_fuse_node *member[MR_FUSE_MAX_MEMBERS]; /* of each instruction */
+    uint8_t dtype[MR_CODE_MAX_REG];
+    uint8_t row[MR_CODE_MAX_REG];
+    uint8_t phase[MR_CODE_MAX_REG];
+    int n_in, n_const, n_inst, n_phases;
+    bool rows; /* the program has rows (a reduction) */
+} builder;
+
+/* ---- operands ------------------------------------------------------------- */
+
+static bool
+is_member(const builder *bu, const mr_fuse_node *n)
+{
+    return n != NULL && n->group == bu->g;
+}
+
+static int
+const_find(const builder *bu, const mr_array *x)
+{
+    for (int i = 0; i < bu->n_const; i++)
+        if (bu->const_x[i] == x)
+            return i;
+    return -1;
+}
+
+static int
+in_find(const builder *bu, const mr_array *x)
+{
+    for (int i = 0; i < bu->n_in; i++)
+        if (bu->b->in[i].x == x)
+            return i;
+    return -1;
+}
+
+static void
+add_const(builder *bu, const mr_array *x, const void *bits)
+{
+    int i = bu->n_const++;
+
+    memset(&bu->consts[i], 0, sizeof bu->consts[i]);
+    memcpy(&bu->consts[i], bits, (size_t)mr__dtype_size((mr_dtype)x->dtype));
+    bu->const_x[i] = x;
+    bu->const_dtype[i] = x->dtype;
+}
+
+/* Inputs of one member that come from outside. */
+static void
+collect(builder *bu, const mr_fuse_node *m)
+{
+    bool row = bu->rows &&
+               (m->role == MR_ROLE_ROW || m->role == MR_ROLE_BRIDGE);
+
+    for (int i = 0; i < m->x->n_in; i++) {
+        mr_array *x = m->x->in[i];
+        const void *bits;
+
+        if (is_member(bu, m->in[i]) || in_find(bu, x) >= 0 ||
+            const_find(bu, x) >= 0)
+            continue;
+        bits = mr__fuse_constant(x);
+        if (bits != NULL) {
+            add_const(bu, x, bits);
+            continue;
+        }
+        bu->b->in[bu->n_in] =
+            (mr_block_operand){.x = x, .node = m->in[i], .row = row};
+        bu->dtype[bu->n_in] = x->dtype;
+        bu->row[bu->n_in] = row;
+        bu->n_in++;
+    }
+}
+
+static uint16_t
+operand(const builder *bu, const mr_fuse_node *m, int i)
+{
+    const mr_array *x = m->x->in[i];
+    int at;
+
+    if (is_member(bu, m->in[i]))
+        return m->in[i]->reg;
+    at = in_find(bu, x);
+    if (at >= 0)
+        return (uint16_t)at;
+    return (uint16_t)(bu->n_in + const_find(bu, x));
+}
+
+/* ---- instructions ----------------------------------------------------------- */
+
+static void
+emit(builder *bu, mr_fuse_node *m)
+{
+    const mr_array *x = m->x;
+    mr_inst *in = &bu->inst[bu->n_inst];
+    int reg = bu->n_in + bu->n_const + bu->n_inst;
+    int phase = 0;
+
+    memset(in, 0, sizeof *in);
+    in->k = (uint16_t)mr__fuse_k(x);
+    in->dst = (uint16_t)reg;
+    for (int i = 0; i < x->n_in; i++) {
+        in->arg[i] = operand(bu, m, i);
+        if (bu->phase[in->arg[i]] > phase)
+            phase = bu->phase[in->arg[i]];
+    }
+    in->phase = (uint16_t)phase;
+    if (phase + 1 > bu->n_phases)
+        bu->n_phases = phase + 1;
+    m->reg = (uint16_t)reg;
+    bu->dtype[reg] = x->dtype;
+    bu->row[reg] = bu->rows &&
+                   (m->role == MR_ROLE_ROW || m->role == MR_ROLE_REDUCE);
+    bu->phase[reg] =
+        (uint8_t)(m->role == MR_ROLE_REDUCE ? phase + 1 : phase);
+    bu->member[bu->n_inst++] = m;
+}
+
+static void
+emit_all(builder *bu)
+{
+    for (mr_fuse_node *m = bu->g->member; m != NULL; m = m->next_member)
+        if (m->role == MR_ROLE_BRIDGE || m->role == MR_ROLE_ALIAS)
+            m->reg = operand(bu, m, 0);
+        else
+            emit(bu, m);
+}
+
+/* ---- the result ---------------------------------------------------------------- */
+
+static void
+set_loops(builder *bu)
+{
+    mr_block_group *b = bu->b;
+    const mr_fuse_group *g = bu->g;
+    uint32_t red = bu->rows ? g->red_axes : 0;
+
+    b->ndim = g->ndim;
+    b->n_kept = b->n_red = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < g->ndim; i++)
+            if ((int)(red >> i & 1) == pass) {
+                b->axis[b->n_kept + b->n_red] = i;
+                b->dim[b->n_kept + b->n_red] = g->dim[i];
+                if (pass == 0)
+                    b->n_kept++;
+                else
+                    b->n_red++;
+            }
+    if (bu->rows && b->n_red == 0) { /* the reduced axes all have size 1 */
+        b->axis[b->n_kept] = -1;
+        b->dim[b->n_kept] = 1;
+        b->n_red = 1;
+    }
+}
+
+static void *
+keep(mr_arena *a, const void *p, size_t bytes)
+{
+    void *to = mr__arena_alloc(a, bytes ? bytes : 1);
+
+    if (to != NULL && bytes != 0)
+        memcpy(to, p, bytes);
+    return to;
+}
+
+static bool
+set_code(builder *bu)
+{
+    mr_block_code *c = &bu->b->code;
+    int n_reg = bu->n_in + bu->n_const + bu->n_inst;
+    mr_code_out out[MR_CODE_MAX_IO];
+    int n_out = 0;
+
+    for (int i = 0; i < bu->n_inst; i++) {
+        mr_fuse_node *m = bu->member[i];
+
+        if (!m->visible && m != bu->g->root)
+            continue;
+        bu->b->out[n_out] = m;
+        out[n_out].reg = m->reg;
+        out[n_out].per_row = bu->row[m->reg] != 0;
+        n_out++;
+    }
+    c->n_in = (uint16_t)bu->n_in;
+    c->n_const = (uint16_t)bu->n_const;
+    c->n_inst = (uint16_t)bu->n_inst;
+    c->n_out = (uint16_t)n_out;
+    c->n_reg = (uint16_t)n_reg;
+    c->n_phases = (uint16_t)bu->n_phases;
+    c->reg_dtype = keep(bu->arena, bu->dtype, (size_t)n_reg);
+    c->reg_row = keep(bu->arena, bu->row, (size_t)n_reg);
+    c->consts = keep(bu->arena, bu->consts,
+                     (size_t)bu->n_const * sizeof *bu->consts);
+    c->inst =
+        keep(bu->arena, bu->inst, (size_t)bu->n_inst * sizeof *bu->inst);
+    c->out = keep(bu->arena, out, (size_t)n_out * sizeof *out);
+    return c->reg_dtype != NULL && c->reg_row != NULL && c->consts != NULL &&
+           c->inst != NULL && c->out != NULL;
+}
+
+mr_block_group *
+mr__fuse_code(mr_arena *arena, mr_fuse_group *g)
+{
+    builder bu;
+
+    bu.arena = arena;
+    bu.g = g;
+    bu.n_in = bu.n_const = bu.n_inst = bu.n_phases = 0;
+    bu.rows = g->has_reduction;
+    bu.b = mr__arena_alloc(arena, sizeof *bu.b);
+    if (bu.b == NULL)
+        return NULL;
+    memset(bu.phase, 0, sizeof bu.phase);
+    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        collect(&bu, m);
+    memset(bu.row + bu.n_in, 0, (size_t)bu.n_const);
+    memcpy(bu.dtype + bu.n_in, bu.const_dtype, (size_t)bu.n_const);
+    emit_all(&bu);
+    set_loops(&bu);
+    return set_code(&bu) ? bu.b : NULL;
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * eval.c -- the public evaluation calls: plan, submit, help, wait.
+ *
+ * Called by: users, array/ (reading).  The plan lock is taken here and in
+ * task.c alone.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "eval/plan.h"
+#include "eval/stats.h"
+#include "eval/stream.h"
+#include "eval/wait.h"
+#include "marram/error.h"
+#include "marram/eval.h"
+#include "marram/tree.h"
+
+mr_lock mr__plan_lock = MR_LOCK_INIT(MR_RANK_PLAN, "plan");
+
+/* Tasks that may be in flight before an asynchronous evaluation waits. */
+#define MAX_IN_FLIGHT 4096
+/* Where the windows of a long plan run while it is made. */
+enum run_where { RUN_HERE, RUN_ON_WORKERS };
+/* Work above this many nanoseconds gives the interpreter lock up. */
+#define LONG_WORK 20000.0
+
+/* ---- what others count ----------------------------------------------------------- */
+
+static _Atomic uint64_t tasks_run, ran_on_caller, ran_on_worker;
+
+void
+mr__stats_task(void)
+{
+    atomic_fetch_add_explicit(&tasks_run, 1, memory_order_relaxed);
+}
+
+void
+mr__stats_ran(bool on_caller)
+{
+    atomic_fetch_add_explicit(on_caller ? &ran_on_caller : &ran_on_worker, 1,
+                              memory_order_relaxed);
+}
+
+mr_code
+mr_stats_get(mr_stats *out)
+{
+    mr_stats s = {.size = sizeof s};
+    uint64_t size = out->size;
+
+    if (size == 0 || size > sizeof s)
+        size = sizeof s;
+    mr__lock_take(&mr__plan_lock);
+    s.plan_holds = mr__plan_lock.holds;
+    s.plan_waits = mr__plan_lock.waits;
+    mr__lock_drop(&mr__plan_lock);
+    s.tasks_run = atomic_load_explicit(&tasks_run, memory_order_relaxed);
+    s.ran_on_caller =
+        atomic_load_explicit(&ran_on_caller, memory_order_relaxed);
+    s.ran_on_worker =
+        atomic_load_explicit(&ran_on_worker, memory_order_relaxed);
+    memcpy(out, &s, size);
+    return MR_OK;
+}
+
+/* ---- hooks ------------------------------------------------------------------------ */
+
+/* Set once, before threads: release pairs with the acquire loads. */
+static void *(*_Atomic block_before)(void);
+static void (*_Atomic block_after)(void *);
+
+void
+mr_set_block_hooks(void *(*before)(void), void (*after)(void *))
+{
+    atomic_store_explicit(&block_after, after, memory_order_release);
+    atomic_store_explicit(&block_before, before, memory_order_release);
+}
+
+void *
+mr__block_begin(void)
+{
+    void *(*before)(void) =
+        atomic_load_explicit(&block_before, memory_order_acquire);
+
+    return before == NULL ? NULL : before();
+}
+
+void
+mr__block_end(void *token)
+{
+    void (*after)(void *) =
+        atomic_load_explicit(&block_after, memory_order_acquire);
+
+    if (after != NULL)
+        after(token);
+}
+
+/* ---- planning --------------------------------------------------------------------- */
+
+static bool
+device_fuses(mr_k k, mr_dtype operand)
+{
+    /* one rule for all devices that are here: the CPU's */
+    return mr__k_supports(k, operand);
+}
+
+/* One window, under the plan lock. */
+static mr_code
+plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
+{
+    mr_fuse_group *groups = NULL;
+    mr_code rc;
+
+    p->first = NULL;
+    p->last = &p->first;
+    p->n_recycled = p->recycled_cap = p->n_owned = p->owned_cap = 0;
+    p->n_other = p->other_cap = 0;
+    p->stream = mr__stream_planned(p->wish, p->own);
+    p->destructive = false;
+    p->n_tasks = 0;
+    rc = mr__plan_walk(p, roots, n, more);
+    if (rc == MR_OK && p->n > 0) {
+        groups = mr__fuse(&p->window->arena, p->node, p->n, device_fuses,
+                          MR_FUSE_ALL);
+        rc = groups == NULL ? mr__error_code() : mr__plan_reserve(p, groups);
+    }
+    if (rc == MR_OK)
+        mr__plan_submit(p);
+    else
+        mr__plan_abandon(p);
+    return rc;
+}
+
+/* Other streams' work needs a drainer; ours we help with ourselves. */
+static void
+kick_others(const mr_plan *p)
+{
+    for (size_t i = 0; i < p->n_other; i++)
+        mr__stream_kick(p->other[i]);
+}
+
+/* One window under the plan lock, with what is left of the walk held. */
+static mr_code
+plan_next(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
+{
+    mr_code rc = MR_OK;
+
+    mr__lock_take(&mr__plan_lock);
+    mr__defer_user_code_begin();
+    if (p->stack == NULL || p->depth == 0)
+        rc = mr__plan_push_roots(p, roots, n);
+    if (rc == MR_OK)
+        rc = plan_window(p, roots, n, more);
+    if (rc == MR_OK && *more)
+        mr__plan_hold(p);
+    else
+        mr__plan_drop_stack(p);
+    mr__defer_user_code_end();
+    mr__lock_drop(&mr__plan_lock);
+    return rc;
+}
+
+/* Walk, group, reserve, submit: window after window. */
+static mr_code
+plan_all(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
+{
+    bool more = true;
+    mr_code rc = MR_OK;
+
+    while (rc == MR_OK && more) {
+        p->window = mr__window_new();
+        if (p->window == NULL) {
+            mr__plan_drop_stack(p);
+            return MR_E_MEMORY;
+        }
+        rc = plan_next(p, roots, n, &more);
+        if (rc == MR_OK)
+            kick_others(p);
+        mr__window_release(p->window);
+        if (rc != MR_OK || !more)
+            continue;
+        if (where == RUN_HERE || mr__tasks_in_flight() > MAX_IN_FLIGHT)
+            mr__stream_help(p->stream, NULL);
+        else
+            mr__stream_kick(p->stream);
+    }
+    return rc;
+}
+
+/* No memory: what runs may give some back.  False: nothing runs. */
+static bool
+wait_for_memory(const mr_plan *p)
+{
+    int64_t flying = mr__tasks_in_flight();
+    void *token;
+
+    if (flying == 0)
+        return false;
+    mr_error_take();
+    token = mr__block_begin();
+    if (!mr__stream_help(p->stream, NULL))
+        mr__tasks_wait_progress(1);
+    mr__block_end(token);
+    return true;
+}
+
+static mr_code
+start(mr_array *const *roots, size_t n, enum run_where where,
+      uint32_t *stream, double *cost)
+{
+    mr_plan p;
+    mr_code rc;
+
+    memset(&p, 0, offsetof(mr_plan, few));
+    memset((char *)&p + offsetof(mr_plan, stack), 0,
+           sizeof p - offsetof(mr_plan, stack));
+    p.wish = mr__stream_wish(mr__ctx.stream);
+    p.own = p.stream = mr__stream_own();
+    if (p.own == 0)
+        return mr__error_code();
+    do
+        rc = plan_all(&p, roots, n, where);
+    while (rc == MR_E_MEMORY && wait_for_memory(&p));
+    mr__dealloc(p.stack);
+    if (rc != MR_OK) /* windows before the one that failed */
+        mr__stream_kick(p.stream);
+    *stream = p.stream;
+    *cost = p.cost;
+    return rc;
+}
+
+/* ---- traces that ended -------------------------------------------------------------- */
+
+static void
+detach_all(mr_array *const *nodes, size_t n)
+{
+    mr__lock_take(&mr__plan_lock);
+    mr__defer_user_code_begin();
+    for (size_t i = 0; i < n; i++)
+        if (mr__state(nodes[i]) == MR_DONE &&
+            (nodes[i]->trace == 0 || !mr__trace_live(nodes[i]->trace)))
+            mr__node_detach(nodes[i]);
+    mr__defer_user_code_end();
+    mr__lock_drop(&mr__plan_lock);
+}
+
+/* Before main, so before any other thread: a plain store. */
+__attribute__((constructor)) static void
+set_detach_hook(void)
+{
+    mr__graph_detach_hook = detach_all;
+}
+
+/* ---- waiting ------------------------------------------------------------------------ */
+
+typedef struct hold {
+    bool given_up; /* the interpreter lock */
+    void *token;
+} hold;
+
+static void
+give_up(hold *h)
+{
+    if (h->given_up)
+        return;
+    h->given_up = true;
+    h->token = mr__block_begin();
+}
+
+/* Until no root is submitted any more: help its stream or ours, where its
+ * producers may be, else sleep.  Short work of our own keeps the interpreter
+ * lock.  Ours may hold tasks of this plan that no root waited for (a root may
+ * have failed by another input): a worker gets them. */
+static void
+finish_all(mr_array *const *roots, size_t n, uint32_t own, double cost)
+{
+    hold h = {false, NULL};
+
+    for (size_t i = 0; i < n; i++)
+        while (mr__state(roots[i]) == MR_SUBMITTED) {
+            if (cost > LONG_WORK || cost == 0.0)
+                give_up(&h);
+            if (mr__stream_help(roots[i]->stream, roots[i]) ||
+                mr__stream_help(own, roots[i]))
+                continue;
+            give_up(&h);
+            mr__wait_node(roots[i]);
+        }
+    mr__stream_kick(own);
+    if (h.given_up)
+        mr__block_end(h.token);
+}
+
+static bool
+all_done(mr_array *const *roots, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (mr__state(roots[i]) != MR_DONE)
+            return false;
+    return true;
+}
+
+static mr_code
+first_failure(mr_array *const *roots, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (mr__state(roots[i]) == MR_FAILED) {
+            mr__error_raise(roots[i]->error);
+            return mr__error_record_code(roots[i]->error);
+        }
+    return MR_OK;
+}
+
+/* The reason why x went back to `new`, if it did. */
+static mr_code
+transient_failure(mr_array *const *roots, size_t n)
+{
+    mr_code rc = MR_OK;
+
+    mr__lock_take(&mr__plan_lock);
+    for (size_t i = 0; i < n && rc == MR_OK; i++)
+        if (mr__state(roots[i]) == MR_NEW && roots[i]->error != NULL) {
+            mr__error_raise(roots[i]->error);
+            rc = mr__error_record_code(roots[i]->error);
+        }
+    mr__lock_drop(&mr__plan_lock);
+    return rc;
+}
+
+static mr_code
+evaluate(mr_array *const *roots, size_t n)
+{
+    uint32_t stream;
+    double cost;
+    mr_code rc;
+
+    for (int attempt = 0; !all_done(roots, n); attempt++) {
+        rc = first_failure(roots, n);
+        if (rc == MR_OK && attempt >= 3)
+            rc = transient_failure(roots, n);
+        if (rc == MR_OK)
+            rc = start(roots, n, RUN_HERE, &stream, &cost);
+        if (rc != MR_OK)
+            return rc;
+        finish_all(roots, n, stream, cost);
+    }
+    return MR_OK;
+}
+
+/* ---- the public calls ---------------------------------------------------------------- */
+
+static mr_code
+check_arrays(mr_array *const *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (x[i] == NULL)
+            return mr__error_pending()
+                       ? mr__error_code()
+                       : mr__fail(MR_E_NULL, "array %d is NULL", i);
+    return MR_OK;
+}
+
+static void
+front_door(void)
+{
+    mr__buffer_drain_deferred();
+    mr__log_flush();
+}
+
+mr_code
+mr_eval_many(mr_array *const *x, int n)
+{
+    mr_code rc = check_arrays(x, n);
+
+    if (rc != MR_OK)
+        return rc;
+    if (all_done(x, (size_t)n))
+        return MR_OK;
+    rc = evaluate(x, (size_t)n);
+    front_door();
+    return rc;
+}
+
+mr_code
+mr_eval(mr_array *x)
+{
+    if (x == NULL)
+        return check_arrays(&x, 1);
+    return mr_eval_many(&x, 1);
+}
+
+mr_code
+mr_async_eval(mr_array *const *x, int n)
+{
+    uint32_t stream;
+    double cost;
+    mr_code rc = check_arrays(x, n);
+
+    if (rc != MR_OK)
+        return rc;
+    if (all_done(x, (size_t)n))
+        return MR_OK;
+    rc = start(x, (size_t)n, RUN_ON_WORKERS, &stream, &cost);
+    if (rc != MR_OK) {
+        front_door();
+        return rc;
+    }
+    mr__stream_kick(stream);
+    if (mr__tasks_in_flight() > MAX_IN_FLIGHT) {
+        void *token = mr__block_begin();
+
+        while (mr__tasks_in_flight() > MAX_IN_FLIGHT)
+            if (!mr__stream_help(stream, NULL))
+                mr__tasks_wait_progress(MAX_IN_FLIGHT);
+        mr__block_end(token);
+    }
+    front_door();
+    return MR_OK;
+}
+
+mr_code
+mr_eval_tree(const mr_tree *t)
+{
+    int n;
+    mr_array **leaves;
+    mr_code rc;
+
+    if (t == NULL)
+        return mr__error_pending() ? mr__error_code()
+                                   : mr__fail(MR_E_NULL, "the tree is NULL");
+    n = mr_tree_n_leaves(t);
+    leaves = mr__alloc_array((size_t)n + 1, sizeof *leaves);
+    if (leaves == NULL)
+        return MR_E_MEMORY;
+    rc = mr_tree_leaves(t, leaves, n);
+    if (rc == MR_OK)
+        rc = mr_eval_many(leaves, n);
+    mr__dealloc(leaves);
+    return rc;
+}

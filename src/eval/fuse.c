@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fuse.c -- grouping: which nodes run together.
+ *
+ * Nodes are visited from the last to the first.  A node that no group has
+ * pulled yet starts one.  A producer joins a group when the last of its uses
+ * in the list has become a member and its form fits the group's space: so
+ * all paths from it lead into the group, and none leaves and comes back.
+ *
+ * Reductions.  A group that starts with a reduction takes its operand's shape
+ * as space.  Through the broadcast of a reduction's result (a bridge) a group
+ * over points reaches the reduction itself: softmax, norms and variances
+ * become one pass over rows (phases of the block program).  That is done only
+ * where the reduced axes are the last ones and a row stays in cache.
+ *
+ * Called by: eval.c, compile/.  Calls: graph/.
+ */
+#include "eval/fuse.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static bool
+same_shape(const mr_array *x, int32_t ndim, const int64_t *dim)
+{
+    return x->ndim == ndim &&
+           memcmp(x->dim, dim, (size_t)ndim * sizeof *dim) == 0;
+}
+
+mr_k
+mr__fuse_k(const mr_array *x)
+{
+    return (mr_k)x->op->fuse.k;
+}
+
+mr_dtype
+mr__fuse_operand(const mr_array *x)
+{
+    /* select's first operand is its condition */
+    return (mr_dtype)x->in[x->n_in == 3 ? 1 : 0]->dtype;
+}
+
+const void *
+mr__fuse_constant(const mr_array *x)
+{
+    /* Views of a constant are uniform whatever their layout. */
+    while (!(x->flags & MR_NODE_SCALAR_CONST)) {
+        if (mr__state(x) != MR_NEW || x->op->fuse.kind != MR_FUSE_VIEW ||
+            x->n_in != 1)
+            return NULL;
+        x = x->in[0];
+    }
+    return mr__scalar_const(x);
+}
+
+/* ---- forms ---------------------------------------------------------------- */
+
+static uint32_t
+reduced_mask(const mr_array *x)
+{
+    const mr_reduce_params *p = mr__params(x);
+    const mr_array *a = x->in[0];
+    uint32_t mask = 0;
+
+    for (int i = 0; i < a->ndim; i++)
+        if ((p->axes >> i & 1) && a->dim[i] != 1)
+            mask |= (uint32_t)1 << i;
+    return mask;
+}
+
+/* x has the row form of the group's space. */
+static bool
+is_row_form(const mr_fuse_group *g, const mr_array *x)
+{
+    if (x->ndim != g->ndim)
+        return false;
+    for (int i = 0; i < g->ndim; i++)
+        if (x->dim[i] != (g->red_axes >> i & 1 ? 1 : g->dim[i]))
+            return false;
+    return true;
+}
+
+/* The axes along which `from` is broadcast to `to`: 0 when it is not that. */
+static uint32_t
+bridge_mask(const mr_array *view)
+{
+    const mr_array *from = view->in[0];
+    mr_layout in, out;
+    uint32_t mask = 0;
+
+    if (view->op->fuse.kind != MR_FUSE_VIEW || view->n_in != 1 ||
+        from->ndim != view->ndim)
+        return 0;
+    for (int i = 0; i < view->ndim; i++) {
+        if (from->dim[i] == view->dim[i])
+            continue;
+        if (from->dim[i] != 1)
+            return 0;
+        mask |= (uint32_t)1 << i;
+    }
+    if (mask == 0)
+        return 0;
+    in.ndim = from->ndim;
+    in.offset = 0;
+    memcpy(in.dim, from->dim, (size_t)from->ndim * sizeof *in.dim);
+    mr__strides_fresh(in.ndim, in.dim, in.stride);
+    if (!view->op->view(view, &in, &out) || out.offset != 0)
+        return 0;
+    for (int i = 0; i < view->ndim; i++)
+        if (out.stride[i] != (mask >> i & 1 ? 0 : in.stride[i]) &&
+            view->dim[i] > 1)
+            return 0;
+    return mask;
+}
+
+static bool
+is_trailing(uint32_t mask, int32_t ndim, const int64_t *dim)
+{
+    bool seen_kept = false;
+
+    for (int i = ndim - 1; i >= 0; i--) {
+        if (dim[i] == 1)
+            continue;
+        if (!(mask >> i & 1))
+            seen_kept = true;
+        else if (seen_kept)
+            return false;
+    }
+    return true;
+}
+
+static int64_t
+row_length(uint32_t mask, int32_t ndim, const int64_t *dim)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < ndim; i++)
+        if (mask >> i & 1)
+            n *= dim[i];
+    return n;
+}
+
+static bool
+may_phase(const mr_fuse_group *g, uint32_t mask)
+{
+    return mask != 0 && (g->red_axes == 0 || g->red_axes == mask) &&
+           is_trailing(mask, g->ndim, g->dim) &&
+           row_length(mask, g->ndim, g->dim) <= MR_FUSE_MAX_ROW;
+}
+
+/* ---- pulling ---------------------------------------------------------------- */
+
+static bool
+fusable(const mr_array *x, mr_fuse_kind kind, mr_fuses_fn fuses)
+{
+    return x->op->fuse.kind == kind && x->size > 0 &&
+           fuses(mr__fuse_k(x), mr__fuse_operand(x));
+}
+
+/* Does the row form n come from a reduction over these axes that could become
+ * a member?  Looks a few operators deep: a hint, not a promise. */
+static bool
+leads_to_reduction(const mr_fuse_node *n, uint32_t mask, mr_fuses_fn fuses,
+                   int depth)
+{
+    if (n == NULL || n->group != NULL)
+        return false;
+    if (fusable(n->x, MR_FUSE_REDUCTION, fuses))
+        return reduced_mask(n->x) == mask &&
+               ((const mr_reduce_params *)mr__params(n->x))->keepdims;
+    if (depth == 0 || !fusable(n->x, MR_FUSE_ELEMENTWISE, fuses))
+        return false;
+    for (int i = 0; i < n->x->n_in; i++)
+        if (leads_to_reduction(n->in[i], mask, fuses, depth - 1))
+            return true;
+    return false;
+}
+
+/* The role n would have in g; false when it cannot be a member. */
+static bool
+can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
+         mr_fuse_role *role, uint32_t *mask)
+{
+    const mr_array *x = n->x;
+
+    *mask = g->red_axes;
+    if (x->stream != g->root->x->stream)
+        return false;
+    if (fusable(x, MR_FUSE_ELEMENTWISE, fuses)) {
+        if (same_shape(x, g->ndim, g->dim)) {
+            *role = MR_ROLE_POINT;
+            return true;
+        }
+        /* a row is an output only where rows exist for sure */
+        *role = MR_ROLE_ROW;
+        return g->phased && is_row_form(g, x) &&
+               (!n->visible || g->has_reduction);
+    }
+    if ((x->op->flags & MR_OP_IDENTITY) && x->n_in == 1 && n->in[0] != NULL) {
+        *role = MR_ROLE_ALIAS;
+        return same_shape(x, g->ndim, g->dim) && !n->visible;
+    }
+    if (fusable(x, MR_FUSE_REDUCTION, fuses)) {
+        const mr_reduce_params *p = mr__params(x);
+
+        *role = MR_ROLE_REDUCE;
+        *mask = reduced_mask(x);
+        return g->phased && p->keepdims && *mask == g->red_axes &&
+               same_shape(x->in[0], g->ndim, g->dim);
+    }
+    if (x->op->fuse.kind == MR_FUSE_VIEW && x->n_in == 1 && !n->visible &&
+        n->in[0] != NULL && same_shape(x, g->ndim, g->dim)) {
+        *role = MR_ROLE_BRIDGE;
+        *mask = bridge_mask(x);
+        return may_phase(g, *mask) &&
+               leads_to_reduction(n->in[0], *mask, fuses, 6);
+    }
+    return false;
+}
+
+static int
+ext_find(const mr_fuse_group *g, const mr_array *x)
+{
+    for (int i = 0; i < g->n_ext; i++)
+        if (g->ext[i] == x)
+            return i;
+    return -1;
+}
+
+/* Inputs from outside that n would add beyond those known. */
+static int
+ext_new(const mr_fuse_group *g, const mr_fuse_node *n)
+{
+    int k = 0;
+
+    for (int i = 0; i < n->x->n_in; i++)
+        if (ext_find(g, n->x->in[i]) < 0 &&
+            mr__fuse_constant(n->x->in[i]) == NULL)
+            k++;
+    return k;
+}
+
+static void
+ext_update(mr_fuse_group *g, const mr_fuse_node *n)
+{
+    int at = ext_find(g, n->x);
+
+    if (at >= 0)
+        g->ext[at] = g->ext[--g->n_ext];
+    for (int i = 0; i < n->x->n_in; i++)
+        if (ext_find(g, n->x->in[i]) < 0 &&
+            mr__fuse_constant(n->x->in[i]) == NULL)
+            g->ext[g->n_ext++] = n->x->in[i];
+}
+
+static bool
+has_room(const mr_fuse_group *g, const mr_fuse_node *n)
+{
+    return g->n_members < MR_FUSE_MAX_MEMBERS &&
+           g->n_ext + ext_new(g, n) <= MR_FUSE_MAX_IN &&
+           g->n_out < MR_FUSE_MAX_OUT;
+}
+
+/* n becomes a member; its producers count one use more. */
+static void
+add_member(mr_fuse_group *g, mr_fuse_node *n, mr_fuse_role role)
+{
+    n->group = g;
+    n->role = role;
+    g->n_members++;
+    if (n->visible)
+        g->n_out++;
+    if (role == MR_ROLE_REDUCE)
+        g->has_reduction = true;
+    ext_update(g, n);
+}
+
+/* Pull producers until none fits.  `work` is a stack of members whose inputs
+ * have not been looked at. */
+static bool
+pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
+{
+    mr_fuse_node **work =
+        mr__arena_alloc(arena, MR_FUSE_MAX_MEMBERS * sizeof *work);
+    int n_work = 0;
+
+    if (work == NULL)
+        return false;
+    work[n_work++] = g->root;
+    while (n_work > 0) {
+        mr_fuse_node *m = work[--n_work];
+
+        for (int i = 0; i < m->x->n_in; i++) {
+            mr_fuse_node *n = m->in[i];
+            mr_fuse_role role;
+            uint32_t mask;
+
+            if (n == NULL || n->group != NULL)
+                continue;
+            if (n->candidate != g) {
+                n->candidate = g;
+                n->candidate_uses = 0;
+            }
+            if (++n->candidate_uses < n->n_uses ||
+                !can_pull(g, n, fuses, &role, &mask) || !has_room(g, n))
+                continue;
+            if (role == MR_ROLE_BRIDGE) {
+                g->phased = true;
+                g->red_axes = mask;
+            }
+            add_member(g, n, role);
+            work[n_work++] = n;
+        }
+    }
+    return true;
+}
+
+/* ---- groups ------------------------------------------------------------------ */
+
+static mr_group_kind
+kind_of(const mr_array *x, mr_fuses_fn fuses)
+{
+    if (fusable(x, MR_FUSE_ELEMENTWISE, fuses) ||
+        fusable(x, MR_FUSE_REDUCTION, fuses))
+        return MR_GROUP_BLOCK;
+    if (x->op->fuse.kind == MR_FUSE_VIEW || x->op == &mr__op_output)
+        return MR_GROUP_VIEW;
+    return MR_GROUP_KERNEL;
+}
+
+static mr_fuse_group *
+group_start(mr_arena *arena, mr_fuse_node *n, mr_fuses_fn fuses)
+{
+    mr_fuse_group *g = mr__arena_alloc(arena, sizeof *g);
+    const mr_array *x = n->x;
+
+    if (g == NULL)
+        return NULL;
+    memset(g, 0, offsetof(mr_fuse_group, ext));
+    g->next = NULL;
+    g->kind = kind_of(x, fuses);
+    g->root = g->member = n;
+    n->group = g;
+    n->role = MR_ROLE_POINT;
+    g->n_members = 1;
+    g->n_out = 1;
+    if (g->kind != MR_GROUP_BLOCK)
+        return g;
+    g->ndim = x->ndim;
+    g->dim = x->dim;
+    if (x->op->fuse.kind == MR_FUSE_REDUCTION) {
+        n->role = MR_ROLE_REDUCE;
+        g->has_reduction = true;
+        g->ndim = x->in[0]->ndim;
+        g->dim = x->in[0]->dim;
+        g->red_axes = reduced_mask(x);
+        g->phased = may_phase(g, g->red_axes);
+    }
+    ext_update(g, n);
+    return g;
+}
+
+/* Members in topological order: the list is walked once, backwards. */
+static void
+link_members(mr_fuse_node *const *nodes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        nodes[i]->group->member = NULL;
+    for (size_t i = n; i-- > 0;) {
+        mr_fuse_group *g = nodes[i]->group;
+
+        nodes[i]->next_member = g->member;
+        g->member = nodes[i];
+    }
+}
+
+mr_fuse_group *
+mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
+         mr_fuses_fn fuses, mr_fuse_mode mode)
+{
+    mr_fuse_group *first = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        nodes[i]->group = NULL;
+        nodes[i]->candidate = NULL;
+    }
+    for (size_t i = n; i-- > 0;) {
+        mr_fuse_group *g;
+
+        if (nodes[i]->group != NULL)
+            continue;
+        g = group_start(arena, nodes[i], fuses);
+        if (g == NULL)
+            return NULL;
+        if (g->kind == MR_GROUP_BLOCK && mode == MR_FUSE_ALL &&
+            !pull_all(arena, g, fuses))
+            return NULL;
+        g->next = first;
+        first = g;
+    }
+    link_members(nodes, n);
+    return first;
+}

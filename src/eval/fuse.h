@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fuse.h -- the one fuser: which nodes run together.
+ *
+ * Works on a list of nodes in topological order and knows neither states nor
+ * memory, so the planner and the compiler share it.  README.md has the rule
+ * that makes groups legal.
+ *
+ * A block group has a *space*: the shape S of its points, and the mask of
+ * axes that its reductions reduce.  The row form K of S has size 1 on those
+ * axes.
+ */
+#ifndef MR_EVAL_FUSE_H
+#define MR_EVAL_FUSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "graph/node.h"
+#include "graph/op.h"
+#include "kernels/program.h"
+
+#define MR_FUSE_MAX_IN      24
+#define MR_FUSE_MAX_OUT     24
+#define MR_FUSE_MAX_MEMBERS 56 /* registers stay under MR_CODE_MAX_REG */
+/* Rows longer than this are not fused across a reduction: they leave the
+ * cache between the phases. */
+#define MR_FUSE_MAX_ROW 65536
+
+typedef enum mr_fuse_role {
+    MR_ROLE_POINT,  /* elementwise over S */
+    MR_ROLE_ROW,    /* elementwise over K */
+    MR_ROLE_REDUCE, /* from S to K, or to K without its axes */
+    MR_ROLE_BRIDGE, /* a broadcast from K to S: the same register */
+    MR_ROLE_ALIAS   /* an identity: the same register */
+} mr_fuse_role;
+
+typedef enum mr_group_kind {
+    MR_GROUP_BLOCK, /* a block program */
+    MR_GROUP_KERNEL, /* one operator with a kernel (or its own execution) */
+    MR_GROUP_VIEW   /* one view: no kernel where its input's layout allows */
+} mr_group_kind;
+
+typedef struct mr_fuse_group mr_fuse_group;
+typedef struct mr_fuse_node mr_fuse_node;
+
+struct mr_fuse_node {
+    /* given */
+    mr_array *x;
+    mr_fuse_node **in; /* n_in entries; NULL: not in the list (a leaf) */
+    int32_t n_uses;    /* edges from nodes of the list */
+    bool wanted;       /* asked for */
+    bool visible;      /* wanted, or somebody else can see it */
+    /* found */
+    mr_fuse_role role;
+    mr_fuse_group *group;
+    mr_fuse_node *next_member; /* in topological order */
+    /* scratch */
+    mr_fuse_group *candidate;
+    int32_t candidate_uses;
+    uint16_t reg; /* code.c */
+};
+
+struct mr_fuse_group {
+    mr_group_kind kind;
+    mr_fuse_node *root;   /* the last member */
+    mr_fuse_node *member; /* the first member, see next_member */
+    int32_t n_members, n_out;
+    /* blocks: */
+    int32_t ndim;
+    const int64_t *dim;
+    uint32_t red_axes; /* axes of S that are reduced, size-1 axes left out */
+    bool has_reduction, phased;
+    int32_t n_ext; /* distinct arrays from outside */
+    mr_array *ext[MR_FUSE_MAX_IN];
+    mr_fuse_group *next; /* in the order in which they may run */
+};
+
+/* Which fused operations a device has. */
+typedef bool (*mr_fuses_fn)(mr_k k, mr_dtype operand);
+
+typedef enum mr_fuse_mode {
+    MR_FUSE_ALL,
+    MR_FUSE_OFF /* every node alone */
+} mr_fuse_mode;
+
+/* Groups of nodes[0..n), linked in order through `next`.  NULL with
+ * MR_E_MEMORY set, or when n is 0.  Memory is the arena's. */
+mr_fuse_group *mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
+                        mr_fuses_fn fuses, mr_fuse_mode mode);
+
+/* ---- code.c --------------------------------------------------------------- */
+
+/* An operand of the group's program from outside. */
+typedef struct mr_block_operand {
+    mr_array *x;
+    mr_fuse_node *node; /* NULL: a leaf */
+    bool row;           /* of the row form K */
+} mr_block_operand;
+
+/* What a group becomes: sizes of code and how arrays map to it. */
+typedef struct mr_block_group {
+    mr_block_code code;
+    int32_t ndim, n_kept, n_red;
+    int32_t axis[MR_MAX_NDIM]; /* axis of S of each loop dim, -1: none */
+    int64_t dim[MR_MAX_NDIM];  /* of each loop dim */
+    mr_block_operand in[MR_CODE_MAX_IO];
+    mr_fuse_node *out[MR_CODE_MAX_IO];
+} mr_block_group;
+
+/* The block program of a group; all memory is the arena's.  NULL with
+ * MR_E_MEMORY set. */
+mr_block_group *mr__fuse_code(mr_arena *arena, mr_fuse_group *g);
+
+/* The operation of an elementwise or reducing node and the dtype of its
+ * operands. */
+mr_k mr__fuse_k(const mr_array *x);
+mr_dtype mr__fuse_operand(const mr_array *x);
+/* The bits of a node that is a constant seen through views, or NULL. */
+const void *mr__fuse_constant(const mr_array *x);
+
+#endif

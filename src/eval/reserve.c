@@ -1,0 +1,710 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * reserve.c -- memory and tasks for every group of a window.
+ *
+ * Groups are visited in the order in which they will run, so the last reader
+ * of a buffer is known when it is planned: from there on, later groups of the
+ * same stream may write into that memory (streams are first-in first-out).
+ * An elementwise group may even write into an input that it is the last to
+ * read (donation).  Memory is reused only where nobody can look: no user, no
+ * scope, no live trace reaches the node or a recipe that would read it again.
+ *
+ * Nothing outside the plan is touched here; submit.c publishes.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "eval/place.h"
+#include "eval/plan.h"
+#include "eval/registry.h"
+#include "eval/stream.h"
+
+/* ---- buffers ----------------------------------------------------------------- */
+
+static bool
+grow(mr_plan *p, void **list, size_t *cap, size_t n, size_t entry)
+{
+    void *more;
+    size_t new_cap = *cap ? 2 * *cap : 16;
+
+    if (n < *cap)
+        return true;
+    more = mr__arena_alloc(&p->window->arena, new_cap * entry);
+    if (more == NULL)
+        return false;
+    if (n > 0)
+        memcpy(more, *list, n * entry);
+    *list = more;
+    *cap = new_cap;
+    return true;
+}
+
+static mr_buffer *
+recycled_take(mr_plan *p, size_t bytes, uint32_t stream)
+{
+    size_t best = p->n_recycled;
+
+    for (size_t i = 0; i < p->n_recycled; i++) {
+        const mr_recycled *r = &p->recycled[i];
+
+        if (r->stream != stream || r->buffer->capacity < bytes ||
+            r->buffer->capacity > 2 * bytes + 4096)
+            continue;
+        if (best == p->n_recycled ||
+            r->buffer->capacity < p->recycled[best].buffer->capacity)
+            best = i;
+    }
+    if (best == p->n_recycled)
+        return NULL;
+    mr_buffer *b = p->recycled[best].buffer;
+
+    p->recycled[best] = p->recycled[--p->n_recycled];
+    p->destructive = true;
+    return b;
+}
+
+static mr_buffer *
+take_buffer(mr_plan *p, int64_t size, mr_dtype t, uint32_t stream)
+{
+    size_t bytes = (size_t)size * (size_t)mr__dtype_size(t);
+    void *list = p->owned;
+    mr_buffer *b = recycled_take(p, bytes, stream);
+
+    if (b != NULL)
+        return b;
+    if (!grow(p, &list, &p->owned_cap, p->n_owned, sizeof *p->owned))
+        return NULL;
+    p->owned = list;
+    b = mr__buffer_new(mr__stream_device(stream)->pool(), bytes);
+    if (b != NULL)
+        p->owned[p->n_owned++] = b;
+    return b;
+}
+
+static void
+recycle(mr_plan *p, mr_plan_node *base)
+{
+    void *list = p->recycled;
+
+    if (base->recycled || base->place.buffer == NULL)
+        return;
+    if (!grow(p, &list, &p->recycled_cap, p->n_recycled, sizeof *p->recycled))
+        return; /* it is only not reused */
+    p->recycled = list;
+    base->recycled = true;
+    p->recycled[p->n_recycled++] = (mr_recycled){
+        base->place.buffer, base->place.task ? base->place.task->stream : 0};
+}
+
+/* ---- who can still look ---------------------------------------------------------- */
+
+static bool
+is_output(const mr_fuse_node *f)
+{
+    return f->group->root == f || f->visible;
+}
+
+/* A consumer that can be asked again keeps its inputs' memory: an interior
+ * that somebody reaches, or a result whose inputs a live trace keeps. */
+static void
+settle_reuse(mr_plan *p)
+{
+    for (size_t i = p->n; i-- > 0;) {
+        mr_fuse_node *c = p->node[i];
+        mr_plan_node *n = (mr_plan_node *)c;
+        bool view = c->group->kind == MR_GROUP_VIEW;
+        bool again = is_output(c) && !view
+                         ? c->x->trace != 0 && mr__trace_live(c->x->trace)
+                         : !n->reusable;
+
+        if (!again)
+            continue;
+        for (int k = 0; k < c->x->n_in; k++)
+            if (c->in[k] != NULL)
+                ((mr_plan_node *)c->in[k])->reusable = false;
+    }
+}
+
+static uint32_t
+stream_of(const mr_plan *p, const mr_array *x)
+{
+    return x->stream == 0 ? p->stream
+                          : mr__stream_planned(x->stream, p->stream);
+}
+
+/* The group's uses of things from outside are planned now. */
+static void
+consume_uses(mr_plan *p, const mr_fuse_group *g)
+{
+    uint32_t stream = stream_of(p, g->root->x);
+
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        for (int i = 0; i < m->x->n_in; i++) {
+            mr_plan_node *in = (mr_plan_node *)m->in[i];
+            mr_plan_node *base;
+
+            if (in == NULL || in->f.group == g)
+                continue;
+            base = in->place.base;
+            if (base == NULL)
+                continue;
+            if (base->place.task != NULL && base->place.task->stream != stream)
+                base->foreign = true;
+            if (--base->uses_left == 0 && base->reusable && !base->foreign)
+                recycle(p, base);
+        }
+}
+
+/* ---- tasks -------------------------------------------------------------------------- */
+
+/* Every stream that gets a task needs a drainer in the end. */
+static bool
+note_stream(mr_plan *p, uint32_t id)
+{
+    void *list = p->other;
+
+    if (id == p->stream)
+        return true;
+    for (size_t i = 0; i < p->n_other; i++)
+        if (p->other[i] == id)
+            return true;
+    if (!grow(p, &list, &p->other_cap, p->n_other, sizeof *p->other))
+        return false;
+    p->other = list;
+    p->other[p->n_other++] = id;
+    return true;
+}
+
+static mr_task *
+task_new(mr_plan *p, mr_task_kind kind, mr_array *node, int n_in, int n_out)
+{
+    mr_arena *a = &p->window->arena;
+    mr_task *t = mr__arena_zero(a, sizeof *t);
+
+    if (t == NULL)
+        return NULL;
+    t->in = mr__arena_zero(a, (size_t)(n_in + 1) * sizeof *t->in);
+    t->out = mr__arena_zero(a, (size_t)(n_out + 1) * sizeof *t->out);
+    t->link = mr__arena_zero(a, (size_t)(n_in + 1) * sizeof *t->link);
+    if (t->in == NULL || t->out == NULL || t->link == NULL)
+        return NULL;
+    t->window = p->window;
+    t->kind = kind;
+    t->stream = stream_of(p, node);
+    t->device = mr__stream_device(t->stream);
+    t->node = node;
+    return note_stream(p, t->stream) ? t : NULL;
+}
+
+/* The list of nodes that t completes grows as views of them are met. */
+static bool
+task_completes(mr_plan *p, mr_task *t, mr_array *x)
+{
+    if (t->n_done == t->done_cap) {
+        int cap = t->done_cap ? 2 * t->done_cap : 4;
+        mr_array **more = mr__arena_alloc(&p->window->arena,
+                                          (size_t)cap * sizeof *more);
+
+        if (more == NULL)
+            return false;
+        if (t->n_done > 0)
+            memcpy(more, t->done, (size_t)t->n_done * sizeof *more);
+        t->done = more;
+        t->done_cap = cap;
+    }
+    t->done[t->n_done++] = x;
+    return true;
+}
+
+static void
+task_append(mr_plan *p, mr_task *t)
+{
+    *p->last = t;
+    p->last = &t->next;
+    p->cost += t->cost;
+    p->n_tasks++;
+}
+
+static void
+set_operand(mr_task_operand *o, const mr_place *w, mr_dtype t, int32_t ndim,
+            const int64_t *dim, int64_t size)
+{
+    o->data = w->data;
+    o->buffer = w->buffer;
+    o->keep = w->source != NULL ? w->source : w->owner;
+    o->is_source = w->source != NULL;
+    o->dtype = t;
+    o->ndim = ndim;
+    o->size = size;
+    o->dim = dim;
+    o->stride = w->stride;
+}
+
+static void
+operand_array(mr_task_operand *o, const mr_place *w, const mr_array *x)
+{
+    set_operand(o, w, (mr_dtype)x->dtype, x->ndim, x->dim, x->size);
+}
+
+/* A fresh place, row-major, that t fills. */
+static bool
+fresh_place(mr_plan *p, mr_task *t, mr_dtype dt, int32_t ndim,
+            const int64_t *dim, int64_t size, mr_place *w)
+{
+    int64_t *stride;
+
+    memset(w, 0, sizeof *w);
+    stride = mr__arena_alloc(&p->window->arena,
+                             (size_t)(ndim + 1) * sizeof *stride);
+    w->buffer = take_buffer(p, size, dt, t->stream);
+    if (w->buffer == NULL || stride == NULL)
+        return false;
+    mr__strides_fresh(ndim, dim, stride);
+    w->stride = stride;
+    w->data = w->buffer->data;
+    w->task = t;
+    return true;
+}
+
+static double
+copy_cost(int64_t size, mr_dtype t)
+{
+    return 30.0 + (double)(size * mr__dtype_size(t)) * 0.1;
+}
+
+/* ---- copies ------------------------------------------------------------------------- */
+
+/* A task that copies `in` (with x's dtype) row-major into a fresh place; x is
+ * the node on whose behalf. */
+static mr_task *
+copy_task(mr_plan *p, mr_array *on_behalf, const mr_array *x,
+          const mr_place *in, mr_place *out)
+{
+    mr_task *t = task_new(p, MR_TASK_BLOCK, on_behalf, 1, 1);
+
+    if (t == NULL || !fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim,
+                                  x->size, out))
+        return NULL;
+    t->n_in = t->n_out = 1;
+    operand_array(&t->in[0], in, x);
+    operand_array(&t->out[0], out, x);
+    t->cost = copy_cost(x->size, (mr_dtype)x->dtype);
+    task_append(p, t);
+    return t;
+}
+
+/* ---- views --------------------------------------------------------------------------- */
+
+static bool
+plan_view_place(mr_plan *p, mr_plan_node *n)
+{
+    mr_array *x = n->f.x, *from = x->in[0];
+    mr_place in, copied;
+    mr_task *t;
+
+    if (mr__place_is_projection(x))
+        return mr__place_projection(p, n, &n->place) == MR_VIEW_OK;
+    in = mr__place_of(p, from);
+    switch (mr__place_view(p, n, &in, &n->place)) {
+    case MR_VIEW_OK:
+        return true;
+    case MR_VIEW_NO_MEMORY:
+        return false;
+    case MR_VIEW_COPY:
+        break;
+    }
+    t = copy_task(p, x, from, &in, &copied);
+    if (t == NULL)
+        return false;
+    copied.source = x;
+    copied.base = n;
+    if (mr__place_view(p, n, &copied, &n->place) != MR_VIEW_OK)
+        return false; /* row-major always has a view: no memory */
+    n->materialised = true;
+    return task_completes(p, t, x);
+}
+
+/* A view that somebody can see becomes a node with memory. */
+static bool
+show_view(mr_plan *p, mr_plan_node *n)
+{
+    mr_array *x = n->f.x;
+    mr_place w;
+    mr_task *t;
+
+    n->materialised = true;
+    if (n->place.buffer == NULL) { /* a constant: real memory, since exporters
+                                      may write */
+        t = copy_task(p, x, x, &n->place, &w);
+        if (t == NULL)
+            return false;
+        n->place = w;
+        n->place.base = n;
+        n->place.source = x;
+        return task_completes(p, t, x);
+    }
+    if (n->place.base != NULL)
+        n->place.base->reusable = false;
+    if (n->place.task != NULL)
+        return task_completes(p, n->place.task, x);
+    if (n->place.source == NULL)
+        return true; /* done at once */
+    t = task_new(p, MR_TASK_ALIAS, x, 1, 0);
+    if (t == NULL)
+        return false;
+    t->n_in = 1;
+    operand_array(&t->in[0], &n->place, x);
+    t->cost = 20.0;
+    task_append(p, t);
+    n->place.task = t;
+    return task_completes(p, t, x);
+}
+
+static bool
+plan_view(mr_plan *p, mr_fuse_group *g)
+{
+    mr_plan_node *n = (mr_plan_node *)g->root;
+
+    if (!plan_view_place(p, n))
+        return false;
+    if (n->place.base != NULL && n->place.base != n)
+        n->place.base->uses_left += n->f.n_uses;
+    if (n->f.visible && !n->materialised && !show_view(p, n))
+        return false;
+    consume_uses(p, g);
+    return true;
+}
+
+/* ---- kernels --------------------------------------------------------------------------- */
+
+static bool
+place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
+{
+    mr_array *x = n->f.x;
+
+    if (x->flags & MR_NODE_TUPLE) {
+        n->outs = mr__arena_zero(&p->window->arena,
+                                 (size_t)x->n_out * sizeof *n->outs);
+        if (n->outs == NULL)
+            return false;
+        for (int k = 0; k < x->n_out; k++) {
+            const mr_tuple_out *o = &x->tuple[k];
+
+            if (!fresh_place(p, t, o->dtype, o->ndim, o->dim, o->size,
+                             &n->outs[k]))
+                return false;
+            n->outs[k].source = x;
+            set_operand(&t->out[k], &n->outs[k], o->dtype, o->ndim, o->dim,
+                        o->size);
+            t->out[k].keep = NULL;
+        }
+        t->n_out = x->n_out;
+    } else {
+        if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,
+                         &n->place))
+            return false;
+        operand_array(&t->out[0], &n->place, x);
+        n->place.source = x;
+        n->place.base = n;
+        t->n_out = 1;
+    }
+    n->materialised = true;
+    return task_completes(p, t, x);
+}
+
+static bool
+kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
+{
+    for (int i = 0; i < x->n_in; i++) {
+        mr_array *in = x->in[i];
+        mr_place w = mr__place_of(p, in), copied;
+        uint32_t want = t->kernel == NULL ? MR_KERNEL_ALL_CONTIGUOUS
+                                          : t->kernel->contiguous;
+
+        if (((want & MR_KERNEL_ALL_CONTIGUOUS) || (i < 31 && want >> i & 1)) &&
+            !mr__is_contiguous(in->ndim, in->dim, w.stride)) {
+            mr_task *copy = copy_task(p, x, in, &w, &copied);
+
+            if (copy == NULL)
+                return false;
+            copy->feeds = t;
+            w = copied;
+        }
+        operand_array(&t->in[i], &w, in);
+    }
+    t->n_in = x->n_in;
+    return true;
+}
+
+static bool
+kernel_workspace(mr_plan *p, mr_task *t, mr_array *x)
+{
+    size_t bytes = 0;
+
+    if (!mr__task_args(t))
+        return false;
+    if (t->kernel != NULL && t->kernel->workspace == NULL &&
+        t->kernel->cost == NULL) {
+        t->cost = copy_cost(x->size, (mr_dtype)x->dtype);
+        for (int i = 0; i < t->n_in; i++)
+            t->cost += copy_cost(t->in[i].size, t->in[i].dtype);
+        return true;
+    }
+    if (t->kernel == NULL) {
+        bytes = x->op->exec->workspace(x);
+        t->cost = x->op->exec->cost(x);
+    } else {
+        if (t->kernel->workspace != NULL)
+            bytes = t->kernel->workspace(&t->args);
+        t->cost = t->kernel->cost != NULL
+                      ? t->kernel->cost(&t->args)
+                      : copy_cost(x->size, (mr_dtype)x->dtype);
+    }
+    if (bytes == 0)
+        return true;
+    t->workspace =
+        take_buffer(p, (int64_t)bytes, MR_UINT8, t->stream);
+    return t->workspace != NULL;
+}
+
+static bool
+plan_kernel(mr_plan *p, mr_fuse_group *g)
+{
+    mr_plan_node *n = (mr_plan_node *)g->root;
+    mr_array *x = n->f.x;
+    mr_task *t = task_new(p, MR_TASK_KERNEL, x, x->n_in, x->n_out);
+
+    if (t == NULL)
+        return false;
+    if (x->op->exec == NULL) {
+        t->kernel = mr__device_kernel(t->device, x->op->id);
+        if (t->kernel == NULL) {
+            mr__fail(MR_E_UNSUPPORTED, "the device %s has no kernel for %s",
+                     t->device->name, x->op->name);
+            return false;
+        }
+    }
+    if (!kernel_inputs(p, t, x) || !place_output(p, t, n) ||
+        !kernel_workspace(p, t, x))
+        return false;
+    task_append(p, t);
+    consume_uses(p, g);
+    return true;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+static int
+edges_from(const mr_fuse_group *g, const mr_array *x)
+{
+    int n = 0;
+
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        for (int i = 0; i < m->x->n_in; i++)
+            n += m->x->in[i] == x;
+    return n;
+}
+
+/* Only this group can see x's memory, and it will not ask again.  What this
+ * window computes must have been read in our stream alone; tasks of earlier
+ * windows that still read hold references of the buffer. */
+static bool
+may_donate(const mr_fuse_group *g, const mr_block_operand *o,
+           uint32_t stream)
+{
+    const mr_array *x = o->x;
+    int edges = edges_from(g, x);
+
+    if (o->node != NULL) {
+        const mr_plan_node *n = (const mr_plan_node *)o->node;
+
+        return n->reusable && n->materialised && n->place.base == n &&
+               n->uses_left == edges && !n->recycled && !n->foreign &&
+               n->place.task->stream == stream;
+    }
+    return mr__state(x) == MR_DONE && x->buffer != NULL &&
+           /* acquire, both: pair with the releases of those who have read;
+            * counts that are ours alone cannot grow meanwhile */
+           (atomic_load_explicit(&x->refs, memory_order_acquire) &
+            ((MR_REF_ONE << 40) - 1)) == (uint64_t)edges &&
+           atomic_load_explicit(&x->scoped, memory_order_relaxed) == 0 &&
+           atomic_load_explicit(&x->buffer->refs, memory_order_acquire) ==
+               1 &&
+           !x->buffer->exported_writable && !x->buffer->read_only &&
+           x->buffer->pool != NULL &&
+           (x->trace == 0 || !mr__trace_live(x->trace));
+}
+
+static bool
+members_forgotten(const mr_fuse_group *g)
+{
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member) {
+        const mr_plan_node *n = (const mr_plan_node *)m;
+
+        if (is_output(m) ? m->x->trace != 0 && mr__trace_live(m->x->trace)
+                         : !n->reusable)
+            return false;
+    }
+    return true;
+}
+
+/* The operand whose memory output k may overwrite, or -1: the instruction
+ * that writes must be the last that reads. */
+static int
+donor(const mr_fuse_group *g, const mr_block_group *b, const mr_task *t,
+      int k, const bool *taken)
+{
+    const mr_block_code *c = &b->code;
+    const mr_array *x = b->out[k]->x;
+    int writes = c->out[k].reg - c->n_in - c->n_const;
+
+    for (int j = 0; j < c->n_in; j++) {
+        const mr_task_operand *o = &t->in[j];
+        bool later = false;
+
+        if (taken[j] || o->ndim != x->ndim || o->buffer == NULL ||
+            mr__dtype_size(o->dtype) != mr__dtype_size((mr_dtype)x->dtype) ||
+            o->size != x->size ||
+            memcmp(o->dim, x->dim, (size_t)x->ndim * sizeof *x->dim) != 0 ||
+            !mr__is_contiguous(o->ndim, o->dim, o->stride))
+            continue;
+        for (int i = writes + 1; i < c->n_inst && !later; i++)
+            later = c->inst[i].arg[0] == j || c->inst[i].arg[1] == j ||
+                    c->inst[i].arg[2] == j;
+        if (!later && may_donate(g, &b->in[j], t->stream))
+            return j;
+    }
+    return -1;
+}
+
+static bool
+block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k,
+             int from)
+{
+    mr_plan_node *n = (mr_plan_node *)b->out[k];
+    mr_array *x = n->f.x;
+
+    if (from >= 0) {
+        memset(&n->place, 0, sizeof n->place);
+        n->place.buffer = t->in[from].buffer;
+        n->place.data = t->in[from].data;
+        n->place.stride =
+            mr__place_strides(p, x->ndim, t->in[from].stride);
+        if (n->place.stride == NULL)
+            return false;
+        n->place.task = t;
+        p->destructive = true;
+        if (b->in[from].node != NULL)
+            ((mr_plan_node *)b->in[from].node)->recycled = true;
+    } else if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim,
+                            x->size, &n->place)) {
+        return false;
+    }
+    n->place.source = x;
+    n->place.base = n;
+    n->materialised = true;
+    operand_array(&t->out[k], &n->place, x);
+    t->out[k].keep = NULL;
+    t->out[k].is_source = false;
+    return task_completes(p, t, x);
+}
+
+static double
+block_cost(const mr_task *t, const mr_block_group *b)
+{
+    double bytes = 0.0, points = 1.0;
+
+    for (int i = 0; i < b->n_kept + b->n_red; i++)
+        points *= (double)b->dim[i];
+    for (int i = 0; i < t->n_in; i++)
+        bytes += (double)(t->in[i].size * mr__dtype_size(t->in[i].dtype));
+    for (int i = 0; i < t->n_out; i++)
+        bytes += (double)(t->out[i].size * mr__dtype_size(t->out[i].dtype));
+    return 40.0 + 0.1 * bytes + 0.1 * points * b->code.n_inst;
+}
+
+static bool
+plan_block(mr_plan *p, mr_fuse_group *g)
+{
+    mr_block_group *b = mr__fuse_code(&p->window->arena, g);
+    bool taken[MR_CODE_MAX_IO] = {false};
+    bool donate;
+    mr_task *t;
+
+    if (b == NULL)
+        return false;
+    t = task_new(p, MR_TASK_BLOCK, g->root->x, b->code.n_in, b->code.n_out);
+    if (t == NULL)
+        return false;
+    t->block = b;
+    t->n_in = b->code.n_in;
+    t->n_out = b->code.n_out;
+    for (int j = 0; j < t->n_in; j++) {
+        mr_place w = mr__place_of(p, b->in[j].x);
+
+        operand_array(&t->in[j], &w, b->in[j].x);
+    }
+    donate = !g->has_reduction && members_forgotten(g);
+    for (int k = 0; k < t->n_out; k++) {
+        int from = donate ? donor(g, b, t, k, taken) : -1;
+
+        if (from >= 0)
+            taken[from] = true;
+        if (!block_output(p, t, b, k, from))
+            return false;
+    }
+    t->cost = block_cost(t, b);
+    task_append(p, t);
+    consume_uses(p, g);
+    return true;
+}
+
+/* Nothing to compute: no elements. */
+static bool
+plan_empty(mr_plan *p, mr_fuse_group *g)
+{
+    mr_plan_node *n = (mr_plan_node *)g->root;
+    mr_task *t = task_new(p, MR_TASK_ALIAS, n->f.x, 0, n->f.x->n_out);
+
+    if (t == NULL || !place_output(p, t, n))
+        return false;
+    t->cost = 20.0;
+    task_append(p, t);
+    consume_uses(p, g);
+    return true;
+}
+
+static bool
+all_empty(const mr_array *x)
+{
+    if (!(x->flags & MR_NODE_TUPLE))
+        return x->size == 0;
+    for (int k = 0; k < x->n_out; k++)
+        if (x->tuple[k].size != 0)
+            return false;
+    return true;
+}
+
+mr_code
+mr__plan_reserve(mr_plan *p, mr_fuse_group *groups)
+{
+    settle_reuse(p);
+    for (mr_fuse_group *g = groups; g != NULL; g = g->next) {
+        bool ok;
+
+        if (g->kind == MR_GROUP_VIEW)
+            ok = plan_view(p, g);
+        else if (g->kind == MR_GROUP_BLOCK)
+            ok = plan_block(p, g);
+        else if (all_empty(g->root->x))
+            ok = plan_empty(p, g);
+        else
+            ok = plan_kernel(p, g);
+        if (!ok) {
+            mr__error_annotate(g->root->x->op->name, g->root->x->site,
+                               "while planning %s", g->root->x->op->name);
+            return mr__error_code();
+        }
+    }
+    return MR_OK;
+}

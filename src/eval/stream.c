@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * stream.c -- ordered queues of tasks and who drains them.
+ *
+ * A stream is a list with a lock (rank STREAM) and a flag `busy`: one drainer
+ * at a time, the caller that waits or a worker's job.  Whoever clears the
+ * flag has looked, under the lock, that the head cannot run; whoever makes
+ * the head able to run looks, under the lock, whether the flag is clear.  So
+ * a head that can run always has a drainer.
+ *
+ * Ids are an index and a generation: a stream that is gone is never mistaken
+ * for a later one.  The table is read without a lock, so the structs are never
+ * freed but used again: whoever looked an id up checks it under the stream's
+ * lock.  A stream begins to die under the plan lock: one that a planner found
+ * alive takes its tasks.
+ */
+#include "eval/stream.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/lock.h"
+#include "base/pool.h"
+#include "base/tls.h"
+#include "eval/plan.h"
+#include "eval/registry.h"
+#include "eval/stats.h"
+#include "eval/wait.h"
+#include "marram/error.h"
+#include "marram/eval.h"
+
+#define N_SLOTS 65536u
+
+typedef struct stream {
+    mr_lock lock;
+    mr_task *head, **tail;      /* guarded by lock */
+    bool busy;                  /* guarded by lock */
+    bool dying; /* changed under the plan lock and lock: free when empty */
+    uint64_t n_entered, n_done; /* guarded by lock */
+    /* relaxed: written before id's release */
+    _Atomic(const mr_device_table *) device;
+    /* 0: a free slot.  Changed under lock; release pairs with the acquire of
+     * find. */
+    _Atomic uint32_t id;
+} stream;
+
+/* Filled once under the registry lock; release pairs with acquire of find. */
+static _Atomic(stream *) slots[N_SLOTS];
+static mr_lock registry = MR_LOCK_INIT(MR_RANK_REGISTRY, "streams");
+static uint16_t generation[N_SLOTS]; /* guarded by registry */
+static uint16_t free_slot[N_SLOTS];  /* a stack; guarded by registry */
+static uint32_t n_free, n_used = 1;  /* slot 0 is "the default" */
+
+static _Thread_local uint32_t own_default, set_default
+    __attribute__((tls_model("initial-exec")));
+static _Thread_local mr_device_type own_device
+    __attribute__((tls_model("initial-exec")));
+
+static _Atomic int default_device = MR_CPU; /* relaxed: a plain setting */
+
+static uint32_t
+id_of(const stream *s)
+{
+    /* acquire: pairs with the release in open_slot */
+    return atomic_load_explicit(&s->id, memory_order_acquire);
+}
+
+static stream *
+find(uint32_t id)
+{
+    stream *s = atomic_load_explicit(&slots[id & 0xffffu],
+                                     memory_order_acquire);
+
+    return s != NULL && id != 0 && id_of(s) == id ? s : NULL;
+}
+
+/* ---- making ------------------------------------------------------------------- */
+
+/* A slot with its struct, under the registry lock; 0 with an error set. */
+static uint32_t
+slot_take_locked(void)
+{
+    stream *s;
+
+    if (n_free > 0)
+        return free_slot[--n_free];
+    if (n_used == N_SLOTS) {
+        mr__fail(MR_E_VALUE, "there are %u streams already: free some",
+                 N_SLOTS - 1);
+        return 0;
+    }
+    s = mr__alloc_zero(sizeof *s);
+    if (s == NULL)
+        return 0;
+    mr__alloc_cached(1); /* kept for ever */
+    s->lock = (mr_lock)MR_LOCK_INIT(MR_RANK_STREAM, "stream");
+    /* release: pairs with the acquire in find */
+    atomic_store_explicit(&slots[n_used], s, memory_order_release);
+    return n_used++;
+}
+
+static uint32_t
+open_slot(uint32_t slot, const mr_device_table *device)
+{
+    stream *s = atomic_load_explicit(&slots[slot], memory_order_relaxed);
+    uint32_t id = (uint32_t)generation[slot] << 16 | slot;
+
+    mr__lock_take(&s->lock);
+    s->head = NULL;
+    s->tail = &s->head;
+    s->busy = s->dying = false;
+    s->n_entered = s->n_done = 0;
+    atomic_store_explicit(&s->device, device, memory_order_relaxed);
+    /* release: pairs with the acquire in id_of */
+    atomic_store_explicit(&s->id, id, memory_order_release);
+    mr__lock_drop(&s->lock);
+    return id;
+}
+
+static uint32_t
+make(const mr_device_table *device)
+{
+    uint32_t slot, id = 0;
+
+    mr__lock_take(&registry);
+    slot = slot_take_locked();
+    if (slot != 0)
+        id = open_slot(slot, device);
+    mr__lock_drop(&registry);
+    return id;
+}
+
+/* The stream is empty, has no drainer and will get no task. */
+static void
+destroy(stream *s)
+{
+    uint32_t slot = id_of(s) & 0xffffu;
+
+    mr__lock_take(&registry);
+    mr__lock_take(&s->lock);
+    /* release: as in open_slot */
+    atomic_store_explicit(&s->id, 0, memory_order_release);
+    mr__lock_drop(&s->lock);
+    generation[slot]++;
+    free_slot[n_free++] = (uint16_t)slot;
+    mr__lock_drop(&registry);
+}
+
+static void
+end_stream(uint32_t id)
+{
+    stream *s = find(id);
+    bool gone = false;
+
+    if (s == NULL)
+        return;
+    mr__lock_take(&mr__plan_lock);
+    mr__lock_take(&s->lock);
+    if (id_of(s) == id && !s->dying) {
+        s->dying = true;
+        gone = !s->busy && s->head == NULL;
+    }
+    mr__lock_drop(&s->lock);
+    mr__lock_drop(&mr__plan_lock);
+    if (gone)
+        destroy(s);
+}
+
+static void
+end_own_default(void *unused)
+{
+    (void)unused;
+    end_stream(own_default);
+    own_default = 0;
+}
+
+uint32_t
+mr__stream_own(void)
+{
+    mr_device_type want = (mr_device_type)atomic_load_explicit(
+        &default_device, memory_order_relaxed);
+
+    if (own_default != 0 && own_device == want)
+        return own_default;
+    const mr_device_table *t =
+        mr__device_find((mr_device){.type = want, .index = 0});
+
+    if (t == NULL)
+        return 0;
+    if (own_default != 0)
+        end_own_default(NULL);
+    else if (!mr__at_thread_exit(end_own_default, NULL))
+        return 0;
+    own_default = make(t);
+    own_device = want;
+    return own_default;
+}
+
+uint32_t
+mr__stream_default(void)
+{
+    return find(set_default) != NULL ? set_default : mr__stream_own();
+}
+
+uint32_t
+mr__stream_resolve(uint32_t id)
+{
+    return find(id) != NULL ? id : mr__stream_default();
+}
+
+uint32_t
+mr__stream_wish(uint32_t id)
+{
+    return id != 0 ? id : set_default;
+}
+
+uint32_t
+mr__stream_planned(uint32_t id, uint32_t otherwise)
+{
+    const stream *s = find(id);
+
+    /* dying is ours to read: it changes under the plan lock */
+    return s != NULL && !s->dying ? id : otherwise;
+}
+
+const mr_device_table *
+mr__stream_device(uint32_t id)
+{
+    const stream *s = find(id);
+
+    return s != NULL ? atomic_load_explicit(&s->device, memory_order_relaxed)
+                     : mr__device_find((mr_device){MR_CPU, 0});
+}
+
+/* ---- draining ------------------------------------------------------------------- */
+
+static bool
+head_can_run(const stream *s)
+{
+    /* acquire: pairs with the release of the producers' decrements */
+    return s->head != NULL && atomic_load_explicit(&s->head->n_wait,
+                                                   memory_order_acquire) == 0;
+}
+
+/* Become the drainer, if there is something to do and nobody is it. */
+static bool
+claim(stream *s, uint32_t id)
+{
+    bool mine;
+
+    mr__lock_take(&s->lock);
+    mine = id_of(s) == id && !s->busy && head_can_run(s);
+    if (mine)
+        s->busy = true;
+    mr__lock_drop(&s->lock);
+    return mine;
+}
+
+static void drain_job(void *ctx);
+
+static void
+hand_over(stream *s)
+{
+    struct mr__error_stash old = mr__error_stash();
+    bool given = mr__pool_job(drain_job, s);
+
+    mr_error_take();
+    /* no memory for the job: the one thing left is to do it here */
+    if (!given)
+        drain_job(s);
+    mr__error_unstash(old);
+}
+
+/* The drainer takes the next task, or gives the stream up (NULL). */
+static mr_task *
+next_task(stream *s)
+{
+    mr_task *t = NULL;
+    bool gone = false;
+
+    mr__lock_take(&s->lock);
+    if (head_can_run(s)) {
+        t = s->head;
+        s->head = t->next;
+        if (s->head == NULL)
+            s->tail = &s->head;
+    } else {
+        s->busy = false;
+        gone = s->dying && s->head == NULL;
+    }
+    mr__lock_drop(&s->lock);
+    if (gone)
+        destroy(s);
+    return t;
+}
+
+static void
+count_done(stream *s)
+{
+    mr__lock_take(&s->lock);
+    s->n_done++;
+    mr__lock_drop(&s->lock);
+}
+
+static void
+run_one(stream *s, mr_task *t, bool on_caller)
+{
+    mr__task_run(t);
+    count_done(s);
+    /* last: whoever this wakes looks at n_done */
+    mr__tasks_left();
+    mr__stats_ran(on_caller);
+}
+
+/* User code (destructors of wrapped memory) waits while the thread is a
+ * drainer: it may want this very stream. */
+static void
+drain_job(void *ctx)
+{
+    stream *s = ctx;
+    mr_task *t;
+
+    mr__defer_user_code_begin();
+    while ((t = next_task(s)) != NULL) {
+        run_one(s, t, false);
+        mr__pool_pause_point();
+    }
+    mr__defer_user_code_end();
+}
+
+/* The caller has what it wanted: is there more for somebody else? */
+static void
+leave(stream *s)
+{
+    bool more, gone;
+
+    mr__lock_take(&s->lock);
+    more = head_can_run(s);
+    if (!more)
+        s->busy = false;
+    gone = !more && s->dying && s->head == NULL;
+    mr__lock_drop(&s->lock);
+    if (more)
+        hand_over(s);
+    else if (gone)
+        destroy(s);
+}
+
+/* Run tasks while x is submitted; true when the stream is given up. */
+static bool
+help_until(stream *s, const mr_array *x)
+{
+    while (x == NULL || mr__state(x) == MR_SUBMITTED) {
+        mr_task *t = next_task(s);
+
+        if (t == NULL)
+            return true;
+        run_one(s, t, true);
+    }
+    return false;
+}
+
+bool
+mr__stream_help(uint32_t id, const mr_array *x)
+{
+    stream *s = find(id);
+
+    if (s == NULL || !claim(s, id))
+        return false;
+    mr__defer_user_code_begin();
+    if (!help_until(s, x))
+        leave(s);
+    mr__defer_user_code_end();
+    return true;
+}
+
+void
+mr__stream_kick(uint32_t id)
+{
+    stream *s = find(id);
+
+    if (s != NULL && claim(s, id))
+        hand_over(s);
+}
+
+/* ---- entering -------------------------------------------------------------------- */
+
+void
+mr__stream_enter(mr_task *t)
+{
+    stream *s = find(t->stream);
+
+    /* relaxed: the task is not published yet */
+    atomic_store_explicit(&t->n_wait, 1, memory_order_relaxed);
+    for (int i = 0; i < t->n_in; i++) {
+        mr_array *x = t->in[i].keep;
+
+        if (!t->in[i].is_source || x->stream == t->stream)
+            continue;
+        atomic_fetch_add_explicit(&t->n_wait, 1, memory_order_relaxed);
+        if (!mr__wait_add(x, t, &t->link[i]))
+            atomic_fetch_sub_explicit(&t->n_wait, 1, memory_order_relaxed);
+    }
+    mr__lock_take(&s->lock);
+    *s->tail = t;
+    s->tail = &t->next;
+    s->n_entered++;
+    /* release: pairs with head_can_run; no drainer yet for a stream that was
+     * empty: the planner's thread helps or kicks */
+    atomic_fetch_sub_explicit(&t->n_wait, 1, memory_order_acq_rel);
+    mr__lock_drop(&s->lock);
+}
+
+void
+mr__stream_producer_done(mr_task *t)
+{
+    uint32_t id = t->stream;
+
+    /* acq_rel: the last producer sees what the others wrote, and passes it on
+     * to the drainer */
+    if (atomic_fetch_sub_explicit(&t->n_wait, 1, memory_order_acq_rel) == 1)
+        mr__stream_kick(id);
+}
+
+void
+mr__stream_wait(uint32_t id)
+{
+    stream *s = find(id);
+    uint64_t target;
+
+    if (s == NULL)
+        return;
+    mr__lock_take(&s->lock);
+    target = s->n_entered;
+    mr__lock_drop(&s->lock);
+    for (;;) {
+        bool done;
+
+        mr__lock_take(&s->lock);
+        done = s->n_done >= target || id_of(s) != id;
+        mr__lock_drop(&s->lock);
+        if (done)
+            return;
+        if (!mr__stream_help(id, NULL))
+            mr__tasks_wait_progress(1);
+    }
+}
+
+/* ---- the public calls --------------------------------------------------------------- */
+
+mr_stream
+mr_stream_new(mr_device device)
+{
+    const mr_device_table *t = mr__device_find(device);
+
+    return (mr_stream){t == NULL ? 0 : make(t)};
+}
+
+void
+mr_stream_free(mr_stream s)
+{
+    if (s.id != 0 && s.id != own_default)
+        end_stream(s.id);
+}
+
+mr_stream
+mr_stream_default(void)
+{
+    return (mr_stream){mr__stream_default()};
+}
+
+static mr_code
+no_stream(mr_stream s)
+{
+    return mr__fail(MR_E_VALUE, "stream %u is gone: make a new one",
+                    (unsigned)s.id);
+}
+
+mr_code
+mr_stream_set_default(mr_stream s)
+{
+    if (s.id != 0 && find(s.id) == NULL)
+        return no_stream(s);
+    set_default = s.id;
+    return MR_OK;
+}
+
+mr_device
+mr_stream_device(mr_stream s)
+{
+    const stream *r = find(mr__stream_resolve(s.id));
+
+    return r == NULL
+               ? (mr_device){MR_CPU, 0}
+               : atomic_load_explicit(&r->device, memory_order_relaxed)->device;
+}
+
+mr_code
+mr_stream_sync(mr_stream s)
+{
+    void *token;
+
+    if (s.id != 0 && find(s.id) == NULL)
+        return no_stream(s);
+    token = mr__block_begin();
+    mr__stream_wait(mr__stream_resolve(s.id));
+    mr__block_end(token);
+    mr__buffer_drain();
+    return MR_OK;
+}
+
+mr_device
+mr_default_device(void)
+{
+    return (mr_device){(mr_device_type)atomic_load_explicit(
+                           &default_device, memory_order_relaxed),
+                       0};
+}
+
+mr_code
+mr_set_default_device(mr_device d)
+{
+    if (mr__device_find(d) == NULL)
+        return MR_E_DEVICE;
+    atomic_store_explicit(&default_device, (int)d.type, memory_order_relaxed);
+    return MR_OK;
+}

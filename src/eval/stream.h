@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * stream.h -- ordered queues of tasks and who drains them.
+ */
+#ifndef MR_EVAL_STREAM_H
+#define MR_EVAL_STREAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "eval/device.h"
+#include "eval/task.h"
+#include "graph/node.h"
+
+/* The calling thread's own stream, or the one that it set as default; 0 with
+ * an error set when there is no memory for it. */
+uint32_t mr__stream_own(void);
+uint32_t mr__stream_default(void);
+/* id if such a stream lives, else the thread's default. */
+uint32_t mr__stream_resolve(uint32_t id);
+const mr_device_table *mr__stream_device(uint32_t id);
+/* id, or for 0 what the thread set as default: perhaps 0, perhaps gone. */
+uint32_t mr__stream_wish(uint32_t id);
+/* id if tasks may enter it until the plan lock is dropped, else `otherwise`.
+ * Under the plan lock. */
+uint32_t mr__stream_planned(uint32_t id, uint32_t otherwise);
+
+/* Enter a task.  Under the plan lock.  The stream gets no drainer by this: the
+ * planner's thread helps or kicks afterwards. */
+void mr__stream_enter(mr_task *t);
+/* One producer less: when it was the last, the stream gets a drainer. */
+void mr__stream_producer_done(mr_task *t);
+/* Let a worker drain what can run, if nobody does. */
+void mr__stream_kick(uint32_t id);
+/* Drain on the calling thread while x is submitted, if nobody else does; what
+ * is left goes to a worker.  True if anything was run. */
+bool mr__stream_help(uint32_t id, const mr_array *x);
+/* Wait until all that was entered before is done. */
+void mr__stream_wait(uint32_t id);
+
+/* Blocking: hooks of the binding around it. */
+void *mr__block_begin(void);
+void mr__block_end(void *token);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * task.h -- what a stream runs: a block program, an operator's kernel, or
+ * nothing but the news that a producer is done (an alias).
+ *
+ * A task is made by the planner, entered into one stream, run once, and
+ * completed by whoever ran it.  It owns references to its operands' buffers
+ * and to the nodes that it completes; its memory is its window's.
+ */
+#ifndef MR_EVAL_TASK_H
+#define MR_EVAL_TASK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "eval/device.h"
+#include "eval/fuse.h"
+#include "graph/node.h"
+
+/* The memory of one plan, until its last task is done. */
+typedef struct mr_window {
+    /* acq_rel decrements: the last one frees what others wrote */
+    _Atomic int32_t refs;
+    mr_arena arena;
+} mr_window;
+mr_window *mr__window_new(void);
+void mr__window_release(mr_window *w);
+
+typedef enum mr_task_kind {
+    MR_TASK_BLOCK,
+    MR_TASK_KERNEL,
+    MR_TASK_ALIAS
+} mr_task_kind;
+
+/* An operand; references are the task's. */
+typedef struct mr_task_operand {
+    char *data;
+    mr_buffer *buffer; /* NULL: a constant of `keep` */
+    mr_array *keep;    /* NULL, or retained: the source, or the owner */
+    bool is_source;    /* keep may fail: look before running */
+    mr_dtype dtype;
+    int32_t ndim;
+    int64_t size;
+    const int64_t *dim, *stride; /* elements; the window's memory */
+} mr_task_operand;
+
+/* A task that sleeps behind a node of another stream. */
+typedef struct mr_wait_link {
+    struct mr_wait_link *next;
+    const mr_array *node;
+    struct mr_task *task;
+} mr_wait_link;
+
+typedef struct mr_task {
+    struct mr_task *next;
+    mr_window *window;
+    mr_task_kind kind;
+    uint32_t stream;
+    /* Unfinished producers on other streams, plus one while being queued.
+     * acq_rel: the last decrement sees what the producers wrote. */
+    _Atomic int32_t n_wait;
+    const mr_device_table *device;
+    double cost; /* estimated nanoseconds */
+    bool destructive; /* cannot run again: errors stick */
+    /* A copy in front of a kernel: what the kernel is to fail with when the
+     * copy does.  Both are in one stream, so one drainer orders them. */
+    struct mr_task *feeds;
+    mr_error_record *input_error; /* retained, or NULL */
+    int n_in, n_out, n_done, done_cap, n_link;
+    mr_task_operand *in;
+    mr_task_operand *out;   /* memory written */
+    mr_array **done;        /* nodes that it completes, retained */
+    mr_wait_link *link;
+    mr_array *node; /* the operator's node (kernels), or the root: retained */
+    /* MR_TASK_BLOCK */
+    const mr_block_group *block; /* NULL for a plain copy: in[0] to out[0] */
+    /* MR_TASK_KERNEL */
+    const mr_kernel *kernel; /* NULL: the operator runs itself */
+    mr_buffer *workspace;
+    mr_kernel_args args; /* made at planning: running allocates nothing */
+} mr_task;
+
+/* Run a block program over these operands (compiled programs do it too). */
+mr_code mr__run_block(const mr_device_table *device,
+                      const mr_block_group *block, const mr_task_operand *in,
+                      const mr_task_operand *out);
+/* Copy in to out, element by element in row-major order of in's dims. */
+mr_code mr__run_copy(const mr_device_table *device, const mr_task_operand *in,
+                     const mr_task_operand *out);
+/* One operand as a kernel sees it. */
+void mr__operand_view(mr_view *v, const mr_task_operand *o);
+/* Fill in a kernel's arguments but for the workspace; false: no memory. */
+bool mr__task_args(mr_task *t);
+/* Run and complete it; frees it.  Under no lock. */
+void mr__task_run(mr_task *t);
+
+/* Work in flight, for back pressure and for waiting at a memory limit. */
+int64_t mr__tasks_in_flight(void);
+void mr__tasks_entered(int64_t n);
+void mr__tasks_left(void); /* one less; wakes who waits for progress */
+/* Sleep until fewer than `below` tasks are in flight or something finished. */
+void mr__tasks_wait_progress(int64_t below);
+
+#endif
