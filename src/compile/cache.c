@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cache.c -- the one cache of compiled programs.
+ *
+ * Invariants.  An entry in the shared table holds one reference of the
+ * table's; one in a thread's table holds one of the thread's.  Erasing marks
+ * the entry dead, unlinks it, and bumps the generation, so that other threads
+ * drop it at their next look-up or at their end.  References are dropped
+ * outside the lock: an entry's end may run what users attached to arrays.
+ *
+ * Hits in a thread's table are counted there and added to the totals when the
+ * thread asks for figures, misses, or ends.
+ *
+ * Called by: function.c.
+ */
+#include "compile/cache.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/lock.h"
+#include "base/map.h"
+#include "base/tls.h"
+#include "graph/node.h"
+#include "marram/tree.h"
+
+#define N_BUCKETS     1024
+#define N_LOCAL       64
+#define DEFAULT_LIMIT 4096
+
+static mr_lock lock = MR_LOCK_INIT(MR_RANK_COMPILE_CACHE, "compile cache");
+/* all guarded by lock */
+static mr_cache_entry *buckets[N_BUCKETS];
+static mr_cache_entry *newest, *oldest;
+static uint64_t n_entries, n_bytes, limit = DEFAULT_LIMIT;
+static uint64_t hits, misses, traces, evictions;
+
+/* release on an erase pairs with the acquire of look-ups */
+static _Atomic uint64_t generation = 1;
+
+typedef struct local_table {
+    uint64_t generation;
+    uint64_t hits;
+    mr_cache_entry *slot[N_LOCAL];
+} local_table;
+
+static _Thread_local local_table *local
+    __attribute__((tls_model("initial-exec")));
+
+/* ---- entries ------------------------------------------------------------------ */
+
+uint64_t
+mr__cache_hash(uint64_t function, const void *bytes, size_t n)
+{
+    return mr__hash_bytes(function, bytes, n);
+}
+
+static bool
+same_key(const mr_cache_key *a, const mr_cache_key *b)
+{
+    return a->hash == b->hash && a->function == b->function &&
+           a->n_bytes == b->n_bytes &&
+           memcmp(a->bytes, b->bytes, a->n_bytes) == 0;
+}
+
+static mr_cache_entry *
+retain(mr_cache_entry *e)
+{
+    /* relaxed: whoever retains has a reference, or the lock */
+    atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+    return e;
+}
+
+void
+mr__cache_release(mr_cache_entry *e)
+{
+    if (e == NULL ||
+        atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    mr__release(e->holder);
+    for (int i = 0; i < e->n_leaves; i++)
+        if (e->leaf[i].array != NULL)
+            mr__release(e->leaf[i].array);
+    mr_tree_release(e->shape);
+    mr__dealloc(e->leaf);
+    mr__dealloc((void *)(uintptr_t)e->key.bytes);
+    mr__dealloc(e);
+}
+
+/* ---- the thread's table --------------------------------------------------------- */
+
+static void
+local_add_hits(void)
+{
+    mr__lock_take(&lock);
+    hits += local->hits;
+    mr__lock_drop(&lock);
+    local->hits = 0;
+}
+
+static void
+local_end(void *unused)
+{
+    (void)unused;
+    if (local == NULL)
+        return;
+    local_add_hits();
+    for (int i = 0; i < N_LOCAL; i++)
+        mr__cache_release(local->slot[i]);
+    mr__dealloc(local);
+    local = NULL;
+}
+
+static bool
+local_make(void)
+{
+    if (local != NULL)
+        return true;
+    local = mr__alloc_zero(sizeof *local);
+    if (local == NULL)
+        return false;
+    if (mr__at_thread_exit(local_end, NULL))
+        return true;
+    mr__dealloc(local);
+    local = NULL;
+    return false;
+}
+
+/* Entries that were erased elsewhere leave. */
+static void
+local_sweep(void)
+{
+    /* acquire: pairs with the release of an erase */
+    uint64_t now = atomic_load_explicit(&generation, memory_order_acquire);
+
+    if (local->generation == now)
+        return;
+    local->generation = now;
+    for (int i = 0; i < N_LOCAL; i++) {
+        mr_cache_entry *e = local->slot[i];
+
+        if (e == NULL ||
+            !atomic_load_explicit(&e->dead, memory_order_acquire))
+            continue;
+        local->slot[i] = NULL;
+        mr__cache_release(e);
+    }
+}
+
+static void
+local_put(mr_cache_entry *e)
+{
+    mr_cache_entry **at, *old;
+
+    if (!local_make())
+        return;
+    at = &local->slot[e->key.hash % N_LOCAL];
+    old = *at;
+    *at = retain(e);
+    mr__cache_release(old);
+}
+
+/* ---- the shared table -------------------------------------------------------------- */
+
+static mr_cache_entry **
+bucket(const mr_cache_key *k)
+{
+    return &buckets[k->hash / N_LOCAL % N_BUCKETS];
+}
+
+static mr_cache_entry *
+search_locked(const mr_cache_key *k)
+{
+    for (mr_cache_entry *e = *bucket(k); e != NULL; e = e->next_hash)
+        if (same_key(&e->key, k))
+            return e;
+    return NULL;
+}
+
+static void
+age_remove_locked(mr_cache_entry *e)
+{
+    *(e->newer ? &e->newer->older : &newest) = e->older;
+    *(e->older ? &e->older->newer : &oldest) = e->newer;
+    e->newer = e->older = NULL;
+}
+
+static void
+age_front_locked(mr_cache_entry *e)
+{
+    e->older = newest;
+    e->newer = NULL;
+    if (newest != NULL)
+        newest->newer = e;
+    newest = e;
+    if (oldest == NULL)
+        oldest = e;
+}
+
+/* Unlink; the table's reference goes on the list of what is to be dropped. */
+static void
+unlink_locked(mr_cache_entry *e, mr_cache_entry **dropped)
+{
+    mr_cache_entry **at = bucket(&e->key);
+
+    while (*at != e)
+        at = &(*at)->next_hash;
+    *at = e->next_hash;
+    age_remove_locked(e);
+    n_entries--;
+    n_bytes -= e->bytes;
+    atomic_store_explicit(&e->dead, true, memory_order_release);
+    /* release: pairs with local_sweep */
+    atomic_fetch_add_explicit(&generation, 1, memory_order_release);
+    e->older = *dropped;
+    *dropped = e;
+}
+
+static void
+release_all(mr_cache_entry *list)
+{
+    while (list != NULL) {
+        mr_cache_entry *next = list->older;
+
+        mr__cache_release(list);
+        list = next;
+    }
+}
+
+static void
+trim_locked(mr_cache_entry **dropped)
+{
+    while (n_entries > limit && oldest != NULL) {
+        unlink_locked(oldest, dropped);
+        evictions++;
+    }
+}
+
+mr_cache_entry *
+mr__cache_find(const mr_cache_key *key)
+{
+    mr_cache_entry *e;
+
+    if (local != NULL) {
+        local_sweep();
+        e = local->slot[key->hash % N_LOCAL];
+        if (e != NULL && same_key(&e->key, key)) {
+            local->hits++;
+            return retain(e);
+        }
+    }
+    mr__lock_take(&lock);
+    e = search_locked(key);
+    if (e != NULL) {
+        retain(e);
+        age_remove_locked(e);
+        age_front_locked(e);
+        hits++;
+    } else {
+        misses++;
+    }
+    mr__lock_drop(&lock);
+    if (e != NULL)
+        local_put(e);
+    return e;
+}
+
+mr_cache_entry *
+mr__cache_publish(mr_cache_entry *e)
+{
+    mr_cache_entry *dropped = NULL, *first;
+
+    mr__lock_take(&lock);
+    traces++;
+    first = search_locked(&e->key);
+    if (first != NULL) {
+        retain(first);
+    } else {
+        retain(e); /* the table's */
+        e->next_hash = *bucket(&e->key);
+        *bucket(&e->key) = e;
+        age_front_locked(e);
+        n_entries++;
+        n_bytes += e->bytes;
+        trim_locked(&dropped);
+    }
+    mr__lock_drop(&lock);
+    release_all(dropped);
+    if (first != NULL) {
+        mr__cache_release(e);
+        e = first;
+    }
+    local_put(e);
+    return e;
+}
+
+/* ---- erasing and figures -------------------------------------------------------------- */
+
+static void
+erase(uint64_t function)
+{
+    mr_cache_entry *dropped = NULL;
+
+    mr__lock_take(&lock);
+    for (mr_cache_entry *e = newest, *next; e != NULL; e = next) {
+        next = e->older;
+        if (function == 0 || e->key.function == function)
+            unlink_locked(e, &dropped);
+    }
+    mr__lock_drop(&lock);
+    release_all(dropped);
+    if (local != NULL)
+        local_sweep();
+}
+
+void
+mr__cache_erase_function(uint64_t function)
+{
+    erase(function);
+}
+
+void
+mr__cache_erase_all(void)
+{
+    erase(0);
+}
+
+uint64_t
+mr__cache_set_limit(uint64_t entries)
+{
+    mr_cache_entry *dropped = NULL;
+    uint64_t old;
+
+    mr__lock_take(&lock);
+    old = limit;
+    limit = entries;
+    trim_locked(&dropped);
+    mr__lock_drop(&lock);
+    release_all(dropped);
+    return old;
+}
+
+void
+mr__cache_info(uint64_t function, mr_cache_info *out)
+{
+    if (local != NULL)
+        local_add_hits();
+    mr__lock_take(&lock);
+    out->hits = hits;
+    out->misses = misses;
+    out->traces = traces;
+    out->evictions = evictions;
+    out->entries = n_entries;
+    out->bytes = n_bytes;
+    if (function != 0) {
+        out->entries = out->bytes = 0;
+        for (mr_cache_entry *e = newest; e != NULL; e = e->older)
+            if (e->key.function == function) {
+                out->entries++;
+                out->bytes += e->bytes;
+            }
+    }
+    mr__lock_drop(&lock);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cache.h -- the one cache of compiled programs.
+ *
+ * Keys are plain bytes: function id, structure, dtypes, shapes, static values.
+ * A look-up first tries the thread's own table (no lock, no shared line but
+ * the generation, which changes only on an erase); a miss there takes the
+ * cache's lock for as long as a search lasts.  Entries are immutable and
+ * counted.
+ */
+#ifndef MR_COMPILE_CACHE_H
+#define MR_COMPILE_CACHE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "marram/compile.h"
+#include "marram/types.h"
+
+/* What an output leaf of the function is. */
+typedef enum mr_leaf_kind {
+    MR_LEAF_OUTPUT, /* output `index` of the program */
+    MR_LEAF_ARG,    /* argument `index`, as it came */
+    MR_LEAF_CAPTURED /* an array that the trace found: `array` */
+} mr_leaf_kind;
+
+typedef struct mr_leaf {
+    mr_leaf_kind kind;
+    int32_t index;
+    mr_array *array;
+} mr_leaf;
+
+typedef struct mr_cache_key {
+    uint64_t function; /* never-reused id */
+    uint64_t hash;     /* of function and bytes */
+    const void *bytes;
+    size_t n_bytes;
+} mr_cache_key;
+
+typedef struct mr_cache_entry {
+    _Atomic int32_t refs; /* acq_rel on the way down */
+    _Atomic bool dead;    /* erased: release, pairs with acquire of lookups */
+    mr_cache_key key;     /* bytes owned */
+    mr_array *holder;     /* NULL: nothing to compute */
+    int n_leaves, n_args, n_keys;
+    mr_leaf *leaf;
+    mr_tree *shape; /* the result's structure over stand-in leaves */
+    size_t bytes;
+    struct mr_cache_entry *next_hash;              /* guarded by the lock */
+    struct mr_cache_entry *newer, *older; /* by last search, likewise */
+} mr_cache_entry;
+
+uint64_t mr__cache_hash(uint64_t function, const void *bytes, size_t n);
+/* A reference of the caller's, or NULL.  *hit_here: no lock was taken. */
+mr_cache_entry *mr__cache_find(const mr_cache_key *key);
+/* Publish e (takes the caller's reference) unless another was first: returns
+ * the one that counts, a reference of the caller's. */
+mr_cache_entry *mr__cache_publish(mr_cache_entry *e);
+void mr__cache_release(mr_cache_entry *e);
+void mr__cache_erase_function(uint64_t function);
+void mr__cache_erase_all(void);
+uint64_t mr__cache_set_limit(uint64_t entries);
+void mr__cache_info(uint64_t function, mr_cache_info *out); /* 0: all */
+
+#endif

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * function.c -- compiled functions: the key of a call, the trace at a miss,
+ * the nodes of a hit.
+ *
+ * A trace runs under no lock; two threads may trace one key at once, and the
+ * first to publish wins.  A call made while another transform or trace is
+ * open on the thread, or with tracers among its arguments, runs the closure
+ * itself: it becomes part of that trace.
+ *
+ * Called by: users.  Calls: cache.c, program.c.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/vec.h"
+#include "compile/cache.h"
+#include "compile/program.h"
+#include "graph/context.h"
+#include "marram/array.h"
+#include "marram/compile.h"
+#include "marram/error.h"
+#include "marram/ops.h"
+#include "marram/scope.h"
+#include "marram/tree.h"
+
+/* Traces of one function before it is said aloud. */
+#define MANY_TRACES 8
+
+struct mr_function {
+    _Atomic int64_t refs; /* acq_rel on the way down */
+    uint64_t id;          /* never used again */
+    mr_closure *closure;
+    char *name;
+    /* relaxed: figures */
+    _Atomic uint64_t traces, calls;
+    _Atomic bool warned;
+};
+
+static _Atomic uint64_t next_id = 1; /* relaxed: a counter */
+static _Atomic bool enabled = true;  /* relaxed: a switch */
+
+/* ---- making ------------------------------------------------------------------ */
+
+mr_function *
+mr_compile_closure(mr_closure *c, const mr_compile_options *options)
+{
+    const char *name = options != NULL ? options->name : NULL;
+    mr_function *f;
+
+    if (c == NULL)
+        return mr__error_pending()
+                   ? NULL
+                   : mr__fail_null(MR_E_NULL, "the closure is NULL");
+    f = mr__alloc_zero(sizeof *f);
+    if (f == NULL)
+        return NULL;
+    f->name = mr__strdup(name != NULL ? name : "function");
+    if (f->name == NULL) {
+        mr__dealloc(f);
+        return NULL;
+    }
+    atomic_init(&f->refs, 1);
+    f->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
+    f->closure = mr_closure_retain(c);
+    return f;
+}
+
+mr_function *
+mr_compile(mr_fn fn, void *ctx, const mr_compile_options *options)
+{
+    mr_closure *c = mr_closure_new(fn, ctx, NULL);
+    mr_function *f = c == NULL ? NULL : mr_compile_closure(c, options);
+
+    mr_closure_release(c);
+    return f;
+}
+
+mr_function *
+mr_function_retain(mr_function *f)
+{
+    if (f != NULL)
+        atomic_fetch_add_explicit(&f->refs, 1, memory_order_relaxed);
+    return f;
+}
+
+void
+mr_function_release(mr_function *f)
+{
+    if (f == NULL ||
+        atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    mr__cache_erase_function(f->id);
+    mr_closure_release(f->closure);
+    mr__dealloc(f->name);
+    mr__dealloc(f);
+}
+
+bool
+mr_compile_enable(bool on)
+{
+    return atomic_exchange_explicit(&enabled, on, memory_order_relaxed);
+}
+
+/* ---- the key of a call ----------------------------------------------------------- */
+
+typedef struct call {
+    const mr_tree *args;
+    mr_array **leaf; /* borrowed */
+    int n_leaves;
+    unsigned char *bytes;
+    size_t n_bytes;
+    mr_array *few_leaves[32];
+    unsigned char few_bytes[512];
+} call;
+
+typedef struct leaf_key {
+    int32_t dtype, ndim;
+} leaf_key;
+
+static size_t
+key_size(const call *c, size_t extra)
+{
+    size_t n = 2 * sizeof(uint64_t) + extra;
+
+    for (int i = 0; i < c->n_leaves; i++)
+        n += sizeof(leaf_key) + (size_t)c->leaf[i]->ndim * sizeof(int64_t);
+    return n;
+}
+
+static unsigned char *
+put(unsigned char *at, const void *p, size_t n)
+{
+    if (n > 0)
+        memcpy(at, p, n);
+    return at + n;
+}
+
+static void
+write_key(call *c, const void *extra, size_t n_extra)
+{
+    unsigned char *at = c->bytes;
+    uint64_t head[2] = {mr_tree_structure_hash(c->args), n_extra};
+
+    at = put(at, head, sizeof head);
+    at = put(at, extra, n_extra);
+    for (int i = 0; i < c->n_leaves; i++) {
+        const mr_array *x = c->leaf[i];
+        leaf_key k = {x->dtype, x->ndim};
+
+        at = put(at, &k, sizeof k);
+        at = put(at, x->dim, (size_t)x->ndim * sizeof *x->dim);
+    }
+}
+
+static void
+call_end(call *c)
+{
+    if (c->leaf != c->few_leaves)
+        mr__dealloc(c->leaf);
+    if (c->bytes != c->few_bytes)
+        mr__dealloc(c->bytes);
+}
+
+static mr_code
+call_begin(call *c, const mr_tree *args)
+{
+    c->args = args;
+    c->n_leaves = mr_tree_n_leaves(args);
+    c->leaf = c->few_leaves;
+    c->bytes = c->few_bytes;
+    if (c->n_leaves > 32) {
+        c->leaf = mr__alloc_array((size_t)c->n_leaves, sizeof *c->leaf);
+        if (c->leaf == NULL) {
+            c->leaf = c->few_leaves;
+            return MR_E_MEMORY;
+        }
+    }
+    return mr_tree_leaves(args, c->leaf, c->n_leaves);
+}
+
+static mr_code
+call_key(call *c, const void *extra, size_t n_extra)
+{
+    c->n_bytes = key_size(c, n_extra);
+    if (c->n_bytes > sizeof c->few_bytes) {
+        c->bytes = mr__alloc(c->n_bytes);
+        if (c->bytes == NULL) {
+            c->bytes = c->few_bytes;
+            return MR_E_MEMORY;
+        }
+    }
+    write_key(c, extra, n_extra);
+    return MR_OK;
+}
+
+/* Part of an open trace: the call cannot be a program of its own. */
+static bool
+must_inline(const call *c)
+{
+    if (mr__ctx.trace != 0 || mr__ctx.no_eval != NULL ||
+        !atomic_load_explicit(&enabled, memory_order_relaxed))
+        return true;
+    for (int i = 0; i < c->n_leaves; i++)
+        if (c->leaf[i]->trace != 0 && mr__trace_live(c->leaf[i]->trace))
+            return true;
+    return false;
+}
+
+/* ---- tracing ------------------------------------------------------------------------ */
+
+typedef struct tracing {
+    mr_key_source source; /* first: keys drawn inside */
+    uint64_t trace;
+    mr_vec args; /* placeholders: the arguments, then the keys; retained */
+} tracing;
+
+static mr_array *
+placeholder(tracing *t, mr_dtype dtype, int32_t ndim, const int64_t *dim)
+{
+    mr_array *x = mr__node_placeholder(dtype, ndim, dim, t->trace);
+
+    if (x == NULL || !mr__vec_push(&t->args, x))
+        return NULL;
+    mr__retain(x);
+    return x;
+}
+
+static mr_array *
+next_key(mr_key_source *s)
+{
+    return placeholder((tracing *)s, MR_UINT32, 1, (int64_t[]){2});
+}
+
+static void
+tracing_end(tracing *t)
+{
+    for (size_t i = 0; i < t->args.n; i++)
+        mr__release(t->args.v[i]);
+    mr__vec_free(&t->args);
+}
+
+/* Run the closure on placeholders; the result belongs to the open scope. */
+static mr_tree *
+trace(tracing *t, const call *c, mr_closure *fn, const char *name)
+{
+    mr_key_source *old_keys = mr__ctx.keys;
+    const char *old_no_eval = mr__ctx.no_eval;
+    mr_tree *in, *out;
+
+    for (int i = 0; i < c->n_leaves; i++)
+        if (placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
+                        c->leaf[i]->dim) == NULL)
+            return NULL;
+    in = mr_tree_like(c->args, (mr_array *const *)t->args.v, c->n_leaves);
+    if (in == NULL)
+        return NULL;
+    mr__ctx.keys = &t->source;
+    mr__ctx.no_eval = name;
+    out = mr_closure_call(fn, in);
+    mr__ctx.keys = old_keys;
+    mr__ctx.no_eval = old_no_eval;
+    return out;
+}
+
+/* ---- from a trace to an entry ------------------------------------------------------------ */
+
+static int
+find_array(mr_array *const *list, size_t n, const mr_array *x)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == x)
+            return (int)i;
+    return -1;
+}
+
+/* Sort the results' leaves: arguments as they came, what the program makes,
+ * arrays from elsewhere. */
+static bool
+sort_leaves(mr_cache_entry *e, const tracing *t, mr_array *const *leaf,
+            mr_vec *outs)
+{
+    for (int i = 0; i < e->n_leaves; i++) {
+        mr_array *x = leaf[i];
+        int at = find_array((mr_array *const *)t->args.v, t->args.n, x);
+
+        if (at >= 0) {
+            e->leaf[i] = (mr_leaf){MR_LEAF_ARG, at, NULL};
+            continue;
+        }
+        if (x->trace != t->trace || mr__state(x) != MR_NEW) {
+            e->leaf[i] = (mr_leaf){MR_LEAF_CAPTURED, 0, mr__retain(x)};
+            continue;
+        }
+        at = find_array((mr_array *const *)outs->v, outs->n, x);
+        if (at < 0) {
+            at = (int)outs->n;
+            if (!mr__vec_push(outs, x))
+                return false;
+        }
+        e->leaf[i] = (mr_leaf){MR_LEAF_OUTPUT, at, NULL};
+    }
+    return true;
+}
+
+/* The structure over one small stand-in, so that no tracer outlives its
+ * trace. */
+static mr_tree *
+shape_of(const mr_tree *out, int n)
+{
+    mr_array *stand_in = mr_bool(false);
+    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
+    mr_tree *shape = NULL;
+
+    for (int i = 0; leaf != NULL && i < n; i++)
+        leaf[i] = stand_in;
+    if (leaf != NULL && stand_in != NULL)
+        shape = mr_tree_retain(mr_tree_like(out, leaf, n));
+    mr__dealloc(leaf);
+    return shape;
+}
+
+static mr_cache_entry *
+entry_new(const mr_cache_key *key, int n_leaves)
+{
+    mr_cache_entry *e = mr__alloc_zero(sizeof *e);
+    void *bytes;
+
+    if (e == NULL)
+        return NULL;
+    atomic_init(&e->refs, 1);
+    bytes = mr__alloc(key->n_bytes + 1);
+    e->key = *key;
+    e->key.bytes = bytes;
+    e->leaf = mr__alloc_zero(((size_t)n_leaves + 1) * sizeof *e->leaf);
+    if (bytes == NULL || e->leaf == NULL) {
+        mr__cache_release(e);
+        return NULL;
+    }
+    memcpy(bytes, key->bytes, key->n_bytes);
+    e->n_leaves = n_leaves;
+    return e;
+}
+
+static bool
+fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out,
+           int n_args)
+{
+    int n = e->n_leaves;
+    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
+    mr_vec outs = {0};
+    bool ok = leaf != NULL && mr_tree_leaves(out, leaf, n) == MR_OK &&
+              sort_leaves(e, t, leaf, &outs);
+
+    e->n_args = (int)t->args.n;
+    e->n_keys = e->n_args - n_args;
+    e->bytes = sizeof *e + e->key.n_bytes;
+    if (ok && outs.n > 0) {
+        mr_array *holder = mr__program_new((mr_array *const *)t->args.v,
+                                           (int)t->args.n,
+                                           (mr_array *const *)outs.v,
+                                           (int)outs.n);
+
+        ok = holder != NULL;
+        if (ok) {
+            e->holder = mr__retain(holder); /* the scope has the other */
+            e->bytes += mr__program_bytes(mr__program_of(holder));
+        }
+    }
+    if (ok) {
+        e->shape = shape_of(out, n);
+        ok = e->shape != NULL;
+    }
+    mr__vec_free(&outs);
+    mr__dealloc(leaf);
+    return ok;
+}
+
+static mr_cache_entry *
+trace_to_entry(const call *c, const mr_cache_key *key, mr_closure *fn,
+               const char *name)
+{
+    tracing t = {.source = {next_key}, .trace = mr__trace_begin()};
+    mr_scope scope = mr_scope_begin();
+    mr_cache_entry *e = NULL;
+    mr_tree *out;
+
+    out = scope.token == 0 ? NULL : trace(&t, c, fn, name);
+    mr__trace_end(t.trace);
+    if (out != NULL)
+        e = entry_new(key, mr_tree_n_leaves(out));
+    if (e != NULL && !fill_entry(e, &t, out, c->n_leaves)) {
+        mr__cache_release(e);
+        e = NULL;
+    }
+    tracing_end(&t);
+    if (scope.token != 0)
+        mr_scope_end(scope);
+    return e;
+}
+
+/* ---- calling ------------------------------------------------------------------------------ */
+
+static bool
+call_arguments(const mr_cache_entry *e, const call *c, mr_array **in)
+{
+    int n = c->n_leaves;
+
+    for (int i = 0; i < n; i++)
+        in[i] = c->leaf[i];
+    for (int i = 0; i < e->n_keys; i++) {
+        in[n + i] = mr_random_next_key();
+        if (in[n + i] == NULL)
+            return false;
+    }
+    return true;
+}
+
+static mr_array *
+result_leaf(const mr_leaf *l, mr_array *const *in, mr_array *tuple)
+{
+    switch (l->kind) {
+    case MR_LEAF_ARG:
+        return in[l->index];
+    case MR_LEAF_CAPTURED:
+        return l->array;
+    case MR_LEAF_OUTPUT:
+        return mr__node_output(tuple, l->index);
+    default:
+        return NULL;
+    }
+}
+
+/* Two leaves of one output share one projection. */
+static bool
+result_leaves(const mr_cache_entry *e, mr_array *const *in, mr_array *tuple,
+              mr_array **out)
+{
+    for (int i = 0; i < e->n_leaves; i++) {
+        const mr_leaf *l = &e->leaf[i];
+        int same = 0;
+
+        while (same < i && !(l->kind == MR_LEAF_OUTPUT &&
+                             e->leaf[same].kind == MR_LEAF_OUTPUT &&
+                             e->leaf[same].index == l->index))
+            same++;
+        out[i] = same < i ? out[same] : result_leaf(l, in, tuple);
+        if (out[i] == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* In an open scope: temporaries are the scope's. */
+static mr_tree *
+apply(const mr_cache_entry *e, const call *c)
+{
+    size_t n = (size_t)(e->n_args + e->n_leaves + 1);
+    mr_array *few[64], **in = few, *tuple = NULL;
+    mr_tree *result = NULL;
+
+    if (n > 64 && (in = mr__alloc_array(n, sizeof *in)) == NULL)
+        return NULL;
+    if (call_arguments(e, c, in) &&
+        (e->holder == NULL ||
+         (tuple = mr__program_call(e->holder, in)) != NULL) &&
+        result_leaves(e, in, tuple, in + e->n_args))
+        result = mr_tree_like(e->shape, in + e->n_args, e->n_leaves);
+    if (in != few)
+        mr__dealloc(in);
+    return result;
+}
+
+/* What differs between the call and the last trace: for the one warning. */
+static void
+warn_many(mr_function *f, const call *c, size_t n_extra)
+{
+    uint64_t n =
+        atomic_fetch_add_explicit(&f->traces, 1, memory_order_relaxed) + 1;
+    char shape[128] = "no arrays";
+
+    if (n != MANY_TRACES + 1 ||
+        atomic_exchange_explicit(&f->warned, true, memory_order_relaxed))
+        return;
+    if (c->n_leaves > 0)
+        mr__shape_text(shape, sizeof shape, c->leaf[0]->ndim,
+                       c->leaf[0]->dim);
+    mr__log(MR_LOG_WARN,
+            "%s was traced %d times: its arguments' shapes, dtypes or %s "
+            "values keep changing (its first array is now %s %s). Pass "
+            "changing numbers as arrays, pad shapes to a few sizes, or "
+            "compile with shapeless.",
+            f->name, (int)n, n_extra > 0 ? "Python" : "static",
+            mr_dtype_name(c->n_leaves > 0 ? (mr_dtype)c->leaf[0]->dtype
+                                          : MR_FLOAT32),
+            shape);
+}
+
+static mr_cache_entry *
+entry_for(mr_function *f, call *c, const void *extra, size_t n_extra,
+          mr_closure *fn)
+{
+    mr_cache_key key = {.function = f->id};
+    mr_cache_entry *e;
+
+    if (call_key(c, extra, n_extra) != MR_OK)
+        return NULL;
+    key.bytes = c->bytes;
+    key.n_bytes = c->n_bytes;
+    key.hash = mr__cache_hash(f->id, c->bytes, c->n_bytes);
+    e = mr__cache_find(&key);
+    if (e != NULL)
+        return e;
+    warn_many(f, c, n_extra);
+    mr__lock_assert_none("tracing a function");
+    e = trace_to_entry(c, &key, fn, f->name);
+    return e == NULL ? NULL : mr__cache_publish(e);
+}
+
+static mr_tree *
+call_compiled(mr_function *f, call *c, const void *extra, size_t n_extra,
+              mr_closure *fn)
+{
+    mr_cache_entry *e = entry_for(f, c, extra, n_extra, fn);
+    mr_scope scope;
+    mr_tree *result;
+
+    if (e == NULL)
+        return NULL;
+    scope = mr_scope_begin();
+    if (scope.token == 0) {
+        mr__cache_release(e);
+        return NULL;
+    }
+    result = mr_scope_return_tree(scope, apply(e, c));
+    mr_scope_end(scope);
+    mr__cache_release(e);
+    return result;
+}
+
+mr_tree *
+mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
+              size_t key_bytes, mr_closure *trace_fn)
+{
+    mr_closure *fn;
+    mr_tree *result = NULL;
+    call c;
+
+    if (f == NULL || args == NULL)
+        return mr__error_pending()
+                   ? NULL
+                   : mr__fail_null(MR_E_NULL, "the %s is NULL",
+                                   f == NULL ? "function" : "argument tree");
+    fn = trace_fn != NULL ? trace_fn : f->closure;
+    if (call_begin(&c, args) == MR_OK)
+        result = must_inline(&c)
+                     ? mr_closure_call(fn, args)
+                     : call_compiled(f, &c, key, key_bytes, fn);
+    call_end(&c);
+    mr__log_flush();
+    return result;
+}
+
+mr_tree *
+mr_call(mr_function *f, const mr_tree *args)
+{
+    return mr_call_keyed(f, args, NULL, 0, NULL);
+}
+
+/* ---- figures -------------------------------------------------------------------------------- */
+
+static mr_code
+give_info(const mr_cache_info *info, mr_cache_info *out)
+{
+    size_t size = out->size;
+
+    if (size == 0 || size > sizeof *info)
+        size = sizeof *info;
+    memcpy(out, info, size);
+    out->size = size;
+    return MR_OK;
+}
+
+mr_code
+mr_function_cache_info(const mr_function *f, mr_cache_info *out)
+{
+    mr_cache_info info = {0};
+
+    if (f == NULL)
+        return mr__fail(MR_E_NULL, "the function is NULL");
+    mr__cache_info(f->id, &info);
+    return give_info(&info, out);
+}
+
+mr_code
+mr_function_cache_clear(mr_function *f)
+{
+    if (f == NULL)
+        return mr__fail(MR_E_NULL, "the function is NULL");
+    mr__cache_erase_function(f->id);
+    return MR_OK;
+}
+
+mr_code
+mr_compile_cache_info(mr_cache_info *out)
+{
+    mr_cache_info info = {0};
+
+    mr__cache_info(0, &info);
+    return give_info(&info, out);
+}
+
+mr_code
+mr_compile_cache_clear(void)
+{
+    mr__cache_erase_all();
+    return MR_OK;
+}
+
+uint64_t
+mr_compile_set_cache_limit(uint64_t entries)
+{
+    return mr__cache_set_limit(entries);
+}

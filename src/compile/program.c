@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * program.c -- programs as arrays: making a holder, calling it, its end.
+ *
+ * Called by: function.c.
+ */
+#include "compile/program.h"
+
+#include <string.h>
+
+#include "array/buffer.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "compile/steps.h"
+
+static void
+program_free(void *unused, void *data)
+{
+    mr_program *p = data;
+
+    (void)unused;
+    for (int i = 0; i < p->n_consts; i++)
+        mr__release(p->consts[i]);
+    for (int i = 0; i < p->n_keep; i++)
+        mr__release(p->keep[i]);
+    mr__arena_free(&p->arena);
+    mr__dealloc(p);
+}
+
+static bool
+keep_trace(mr_program *p, mr_array *const *args, int n_args,
+           mr_array *const *outs, int n_outs)
+{
+    p->keep = mr__arena_alloc(&p->arena, (size_t)(n_args + n_outs + 1) *
+                                             sizeof *p->keep);
+    if (p->keep == NULL)
+        return false;
+    for (int i = 0; i < n_args; i++)
+        p->keep[p->n_keep++] = mr__retain(args[i]);
+    for (int i = 0; i < n_outs; i++)
+        p->keep[p->n_keep++] = mr__retain(outs[i]);
+    return true;
+}
+
+mr_array *
+mr__program_new(mr_array *const *args, int n_args, mr_array *const *outs,
+                int n_outs)
+{
+    const int64_t bytes = (int64_t)sizeof(mr_program);
+    mr_program *p = mr__alloc_zero(sizeof *p);
+    mr_buffer *b;
+
+    if (p == NULL)
+        return NULL;
+    if (!keep_trace(p, args, n_args, outs, n_outs) ||
+        mr__program_build(p, args, n_args, outs, n_outs) != MR_OK) {
+        program_free(NULL, p);
+        return NULL;
+    }
+    p->bytes = sizeof *p + p->workspace +
+               (size_t)p->n_steps * (sizeof(mr_step) + 512);
+    b = mr__buffer_wrap(p, sizeof *p, program_free, NULL);
+    if (b == NULL) {
+        program_free(NULL, p);
+        return NULL;
+    }
+    b->read_only = true;
+    return mr__node_data(MR_UINT8, 1, &bytes, NULL, b, 0);
+}
+
+size_t
+mr__program_bytes(const mr_program *p)
+{
+    return p->bytes;
+}
+
+mr_array *
+mr__program_call(mr_array *holder, mr_array *const *args)
+{
+    const mr_program *p = mr__program_of(holder);
+    mr_array *few[32], **in = few, *tuple;
+
+    if (p->n_args + 1 > 32) {
+        in = mr__alloc_array((size_t)p->n_args + 1, sizeof *in);
+        if (in == NULL)
+            return NULL;
+    }
+    in[0] = holder;
+    memcpy(in + 1, args, (size_t)p->n_args * sizeof *in);
+    tuple = mr__node_tuple(&mr__op_compiled, NULL, p->n_args + 1, in,
+                           p->n_out);
+    if (in != few)
+        mr__dealloc(in);
+    return tuple;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run.c -- the operator that runs a compiled program.
+ *
+ * Its first input is the program's holder, the others are the call's
+ * arguments.  Steps run one after the other on the thread that runs the task;
+ * each spreads itself over the pool.
+ *
+ * Called by: eval/ through mr_op_exec.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "compile/steps.h"
+
+const mr_program *
+mr__program_of(const mr_array *holder)
+{
+    return holder->buffer->data;
+}
+
+static mr_code
+compiled_infer(const mr_op_call *c, mr_aval *out)
+{
+    const mr_program *p = mr__program_of(c->in[0]);
+
+    for (int k = 0; k < p->n_out; k++)
+        mr__aval_shape(&out[k], p->outs[k].dtype, p->outs[k].ndim,
+                       p->outs[k].dim);
+    return MR_OK;
+}
+
+static size_t
+compiled_workspace(const mr_node *n)
+{
+    return mr__program_of(n->in[0])->workspace;
+}
+
+static double
+compiled_cost(const mr_node *n)
+{
+    return mr__program_of(n->in[0])->cost;
+}
+
+/* Where a slot lies in this call. */
+static char *
+slot_data(const mr_program *p, const mr_kernel_args *a, const mr_slot *s)
+{
+    switch (s->kind) {
+    case MR_SLOT_ARG:
+        return (char *)a->in[s->index + 1].data + s->byte_offset;
+    case MR_SLOT_CONST: {
+        const mr_array *x = p->consts[s->index];
+
+        if (x->flags & MR_NODE_SCALAR_CONST) /* only read */
+            return (char *)(uintptr_t)mr__scalar_const(x);
+        return (char *)x->buffer->data +
+               x->offset * mr__dtype_size((mr_dtype)x->dtype) +
+               s->byte_offset;
+    }
+    case MR_SLOT_TEMP:
+        return (char *)a->workspace + s->byte_offset;
+    case MR_SLOT_OUT:
+        return (char *)a->out[s->index].data + s->byte_offset;
+    default:
+        return NULL;
+    }
+}
+
+static void
+fill(const mr_program *p, const mr_kernel_args *a, int n,
+     const mr_slot *slots, mr_task_operand *o)
+{
+    for (int i = 0; i < n; i++) {
+        const mr_slot *s = &slots[i];
+
+        memset(&o[i], 0, sizeof o[i]);
+        o[i].data = slot_data(p, a, s);
+        o[i].dtype = s->dtype;
+        o[i].ndim = s->ndim;
+        o[i].size = s->size;
+        o[i].dim = s->dim;
+        o[i].stride = s->stride;
+    }
+}
+
+static mr_code
+run_kernel(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
+           const mr_task_operand *in, const mr_task_operand *out)
+{
+    mr_view *v = mr__alloc_array((size_t)(s->n_in + s->n_out + 1), sizeof *v);
+    mr_kernel_args k;
+    mr_code rc;
+
+    (void)p;
+    if (v == NULL)
+        return MR_E_MEMORY;
+    for (int i = 0; i < s->n_in; i++)
+        mr__operand_view(&v[i], &in[i]);
+    for (int i = 0; i < s->n_out; i++)
+        mr__operand_view(&v[s->n_in + i], &out[i]);
+    k = (mr_kernel_args){
+        .op = s->node->op,
+        .params = s->node->params,
+        .n_in = s->n_in,
+        .n_out = s->n_out,
+        .in = v,
+        .out = v + s->n_in,
+        .workspace =
+            s->workspace < 0 ? NULL : (char *)a->workspace + s->workspace};
+    rc = s->kernel->run(&k);
+    mr__dealloc(v);
+    return rc;
+}
+
+#define FEW_OPERANDS 64
+
+static mr_code
+run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+{
+    mr_task_operand few[FEW_OPERANDS], *o = few;
+    mr_code rc;
+
+    if (s->n_in + s->n_out > FEW_OPERANDS) {
+        o = mr__alloc_array((size_t)(s->n_in + s->n_out), sizeof *o);
+        if (o == NULL)
+            return MR_E_MEMORY;
+    }
+    fill(p, a, s->n_in, s->in, o);
+    fill(p, a, s->n_out, s->out, o + s->n_in);
+    if (s->block != NULL)
+        rc = mr__run_block(p->device, s->block, o, o + s->n_in);
+    else if (s->kernel != NULL)
+        rc = run_kernel(p, a, s, o, o + s->n_in);
+    else
+        rc = mr__run_copy(p->device, &o[0], &o[s->n_in]);
+    if (o != few)
+        mr__dealloc(o);
+    return rc;
+}
+
+static mr_code
+compiled_run(const mr_node *n, const mr_kernel_args *a)
+{
+    const mr_program *p = mr__program_of(n->in[0]);
+
+    for (int i = 0; i < p->n_steps; i++) {
+        mr_code rc = run_step(p, a, &p->steps[i]);
+
+        if (rc != MR_OK) {
+            mr__error_annotate(p->steps[i].node->op->name,
+                               p->steps[i].node->site,
+                               "inside a compiled function");
+            return rc;
+        }
+    }
+    return MR_OK;
+}
+
+static const mr_op_exec compiled_exec = {
+    .workspace = compiled_workspace,
+    .cost = compiled_cost,
+    .run = compiled_run,
+};
+
+const mr_op mr__op_compiled = {
+    .id = 5,
+    .n_in = -1,
+    .n_out = 1, /* the program says how many: see mr__node_tuple_new */
+    .flags = MR_OP_NOT_DIFFERENTIABLE,
+    .name = "compiled",
+    .infer = compiled_infer,
+    .exec = &compiled_exec,
+};

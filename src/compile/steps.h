@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * steps.h -- the inside of a compiled program: steps over slots.
+ *
+ * Made once from a trace, immutable afterwards, shared by all threads.  It
+ * lives in the buffer of an array (its *holder*), so that nodes and cache
+ * entries keep it alive by keeping that array.
+ */
+#ifndef MR_COMPILE_STEPS_H
+#define MR_COMPILE_STEPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "compile/program.h"
+#include "eval/device.h"
+#include "eval/fuse.h"
+#include "eval/task.h"
+#include "graph/node.h"
+#include "graph/op.h"
+
+typedef enum mr_slot_kind {
+    MR_SLOT_ARG,   /* argument `index` of the call */
+    MR_SLOT_CONST, /* captured array `index` */
+    MR_SLOT_TEMP,  /* the workspace */
+    MR_SLOT_OUT    /* output `index` of the call */
+} mr_slot_kind;
+
+/* A value: where it lies relative to something that each call brings. */
+typedef struct mr_slot {
+    mr_slot_kind kind;
+    int32_t index;
+    int64_t byte_offset;
+    mr_dtype dtype;
+    int32_t ndim;
+    int64_t size;
+    const int64_t *dim, *stride;
+} mr_slot;
+
+typedef struct mr_step {
+    const mr_block_group *block; /* a block program, */
+    const mr_kernel *kernel;     /* or a kernel, or a copy when both NULL */
+    const mr_array *node;        /* for params and messages */
+    int n_in, n_out;
+    const mr_slot *in, *out;
+    int64_t workspace; /* offset in the workspace, -1: none */
+} mr_step;
+
+struct mr_program {
+    mr_arena arena;
+    const mr_device_table *device;
+    int n_args, n_consts, n_steps, n_out;
+    mr_array **consts; /* retained, evaluated */
+    mr_array **keep;   /* the trace's roots and placeholders, retained */
+    int n_keep;
+    mr_step *steps;
+    mr_slot *outs; /* dtype, ndim, size, dim of each output */
+    size_t workspace;
+    double cost;
+    size_t bytes; /* for the cache's account */
+};
+
+/* build.c */
+mr_code mr__program_build(mr_program *p, mr_array *const *args, int n_args,
+                          mr_array *const *outs, int n_outs);
+/* run.c */
+extern const mr_op mr__op_compiled; /* id 5: reserved by the graph */
+
+#endif
