@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * blocks.c -- block programs over the pool, and the row operators that are
+ * written as such.
+ *
+ * softmax, layer_norm and rms_norm are small programs of the same scalar
+ * operations and reductions as fused groups: one definition of the
+ * arithmetic, one order of reductions, and the interpreter keeps a row in
+ * cache between its passes.  Halves are widened first and rounded last.
+ * Called by: device.c, eval/ through the device's table.  Calls:
+ * kernels/program.h.
+ */
+#include "cpu/blocks.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/pool.h"
+#include "cpu/cpu.h"
+#include "ops/params.h"
+
+/* ---- running ------------------------------------------------------------------ */
+
+typedef struct units {
+    const mr_block_code *code;
+    const mr_block_launch *launch;
+    mr_block_plan plan;
+    void *scratch;
+} units;
+
+static void
+units_run(void *ctx, int64_t begin, int64_t end)
+{
+    const units *u = ctx;
+
+    mr__block_run(u->code, u->launch, &u->plan, u->scratch, begin, end);
+}
+
+mr_code
+mr__cpu_run_block(const mr_block_code *code, const mr_block_launch *launch)
+{
+    units u = {code, launch, mr__block_plan(code, launch), NULL};
+    char *memory = NULL;
+
+    if (u.plan.n_units == 0)
+        return MR_OK;
+    if (u.plan.scratch_bytes > 0) {
+        memory = mr__alloc(u.plan.scratch_bytes + 64);
+        if (!memory)
+            return MR_E_MEMORY;
+        u.scratch = memory + (-(uintptr_t)memory & 63);
+    }
+    mr__cpu_for(u.plan.n_units, mr__cpu_grain((double)u.plan.unit_cost),
+                units_run, &u);
+    mr__block_finish(code, launch, &u.plan, u.scratch);
+    mr__dealloc(memory);
+    return MR_OK;
+}
+
+/* ---- writing programs ----------------------------------------------------------- */
+
+enum { MAX_REG = 24, MAX_CONST = 1 };
+
+/* A program being written; registers are numbered as they come: inputs,
+ * constants, results. */
+typedef struct program {
+    mr_block_code code;
+    uint8_t dtype[MAX_REG], row[MAX_REG];
+    uint16_t phase[MAX_REG]; /* of the value in a register */
+    mr_const value[MAX_CONST];
+    mr_inst inst[MAX_REG];
+    mr_code_out out[1];
+} program;
+
+static int
+program_input(program *p, mr_dtype t)
+{
+    p->dtype[p->code.n_reg] = (uint8_t)t;
+    p->code.n_in++;
+    return p->code.n_reg++;
+}
+
+/* After all inputs, before all instructions. */
+static int
+program_number(program *p, mr_dtype t, double x)
+{
+    mr_const from = {.c128 = {x, 0.0}};
+
+    assert(p->code.n_const < MAX_CONST && p->code.n_inst == 0);
+    mr__const_cast(&from, MR_COMPLEX128, &p->value[p->code.n_const], t);
+    p->dtype[p->code.n_reg] = (uint8_t)t;
+    p->code.n_const++;
+    return p->code.n_reg++;
+}
+
+/* One value along a row? */
+static bool
+is_fixed(const program *p, int r)
+{
+    return p->row[r] ||
+           (r >= p->code.n_in && r < p->code.n_in + p->code.n_const);
+}
+
+/* One instruction; b < 0: unary.  The result has dtype t. */
+static int
+program_do(program *p, mr_k k, mr_dtype t, int a, int b)
+{
+    mr_inst *i = &p->inst[p->code.n_inst++];
+    int to = p->code.n_reg++;
+    bool reduces = MR_K_IS_REDUCTION(k);
+    uint16_t phase = p->phase[a];
+
+    assert(to < MAX_REG);
+    if (b >= 0 && p->phase[b] > phase)
+        phase = p->phase[b];
+    *i = (mr_inst){.k = (uint16_t)k,
+                   .dst = (uint16_t)to,
+                   .arg = {(uint16_t)a, (uint16_t)(b < 0 ? 0 : b)},
+                   .phase = phase};
+    p->dtype[to] = (uint8_t)t;
+    p->row[to] = reduces || ((p->row[a] || (b >= 0 && p->row[b])) &&
+                             is_fixed(p, a) && (b < 0 || is_fixed(p, b)));
+    p->phase[to] = (uint16_t)(phase + (reduces ? 1 : 0));
+    return to;
+}
+
+static int
+program_cast(program *p, mr_dtype t, int a)
+{
+    return p->dtype[a] == t ? a : program_do(p, MR_K_CAST, t, a, -1);
+}
+
+/* Runs over the last axis: inputs are a's, the output the register `out`. */
+static mr_code
+program_run(program *p, int out, const mr_kernel_args *a)
+{
+    const mr_view *y = &a->out[0];
+    int64_t item = mr__dtype_size(y->dtype);
+    mr_block_launch l;
+
+    if (y->size == 0)
+        return MR_OK;
+    p->out[0] = (mr_code_out){(uint16_t)out, false};
+    p->code.n_out = 1;
+    p->code.n_phases = 1;
+    for (int i = 0; i < p->code.n_reg; i++)
+        if (p->phase[i] >= p->code.n_phases)
+            p->code.n_phases = (uint16_t)(p->phase[i] + 1);
+    p->code.reg_dtype = p->dtype;
+    p->code.reg_row = p->row;
+    p->code.consts = p->value;
+    p->code.inst = p->inst;
+    p->code.out = p->out;
+
+    memset(&l, 0, sizeof l);
+    l.n_kept = y->ndim - 1;
+    l.n_red = 1;
+    memcpy(l.dim, y->dim, (size_t)y->ndim * sizeof *l.dim);
+    for (int i = 0; i < p->code.n_in; i++) {
+        const mr_view *x = &a->in[i];
+        int32_t behind = y->ndim - x->ndim; /* weights have the last axis */
+
+        l.in[i].data = x->data;
+        for (int32_t k = behind; k < y->ndim; k++)
+            l.in[i].stride[k] =
+                x->stride[k - behind] * mr__dtype_size(x->dtype);
+    }
+    l.out[0].data = y->data;
+    for (int32_t k = 0; k < y->ndim; k++)
+        l.out[0].stride[k] = y->stride[k] * item;
+    mr__block_normalise(&p->code, &l);
+    return mr__cpu_run_block(&p->code, &l);
+}
+
+/* ---- rows of the table ------------------------------------------------------------ */
+
+mr_code
+mr__cpu_softmax(const mr_kernel_args *a)
+{
+    program p = {0};
+    mr_dtype t = a->in[0].dtype, wide = mr__accumulate_dtype(t);
+    int x = program_cast(&p, wide, program_input(&p, t));
+    int top = program_do(&p, MR_R_MAX, wide, x, -1);
+    int e = program_do(&p, MR_K_EXP, wide,
+                       program_do(&p, MR_K_SUBTRACT, wide, x, top), -1);
+    int sum = program_do(&p, MR_R_SUM, wide, e, -1);
+    int y = program_do(&p, MR_K_DIVIDE, wide, e, sum);
+
+    return program_run(&p, program_cast(&p, t, y), a);
+}
+
+/* Both norms: `centre` takes the mean away first. */
+static mr_code
+norm_run(const mr_kernel_args *a, bool centre)
+{
+    const mr_norm_params *n = a->params;
+    mr_dtype t = a->in[0].dtype, wide = mr__accumulate_dtype(t);
+    program p = {0};
+    int x = program_input(&p, t);
+    int weight = n->has_weight ? program_input(&p, t) : -1;
+    int bias = n->has_bias ? program_input(&p, t) : -1;
+    int eps = program_number(&p, wide, n->eps), square, scale;
+
+    x = program_cast(&p, wide, x);
+    if (centre)
+        x = program_do(&p, MR_K_SUBTRACT, wide, x,
+                       program_do(&p, MR_R_MEAN, wide, x, -1));
+    square = program_do(&p, MR_K_MULTIPLY, wide, x, x);
+    scale = program_do(&p, MR_R_MEAN, wide, square, -1);
+    scale = program_do(&p, MR_K_ADD, wide, scale, eps);
+    scale = program_do(&p, MR_K_RSQRT, wide, scale, -1);
+    x = program_do(&p, MR_K_MULTIPLY, wide, x, scale);
+    if (weight >= 0)
+        x = program_do(&p, MR_K_MULTIPLY, wide, x,
+                       program_cast(&p, wide, weight));
+    if (bias >= 0)
+        x = program_do(&p, MR_K_ADD, wide, x, program_cast(&p, wide, bias));
+    return program_run(&p, program_cast(&p, t, x), a);
+}
+
+mr_code
+mr__cpu_layer_norm(const mr_kernel_args *a)
+{
+    return norm_run(a, true);
+}
+
+mr_code
+mr__cpu_rms_norm(const mr_kernel_args *a)
+{
+    return norm_run(a, false);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * index.c -- reading through index arrays: gather, take_along_axis.
+ *
+ * All indices are resolved and checked in a pass of their own, before any
+ * element is touched; what goes wrong is named by its first place.
+ * Called by: device.c; scatter.c uses the checking.
+ */
+#include "cpu/index.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "array/layout.h"
+#include "base/error.h"
+#include "kernels/copy.h"
+#include "kernels/tier/tier.h"
+#include "ops/params.h"
+
+/* ---- index arrays ------------------------------------------------------------ */
+
+int64_t
+mr__index_read(const mr_view *x, int64_t offset)
+{
+    const void *p = x->data;
+
+    switch (x->dtype) {
+    case MR_INT8:
+        return ((const int8_t *)p)[offset];
+    case MR_BOOL:
+    case MR_UINT8:
+        return ((const uint8_t *)p)[offset];
+    case MR_INT16:
+        return ((const int16_t *)p)[offset];
+    case MR_UINT16:
+        return ((const uint16_t *)p)[offset];
+    case MR_INT32:
+        return ((const int32_t *)p)[offset];
+    case MR_UINT32:
+        return ((const uint32_t *)p)[offset];
+    case MR_INT64:
+        return ((const int64_t *)p)[offset];
+    case MR_UINT64: {
+        uint64_t i = ((const uint64_t *)p)[offset];
+
+        return i > INT64_MAX ? INT64_MAX : (int64_t)i;
+    }
+    case MR_FLOAT16:
+    case MR_BFLOAT16:
+    case MR_FLOAT32:
+    case MR_FLOAT64:
+    case MR_COMPLEX64:
+    case MR_COMPLEX128:
+        break;
+    }
+    assert(!"an index array has an integer dtype");
+    return INT64_MAX;
+}
+
+void
+mr__index_note(_Atomic int64_t *place, int64_t at)
+{
+    /* relaxed: read after the loop, whose end orders it */
+    int64_t old = atomic_load_explicit(place, memory_order_relaxed);
+
+    while (at < old && !atomic_compare_exchange_weak_explicit(
+                           place, &old, at, memory_order_relaxed,
+                           memory_order_relaxed)) {
+    }
+}
+
+mr_code
+mr__index_fail(int64_t index, int32_t axis, int64_t n)
+{
+    return mr__fail(MR_E_INDEX,
+                    "index %lld is out of range for axis %d of size %lld",
+                    (long long)index, (int)axis, (long long)n);
+}
+
+typedef struct resolve {
+    const mr_index_axis *axis;
+    int64_t *offset;
+    bool first; /* set, not add */
+    mr_walk walk;
+    _Atomic int64_t bad;
+} resolve;
+
+static void
+resolve_piece(void *ctx, int64_t begin, int64_t end)
+{
+    resolve *r = ctx;
+    const mr_index_axis *x = r->axis;
+    mr_walk w = r->walk;
+
+    mr__walk_seek(&w, begin);
+    for (int64_t i = begin; i < end; i++, mr__walk_next(&w)) {
+        int64_t k = mr__index_read(x->index, w.offset[0]);
+        int64_t at = k < 0 ? k + x->n : k;
+
+        if (at < 0 || at > x->n - x->size) {
+            mr__index_note(&r->bad, i);
+            at = 0;
+        }
+        r->offset[i] = (r->first ? 0 : r->offset[i]) + at * x->stride;
+    }
+}
+
+mr_code
+mr__index_offsets(const mr_index_axis *axes, int n_axes, int64_t count,
+                  int64_t *offset)
+{
+    if (n_axes == 0)
+        memset(offset, 0, (size_t)count * sizeof *offset);
+    for (int i = 0; i < n_axes; i++) {
+        const mr_view *x = axes[i].index;
+        resolve r = {.axis = &axes[i], .offset = offset, .first = i == 0};
+        int64_t bad;
+
+        atomic_init(&r.bad, INT64_MAX);
+        mr__walk_init(&r.walk, x->ndim, x->dim, 0);
+        mr__walk_add(&r.walk, x->ndim, x->stride, 0);
+        mr__walk_merge(&r.walk);
+        mr__cpu_for(count, mr__cpu_grain(3.0), resolve_piece, &r);
+        bad = atomic_load_explicit(&r.bad, memory_order_relaxed);
+        if (bad != INT64_MAX) {
+            mr__walk_seek(&r.walk, bad);
+            return mr__index_fail(mr__index_read(x, r.walk.offset[0]),
+                                  axes[i].axis, axes[i].n);
+        }
+    }
+    return MR_OK;
+}
+
+/* ---- gather ------------------------------------------------------------------- */
+
+typedef struct gather {
+    const int64_t *offset; /* in elements of x, a point each */
+    const char *from;
+    char *to;
+    size_t item;
+    int64_t slice; /* elements of a slice */
+    int ndim;      /* of a slice, merged; strides in bytes */
+    int64_t dim[MR_MAX_NDIM], from_stride[MR_MAX_NDIM], to_stride[MR_MAX_NDIM];
+} gather;
+
+#define GATHER_ITEMS(type)                                                     \
+    for (int64_t i = begin; i < end; i++)                                      \
+        memcpy(g->to + i * (int64_t)sizeof(type),                              \
+               g->from + g->offset[i] * (int64_t)sizeof(type), sizeof(type))
+
+/* Slices of one element. */
+static void
+gather_items(void *ctx, int64_t begin, int64_t end)
+{
+    const gather *g = ctx;
+
+    switch (g->item) {
+    case 1:
+        GATHER_ITEMS(uint8_t);
+        break;
+    case 2:
+        GATHER_ITEMS(uint16_t);
+        break;
+    case 4:
+        GATHER_ITEMS(uint32_t);
+        break;
+    case 8:
+        GATHER_ITEMS(uint64_t);
+        break;
+    default:
+        GATHER_ITEMS(mr_c128);
+        break;
+    }
+}
+
+static void
+gather_slices(void *ctx, int64_t begin, int64_t end)
+{
+    const gather *g = ctx;
+    int64_t item = (int64_t)g->item, bytes = g->slice * item;
+    bool run = g->ndim == 1 && g->from_stride[0] == item;
+
+    for (int64_t i = begin; i < end; i++) {
+        const char *from = g->from + g->offset[i] * item;
+
+        if (run)
+            memcpy(g->to + i * bytes, from, (size_t)bytes);
+        else
+            mr__copy_strided(g->item, g->ndim, g->dim, g->to + i * bytes,
+                             g->to_stride, from, g->from_stride);
+    }
+}
+
+size_t
+mr__cpu_gather_workspace(const mr_kernel_args *a)
+{
+    return (a->n_in > 1 ? (size_t)a->in[1].size : 1) * sizeof(int64_t);
+}
+
+mr_code
+mr__cpu_gather(const mr_kernel_args *a)
+{
+    const mr_gather_params *p = a->params;
+    const mr_view *x = &a->in[0];
+    int64_t count = a->n_in > 1 ? a->in[1].size : 1;
+    mr_index_axis axes[MR_MAX_NDIM];
+    gather g = {.offset = a->workspace,
+                .from = x->data,
+                .to = a->out[0].data,
+                .item = (size_t)mr__dtype_size(x->dtype),
+                .slice = 1};
+    mr_walk w;
+    mr_code code;
+    double ns;
+
+    for (int64_t k = 0; k < p->axes.n; k++) {
+        int32_t axis = (int32_t)p->axes.v[k];
+
+        axes[k] = (mr_index_axis){&a->in[1 + k], axis, x->dim[axis],
+                                  p->sizes.v[axis], x->stride[axis]};
+    }
+    code = mr__index_offsets(axes, (int)p->axes.n, count, a->workspace);
+    if (code != MR_OK || a->out[0].size == 0)
+        return code;
+    mr__walk_init(&w, x->ndim, p->sizes.v, 0);
+    mr__walk_add(&w, x->ndim, x->stride, 0);
+    mr__walk_merge(&w);
+    g.ndim = w.ndim;
+    g.slice = mr__walk_size(&w);
+    mr__strides_fresh(w.ndim, w.dim, g.to_stride);
+    for (int k = 0; k < w.ndim; k++) {
+        g.dim[k] = w.dim[k];
+        g.from_stride[k] = w.stride[0][k] * (int64_t)g.item;
+        g.to_stride[k] *= (int64_t)g.item;
+    }
+    ns = 4.0 + 0.1 * (double)g.slice * (double)g.item;
+    mr__cpu_for(count, mr__cpu_grain(ns),
+                g.slice == 1 ? gather_items : gather_slices, &g);
+    return MR_OK;
+}
+
+/* ---- take_along_axis ------------------------------------------------------------ */
+
+typedef struct along {
+    const mr_view *x, *index, *out;
+    mr_walk rows; /* of the output without its last axis: x, index */
+    int32_t axis;
+    int64_t n, x_step, index_step, axis_stride; /* of the inner loop */
+    _Atomic int64_t bad;
+} along;
+
+/* Output rows are the last axis: its entries read through the index, on the
+ * indexed axis, which may be the last one itself. */
+static void
+along_piece(void *ctx, int64_t begin, int64_t end)
+{
+    along *t = ctx;
+    int64_t item = mr__dtype_size(t->x->dtype);
+    int64_t size = t->x->dim[t->axis];
+    const char *x = t->x->data;
+    char *to = (char *)t->out->data + begin * t->n * item;
+    mr_walk w = t->rows;
+
+    mr__walk_seek(&w, begin);
+    for (int64_t r = begin; r < end; r++, mr__walk_next(&w))
+        for (int64_t j = 0; j < t->n; j++, to += item) {
+            int64_t k = mr__index_read(t->index,
+                                       w.offset[1] + j * t->index_step);
+            int64_t at = k < 0 ? k + size : k;
+
+            if (at < 0 || at >= size) {
+                mr__index_note(&t->bad, r * t->n + j);
+                continue;
+            }
+            at = w.offset[0] + j * t->x_step + at * t->axis_stride;
+            memcpy(to, x + at * item, (size_t)item);
+        }
+}
+
+mr_code
+mr__cpu_take_along_axis(const mr_kernel_args *a)
+{
+    const mr_axis_params *p = a->params;
+    const mr_view *x = &a->in[0], *index = &a->in[1], *out = &a->out[0];
+    int32_t last = out->ndim - 1;
+    uint32_t skip = 1U << last;
+    int64_t stride[MR_MAX_NDIM], bad;
+    along t = {.x = x, .index = index, .out = out, .axis = p->axis};
+
+    if (out->size == 0)
+        return MR_OK;
+    memcpy(stride, x->stride, (size_t)x->ndim * sizeof *stride);
+    stride[p->axis] = 0;
+    mr__walk_init(&t.rows, out->ndim, out->dim, skip);
+    mr__walk_add(&t.rows, out->ndim, stride, skip);
+    mr__walk_add(&t.rows, out->ndim, index->stride, skip);
+    mr__walk_merge(&t.rows);
+    t.n = out->dim[last];
+    t.x_step = stride[last];
+    t.index_step = index->stride[last];
+    t.axis_stride = x->stride[p->axis];
+    atomic_init(&t.bad, INT64_MAX);
+    mr__cpu_for(out->size / t.n, mr__cpu_grain(4.0 * (double)t.n), along_piece,
+                &t);
+    bad = atomic_load_explicit(&t.bad, memory_order_relaxed);
+    if (bad == INT64_MAX)
+        return MR_OK;
+    mr__walk_seek(&t.rows, bad / t.n);
+    return mr__index_fail(
+        mr__index_read(index, t.rows.offset[1] + bad % t.n * t.index_step),
+        p->axis, x->dim[p->axis]);
+}

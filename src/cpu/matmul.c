@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * matmul.c -- which route a matrix product takes, and the simple routes.
+ *
+ *   rows    up to 4 rows or columns: limited by memory, so b is read once
+ *   packed  float32 and halves: Marram's own kernel (packed.c)
+ *   BLAS    float64, complex, small float32: one-threaded OpenBLAS calls on
+ *           tiles; where a tier has no fast kernel all of float32
+ *   plain   the rest: integers, and everything when there is no OpenBLAS
+ *
+ * The packed kernel measured 105 GFLOP/s on one core for 1024^3 float32 where
+ * OpenBLAS gave 102 in one call and 96 in tiles; below about 160^3 OpenBLAS,
+ * which then does not pack, is faster.
+ * Called by: device.c, conv.c.  Calls: packed.c, rows.c, blas.c,
+ * kernels/gemm.h.
+ */
+#include <assert.h>
+#include <limits.h>
+#include <string.h>
+
+#include "array/layout.h"
+#include "cpu/blas.h"
+#include "cpu/product.h"
+
+enum { SMALL = 160 * 160 * 160, ALIGN = 64 };
+
+typedef enum route {
+    ROUTE_NOTHING, /* an empty result */
+    ROUTE_ZERO,    /* k == 0 */
+    ROUTE_ROWS,
+    ROUTE_COLUMNS, /* rows of the transposed problem */
+    ROUTE_PACKED,
+    ROUTE_BLAS,
+    ROUTE_PLAIN
+} route;
+
+/* ---- reading the operands --------------------------------------------------- */
+
+/* Stride of batch axis k of `out` in an operand: 0 where it has none. */
+static int64_t
+batch_stride(const mr_view *x, const mr_view *out, int32_t k)
+{
+    int32_t own = k - (out->ndim - x->ndim);
+
+    return own < 0 || x->dim[own] == 1 ? 0 : x->stride[own];
+}
+
+/* All items as rows of one product: they share b, and a's rows go on. */
+static void
+items_join(mr_product *p)
+{
+    const mr_walk *w = &p->batch;
+    bool rows_go_on;
+
+    if (w->ndim != 1 || w->stride[1][0] != 0)
+        return;
+    rows_go_on = p->m == 1 || w->stride[0][0] == p->m * p->a.lane_stride;
+    if (!rows_go_on)
+        return;
+    if (p->m == 1)
+        p->a.lane_stride = w->stride[0][0];
+    p->m *= p->n_items;
+    p->a.lanes = p->m;
+    p->n_items = 1;
+    p->batch.ndim = 0;
+}
+
+static void
+product_read(const mr_view *a, const mr_view *b, const mr_view *out,
+             mr_product *p)
+{
+    int64_t stride[2][MR_MAX_NDIM];
+    int32_t na = a->ndim, nb = b->ndim, batch = out->ndim - 2;
+
+    *p = (mr_product){.dtype = out->dtype,
+                      .m = a->dim[na - 2],
+                      .k = a->dim[na - 1],
+                      .n = b->dim[nb - 1],
+                      .c = out->data};
+    p->a = (mr_gemm_side){a->data, a->dtype, p->m, a->stride[na - 2],
+                          a->stride[na - 1]};
+    p->b = (mr_gemm_side){b->data, b->dtype, p->n, b->stride[nb - 1],
+                          b->stride[nb - 2]};
+    p->c_row = p->n;
+    p->c_col = 1;
+    p->c_item = p->m * p->n;
+    for (int32_t k = 0; k < batch; k++) {
+        stride[0][k] = batch_stride(a, out, k);
+        stride[1][k] = batch_stride(b, out, k);
+    }
+    mr__walk_init(&p->batch, batch, out->dim, 0);
+    mr__walk_add(&p->batch, batch, stride[0], 0);
+    mr__walk_add(&p->batch, batch, stride[1], 0);
+    mr__walk_merge(&p->batch);
+    p->n_items = mr__walk_size(&p->batch);
+    items_join(p);
+    /* An axis of size 1 has any stride: say the one that helps. */
+    if (p->m == 1)
+        p->a.lane_stride = p->k;
+    if (p->n == 1)
+        p->b.lane_stride = p->k;
+    if (p->k == 1) {
+        p->a.depth_stride = p->a.lane_stride == 1 ? p->m : 1;
+        p->b.depth_stride = p->b.lane_stride == 1 ? p->n : 1;
+    }
+}
+
+void
+mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
+                 mr_gemm_side *b, void **c)
+{
+    int64_t size = mr__dtype_size(p->dtype);
+    mr_walk w;
+
+    *a = p->a;
+    *b = p->b;
+    *c = (char *)p->c + item * p->c_item * size;
+    if (p->batch.ndim == 0)
+        return;
+    w = p->batch;
+    mr__walk_seek(&w, item);
+    a->data = (const char *)a->data + w.offset[0] * size;
+    b->data = (const char *)b->data + w.offset[1] * size;
+}
+
+/* c^T = b^T a^T. */
+static mr_product
+product_turn(const mr_product *p)
+{
+    mr_product t = *p;
+
+    t.m = p->n;
+    t.n = p->m;
+    t.a = p->b;
+    t.b = p->a;
+    t.c_row = p->c_col;
+    t.c_col = p->c_row;
+    for (int32_t k = 0; k < t.batch.ndim; k++) {
+        t.batch.stride[0][k] = p->batch.stride[1][k];
+        t.batch.stride[1][k] = p->batch.stride[0][k];
+    }
+    return t;
+}
+
+static route
+route_choose(const mr_product *p)
+{
+    bool inexact32 = p->dtype == MR_FLOAT32 || p->dtype == MR_FLOAT16 ||
+                     p->dtype == MR_BFLOAT16;
+    bool blas = mr__dtype_is_inexact(p->dtype) && p->dtype != MR_FLOAT16 &&
+                p->dtype != MR_BFLOAT16 && mr__blas_ready() &&
+                p->m <= INT_MAX && p->n <= INT_MAX && p->k <= INT_MAX;
+    mr_product turned;
+
+    if (p->n_items == 0 || p->m == 0 || p->n == 0)
+        return ROUTE_NOTHING;
+    if (p->k == 0)
+        return ROUTE_ZERO;
+    if (!inexact32)
+        return blas ? ROUTE_BLAS : ROUTE_PLAIN;
+    if (blas && mr__product_blas_side(&p->a, p->k) &&
+        mr__product_blas_side(&p->b, p->k) &&
+        (!mr__gemm_fast() || (double)p->m * (double)p->n * (double)p->k <= SMALL))
+        return ROUTE_BLAS;
+    if (mr__product_rows_fit(p))
+        return ROUTE_ROWS;
+    turned = product_turn(p);
+    if (mr__product_rows_fit(&turned))
+        return ROUTE_COLUMNS;
+    return ROUTE_PACKED;
+}
+
+/* ---- BLAS -------------------------------------------------------------------- */
+
+/* Row after row, or column after column, without overlap. */
+bool
+mr__product_blas_side(const mr_gemm_side *s, int64_t depth)
+{
+    int64_t lanes = s->lanes > 1 ? s->lanes : 1;
+
+    if (s->depth_stride == 1)
+        return s->lane_stride >= depth && s->lane_stride <= INT_MAX;
+    return s->lane_stride == 1 && s->depth_stride >= lanes &&
+           s->depth_stride <= INT_MAX;
+}
+
+typedef struct tiles {
+    const mr_product *p;
+    int64_t rows, cols, n_rows, n_cols; /* of a tile; tiles of an item */
+} tiles;
+
+static const void *
+lane_at(const mr_gemm_side *s, int64_t lane, int64_t size)
+{
+    return (const char *)s->data + lane * s->lane_stride * size;
+}
+
+static void
+blas_tile(const tiles *t, int64_t unit)
+{
+    const mr_product *p = t->p;
+    int64_t size = mr__dtype_size(p->dtype);
+    int64_t per_item = t->n_rows * t->n_cols, item = unit / per_item;
+    int64_t i = unit % per_item / t->n_cols * t->rows;
+    int64_t j = unit % t->n_cols * t->cols;
+    mr_gemm_side a, b;
+    mr_blas_gemm g = {0};
+    void *c;
+
+    mr__product_item(p, item, &a, &b, &c);
+    g.m = p->m - i < t->rows ? p->m - i : t->rows;
+    g.n = p->n - j < t->cols ? p->n - j : t->cols;
+    g.k = p->k;
+    g.trans_a = a.depth_stride != 1;
+    g.lda = g.trans_a ? a.depth_stride : a.lane_stride;
+    g.trans_b = b.lane_stride != 1 || b.depth_stride == 1;
+    if (b.lane_stride == 1 && b.depth_stride >= p->n)
+        g.trans_b = false;
+    g.ldb = g.trans_b ? b.lane_stride : b.depth_stride;
+    g.a = lane_at(&a, i, size);
+    g.b = lane_at(&b, j, size);
+    g.c = (char *)c + (i * p->c_row + j) * size;
+    g.ldc = p->c_row;
+    mr__blas_run(p->dtype, &g);
+}
+
+static void
+blas_piece(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i++)
+        blas_tile(ctx, i);
+}
+
+/* Tiles of 256 x 256, of 512 x 512 where there are many: half the repacking
+ * inside the library. */
+void
+mr__product_blas(const mr_product *p)
+{
+    bool large = (double)p->m * (double)p->n >= 4096.0 * 4096.0;
+    double ns = mr__dtype_is_complex(p->dtype) ? 4.0 : 1.0;
+    tiles t = {.p = p};
+
+    t.rows = t.cols = large ? 512 : 256;
+    t.rows = t.rows < p->m ? t.rows : p->m;
+    t.cols = t.cols < p->n ? t.cols : p->n;
+    t.n_rows = (p->m - 1) / t.rows + 1;
+    t.n_cols = (p->n - 1) / t.cols + 1;
+    ns *= 0.04 * (double)t.rows * (double)t.cols * (double)p->k + 100.0;
+    mr__cpu_for(p->n_items * t.n_rows * t.n_cols, mr__cpu_grain(ns), blas_piece,
+                &t);
+}
+
+/* ---- plain loops -------------------------------------------------------------- */
+
+static void
+plain_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const mr_product *p = ctx;
+
+    for (int64_t row = begin; row < end;) {
+        int64_t item = row / p->m, i = row % p->m;
+        int64_t stop = i + (end - row) < p->m ? i + (end - row) : p->m;
+        mr_gemm_side a, b;
+        void *c;
+
+        mr__product_item(p, item, &a, &b, &c);
+        mr__gemm_plain(&a, &b, c, p->c_row, p->k, i, stop);
+        row += stop - i;
+    }
+}
+
+void
+mr__product_plain(const mr_product *p)
+{
+    mr_product copy = *p;
+    double ns = 0.3 * (double)p->n * (double)p->k;
+
+    mr__cpu_for(p->n_items * p->m, mr__cpu_grain(ns), plain_piece, &copy);
+}
+
+/* ---- the row of the table ------------------------------------------------------ */
+
+static size_t
+aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+static size_t
+view_bytes(const mr_view *x)
+{
+    return aligned((size_t)x->size * (size_t)mr__dtype_size(x->dtype));
+}
+
+size_t
+mr__product_bytes(const mr_product *p)
+{
+    mr_product turned;
+
+    switch (route_choose(p)) {
+    case ROUTE_ROWS:
+        return mr__product_rows_bytes(p);
+    case ROUTE_COLUMNS:
+        turned = product_turn(p);
+        return mr__product_rows_bytes(&turned);
+    case ROUTE_PACKED:
+        return mr__product_packed_bytes(p);
+    case ROUTE_BLAS:
+    case ROUTE_NOTHING:
+    case ROUTE_ZERO:
+    case ROUTE_PLAIN:
+        break;
+    }
+    return 0;
+}
+
+static void
+product_clear(const mr_product *p)
+{
+    size_t size = (size_t)mr__dtype_size(p->dtype);
+
+    for (int64_t i = 0; i < p->n_items; i++)
+        for (int64_t row = 0; row < p->m; row++)
+            memset((char *)p->c + (size_t)(i * p->c_item + row * p->c_row) * size,
+                   0, (size_t)p->n * size);
+}
+
+void
+mr__product_run(const mr_product *p, void *workspace)
+{
+    mr_product turned;
+
+    switch (route_choose(p)) {
+    case ROUTE_NOTHING:
+        break;
+    case ROUTE_ZERO:
+        product_clear(p);
+        break;
+    case ROUTE_ROWS:
+        mr__product_rows(p, workspace);
+        break;
+    case ROUTE_COLUMNS:
+        turned = product_turn(p);
+        mr__product_rows(&turned, workspace);
+        break;
+    case ROUTE_PACKED:
+        mr__product_packed(p, workspace);
+        break;
+    case ROUTE_BLAS:
+        mr__product_blas(p);
+        break;
+    case ROUTE_PLAIN:
+        mr__product_plain(p);
+        break;
+    }
+}
+
+size_t
+mr__cpu_matmul_workspace(const mr_kernel_args *a)
+{
+    size_t bytes = 0;
+    mr_product p;
+
+    product_read(&a->in[0], &a->in[1], &a->out[0], &p);
+    if (route_choose(&p) != ROUTE_BLAS)
+        return mr__product_bytes(&p);
+    if (!mr__product_blas_side(&p.a, p.k))
+        bytes += view_bytes(&a->in[0]);
+    if (!mr__product_blas_side(&p.b, p.k))
+        bytes += view_bytes(&a->in[1]);
+    return bytes;
+}
+
+/* OpenBLAS needs adjacent rows or columns: other operands are copied. */
+static void
+blas_run(const mr_kernel_args *a, const mr_product *p)
+{
+    int64_t stride[2][MR_MAX_NDIM];
+    mr_view in[2] = {a->in[0], a->in[1]};
+    char *free = a->workspace;
+    mr_product copied;
+
+    for (int i = 0; i < 2; i++) {
+        if (mr__product_blas_side(i == 0 ? &p->a : &p->b, p->k))
+            continue;
+        mr__cpu_copy_view(free, &in[i]);
+        mr__strides_fresh(in[i].ndim, in[i].dim, stride[i]);
+        in[i].data = free;
+        in[i].stride = stride[i];
+        free += view_bytes(&in[i]);
+    }
+    product_read(&in[0], &in[1], &a->out[0], &copied);
+    mr__product_blas(&copied);
+}
+
+mr_code
+mr__cpu_matmul(const mr_kernel_args *a)
+{
+    mr_product p;
+
+    product_read(&a->in[0], &a->in[1], &a->out[0], &p);
+    if (route_choose(&p) == ROUTE_BLAS)
+        blas_run(a, &p);
+    else
+        mr__product_run(&p, a->workspace);
+    return MR_OK;
+}
+
+/* 100 GFLOP/s, or 10 GB/s where that is slower. */
+double
+mr__cpu_matmul_cost(const mr_kernel_args *a)
+{
+    const mr_view *x = &a->in[0];
+    double k = (double)x->dim[x->ndim - 1];
+    double bytes = (double)(x->size + a->in[1].size + a->out[0].size) *
+                   (double)mr__dtype_size(x->dtype);
+
+    return 0.02 * k * (double)a->out[0].size + 0.1 * bytes + 200.0;
+}

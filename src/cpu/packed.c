@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * packed.c -- the packed matrix product over the pool.
+ *
+ * For each chunk of depth two parallel loops: all panels are packed into the
+ * workspace, then all blocks of c are computed from there.  Small items of a
+ * batch go through the loops together, as many as fit GROUP_BYTES.  A block
+ * is about 96 rows, whose panels of a stay in the second-level cache while
+ * the panels of b, one after the other, pass by.
+ * Called by: matmul.c, conv.c.  Calls: kernels/gemm.h, the pool.
+ */
+#include <stddef.h>
+
+#include "cpu/product.h"
+
+enum { BLOCK_ROWS = 96, BLOCK_COLS = 128, GROUP_BYTES = 32 << 20 };
+
+typedef struct packed {
+    const mr_product *p;
+    int rows, cols;              /* of a panel */
+    int64_t a_panels, b_panels;  /* of an item */
+    int64_t chunk;               /* the deepest chunk */
+    int64_t a_floats, b_floats, sum_floats; /* of an item */
+    int64_t group;               /* items at a time */
+    bool a_shared, b_shared;     /* all items have the same */
+    float *a, *b, *sums;
+    /* where the loops are */
+    int64_t item0, n_items, depth0, depth;
+    int64_t block_rows, block_cols; /* blocks of an item */
+} packed;
+
+static bool
+side_shared(const mr_walk *w, int operand)
+{
+    for (int32_t k = 0; k < w->ndim; k++)
+        if (w->stride[operand][k] != 0)
+            return false;
+    return true;
+}
+
+static void
+packed_plan(const mr_product *p, packed *s)
+{
+    int64_t n_chunks = (p->k - 1) / MR_GEMM_DEPTH + 1, bytes;
+
+    *s = (packed){.p = p, .rows = mr__gemm_rows(), .cols = mr__gemm_cols()};
+    s->chunk = (p->k - 1) / n_chunks + 1;
+    s->a_panels = (p->m - 1) / s->rows + 1;
+    s->b_panels = (p->n - 1) / s->cols + 1;
+    /* rounded up to whole cache lines */
+    s->a_floats = (s->a_panels * s->rows * s->chunk + 15) / 16 * 16;
+    s->b_floats = (s->b_panels * s->cols * s->chunk + 15) / 16 * 16;
+    if (p->dtype != MR_FLOAT32 && n_chunks > 1)
+        s->sum_floats = p->m * p->n;
+    bytes = (s->a_floats + s->b_floats + s->sum_floats) * 4;
+    s->group = GROUP_BYTES / bytes;
+    s->group = s->group < 1            ? 1
+               : s->group > p->n_items ? p->n_items
+                                       : s->group;
+    s->a_shared = side_shared(&p->batch, 0);
+    s->b_shared = side_shared(&p->batch, 1);
+}
+
+size_t
+mr__product_packed_bytes(const mr_product *p)
+{
+    packed s;
+
+    packed_plan(p, &s);
+    return (size_t)((s.a_shared ? 1 : s.group) * s.a_floats +
+                    (s.b_shared ? 1 : s.group) * s.b_floats +
+                    s.group * s.sum_floats) *
+           sizeof(float);
+}
+
+/* Units: the panels of a of all items, then those of b. */
+static void
+pack_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const packed *s = ctx;
+    int64_t n_a = (s->a_shared ? 1 : s->n_items) * s->a_panels;
+
+    for (int64_t u = begin; u < end; u++) {
+        bool is_a = u < n_a;
+        int64_t panels = is_a ? s->a_panels : s->b_panels;
+        int64_t item = (is_a ? u : u - n_a) / panels;
+        int64_t panel = (is_a ? u : u - n_a) % panels;
+        int width = is_a ? s->rows : s->cols;
+        float *to = is_a ? s->a + item * s->a_floats : s->b + item * s->b_floats;
+        mr_gemm_side a, b;
+        void *c;
+
+        mr__product_item(s->p, s->item0 + item, &a, &b, &c);
+        mr__gemm_pack(is_a ? &a : &b, width, panel, s->depth0, s->depth,
+                      to + panel * width * s->depth);
+    }
+}
+
+static void
+block_run(const packed *s, int64_t unit)
+{
+    const mr_product *p = s->p;
+    int64_t per_item = s->block_rows * s->block_cols;
+    int64_t item = unit / per_item, block = unit % per_item;
+    int64_t high = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols;
+    int64_t i0 = block / s->block_cols * high;
+    int64_t j0 = block % s->block_cols * wide;
+    int64_t i1 = i0 + high, j1 = j0 + wide;
+    mr_gemm_chunk g = {.m = p->m,
+                       .n = p->n,
+                       .depth = s->depth,
+                       .c_row = p->c_row,
+                       .dtype = p->dtype,
+                       .first = s->depth0 == 0,
+                       .last = s->depth0 + s->depth == p->k};
+    mr_gemm_side a, b;
+
+    mr__product_item(p, s->item0 + item, &a, &b, &g.c);
+    g.a = s->a + (s->a_shared ? 0 : item) * s->a_floats;
+    g.b = s->b + (s->b_shared ? 0 : item) * s->b_floats;
+    g.sums = s->sum_floats ? s->sums + item * s->sum_floats : NULL;
+    mr__gemm_block(&g, i0, i1 < s->a_panels ? i1 : s->a_panels, j0,
+                   j1 < s->b_panels ? j1 : s->b_panels);
+}
+
+static void
+block_piece(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t u = begin; u < end; u++)
+        block_run(ctx, u);
+}
+
+static void
+group_run(packed *s)
+{
+    int64_t high = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols;
+    int64_t n_a = (s->a_shared ? 1 : s->n_items) * s->a_panels;
+    int64_t n_b = (s->b_shared ? 1 : s->n_items) * s->b_panels;
+
+    s->block_rows = (s->a_panels - 1) / high + 1;
+    s->block_cols = (s->b_panels - 1) / wide + 1;
+    for (s->depth0 = 0; s->depth0 < s->p->k; s->depth0 += s->depth) {
+        int64_t left = s->p->k - s->depth0;
+        double depth, block;
+
+        s->depth = left < s->chunk ? left : s->chunk;
+        depth = (double)s->depth;
+        mr__cpu_for(n_a + n_b,
+                    mr__cpu_grain(0.4 * depth * (s->rows + s->cols) / 2.0),
+                    pack_piece, s);
+        high = s->a_panels < high ? s->a_panels : high;
+        wide = s->b_panels < wide ? s->b_panels : wide;
+        block = (double)(high * s->rows * wide * s->cols);
+        mr__cpu_for(s->n_items * s->block_rows * s->block_cols,
+                    mr__cpu_grain(0.02 * depth * block), block_piece, s);
+    }
+}
+
+void
+mr__product_packed(const mr_product *p, void *workspace)
+{
+    packed s;
+
+    packed_plan(p, &s);
+    s.a = workspace;
+    s.b = s.a + (s.a_shared ? 1 : s.group) * s.a_floats;
+    s.sums = s.b + (s.b_shared ? 1 : s.group) * s.b_floats;
+    for (s.item0 = 0; s.item0 < p->n_items; s.item0 += s.group) {
+        int64_t left = p->n_items - s.item0;
+
+        s.n_items = left < s.group ? left : s.group;
+        group_run(&s);
+    }
+}

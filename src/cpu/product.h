@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * product.h -- a batch of matrix products as numbers, and the routes that
+ * compute it.
+ *
+ * matmul.c reads one from the operands and picks a route from shape, dtype and
+ * strides alone, never from the number of threads; conv.c makes its own.
+ */
+#ifndef MR_CPU_PRODUCT_H
+#define MR_CPU_PRODUCT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/cpu.h"
+#include "kernels/gemm.h"
+#include "marram/types.h"
+
+typedef struct mr_product {
+    mr_dtype dtype;
+    int64_t m, n, k;
+    mr_gemm_side a, b; /* of the first item: lanes are m and n, depth k */
+    void *c;           /* item after item; element (row, column) of an item at
+                          row * c_row + column * c_col */
+    int64_t c_row, c_col, c_item;
+    mr_walk batch;     /* offsets of a (0) and b (1); no dims: one item */
+    int64_t n_items;
+} mr_product;
+
+/* The sides of one item. */
+void mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
+                      mr_gemm_side *b, void **c);
+
+/* By the best route; c's columns are adjacent, and so are lanes or depths of
+ * both sides.  Workspace: 64-byte aligned, as many bytes as asked for. */
+size_t mr__product_bytes(const mr_product *p);
+void mr__product_run(const mr_product *p, void *workspace);
+
+/* float32, float16, bfloat16, columns of c adjacent. */
+size_t mr__product_packed_bytes(const mr_product *p);
+void mr__product_packed(const mr_product *p, void *workspace);
+
+/* The same dtypes, m <= MR_GEMV_ROWS, lanes or depths of b adjacent. */
+bool mr__product_rows_fit(const mr_product *p);
+size_t mr__product_rows_bytes(const mr_product *p);
+void mr__product_rows(const mr_product *p, void *workspace);
+
+/* float32, float64, complex: sides whose lanes or depths are adjacent. */
+bool mr__product_blas_side(const mr_gemm_side *s, int64_t depth);
+void mr__product_blas(const mr_product *p);
+
+/* Any dtype but halves, any strides. */
+void mr__product_plain(const mr_product *p);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rows.c -- products with up to four rows, at the speed of memory.
+ *
+ * Each element of b is used once for each row, so nothing is packed.  Where
+ * b's columns are adjacent, bands of columns are run down ("wide"); where its
+ * depths are, each column is a dot product in 64 virtual lanes ("deep").  The
+ * depth is cut into chunks of fixed length; their sums are added in order.
+ * Called by: matmul.c.  Calls: kernels/gemm.h, the pool.
+ */
+#include <string.h>
+
+#include "cpu/product.h"
+#include "kernels/tier/tier.h"
+
+enum {
+    WIDE_DEPTH = 512,
+    DEEP_DEPTH = 16384,
+    UNIT_ELEMENTS = 1 << 17, /* of b, in a unit of "deep" */
+    FINISH_RUN = 256
+};
+
+typedef struct few {
+    const mr_product *p;
+    bool wide, x_ready, direct;
+    int64_t chunk, n_chunks, band, n_bands;
+    float *x;    /* items x m x k, when x is not ready as it is */
+    float *part; /* chunks x items x m x n, when not straight to c */
+} few;
+
+bool
+mr__product_rows_fit(const mr_product *p)
+{
+    return p->m <= MR_GEMV_ROWS &&
+           (p->b.lane_stride == 1 || p->b.depth_stride == 1);
+}
+
+static void
+few_plan(const mr_product *p, few *s)
+{
+    *s = (few){.p = p, .wide = p->b.lane_stride == 1};
+    /* A single column may be both: its depths decide. */
+    if (p->b.depth_stride == 1 && p->n == 1)
+        s->wide = false;
+    s->chunk = s->wide ? WIDE_DEPTH : DEEP_DEPTH;
+    s->n_chunks = (p->k - 1) / s->chunk + 1;
+    s->band = MR_GEMV_COLS;
+    if (!s->wide) {
+        int64_t depth = p->k < s->chunk ? p->k : s->chunk;
+
+        s->band = UNIT_ELEMENTS / depth;
+        s->band = s->band < 1 ? 1 : s->band;
+    }
+    s->n_bands = (p->n - 1) / s->band + 1;
+    s->x_ready = p->dtype == MR_FLOAT32 && p->a.depth_stride == 1;
+    s->direct = p->dtype == MR_FLOAT32 && s->n_chunks == 1 && p->c_col == 1;
+}
+
+static int64_t
+x_floats(const few *s)
+{
+    return s->x_ready ? 0 : (s->p->n_items * s->p->m * s->p->k + 15) / 16 * 16;
+}
+
+size_t
+mr__product_rows_bytes(const mr_product *p)
+{
+    int64_t part;
+    few s;
+
+    few_plan(p, &s);
+    part = s.direct ? 0 : s.n_chunks * p->n_items * p->m * p->n;
+    return (size_t)(x_floats(&s) + part) * sizeof(float);
+}
+
+static void
+x_widen(const few *s)
+{
+    const mr_product *p = s->p;
+    const mr_tier *tier = mr__tier();
+    int64_t size = mr__dtype_size(p->dtype), step = p->a.depth_stride;
+    mr_cast_fn *cast = tier->casts->cast[p->dtype][MR_FLOAT32];
+
+    for (int64_t row = 0; row < p->n_items * p->m; row++) {
+        float *to = s->x + row * p->k;
+        mr_gemm_side a, b;
+        const char *from;
+        void *c;
+
+        mr__product_item(p, row / p->m, &a, &b, &c);
+        from = (const char *)a.data + row % p->m * a.lane_stride * size;
+        if (p->dtype == MR_FLOAT32) {
+            tier->moves->gather[2](to, from, step * size, p->k);
+        } else if (step == 1) {
+            cast(to, from, p->k);
+        } else {
+            /* the halves wait in the upper half of their own floats */
+            uint16_t *dense = (uint16_t *)to + p->k;
+
+            tier->moves->gather[1](dense, from, step * size, p->k);
+            for (int64_t i = 0; i < p->k; i++)
+                cast(to + i, dense + i, 1);
+        }
+    }
+}
+
+static void
+few_unit(const few *s, int64_t unit)
+{
+    const mr_product *p = s->p;
+    int64_t band = unit % s->n_bands, chunk = unit / s->n_bands % s->n_chunks;
+    int64_t item = unit / s->n_bands / s->n_chunks;
+    int64_t size = mr__dtype_size(p->dtype);
+    int64_t depth0 = chunk * s->chunk, depth = p->k - depth0;
+    int64_t j = band * s->band, n = p->n - j, x_row = p->k, y_row = p->n;
+    mr_gemm_side a, b;
+    const float *x;
+    float *y;
+    void *c;
+
+    depth = depth < s->chunk ? depth : s->chunk;
+    n = n < s->band ? n : s->band;
+    mr__product_item(p, item, &a, &b, &c);
+    b.data = (const char *)b.data +
+             (j * b.lane_stride + depth0 * b.depth_stride) * size;
+    if (s->x_ready) {
+        x = (const float *)a.data + depth0;
+        x_row = a.lane_stride;
+    } else {
+        x = s->x + item * p->m * p->k + depth0;
+    }
+    if (s->direct) {
+        y = (float *)c + j;
+        y_row = p->c_row;
+    } else {
+        y = s->part + (chunk * p->n_items + item) * p->m * p->n + j;
+    }
+    if (s->wide)
+        mr__gemv_wide(y, y_row, x, x_row, (int)p->m, &b, depth, n);
+    else
+        mr__gemv_deep(y, y_row, x, x_row, (int)p->m, &b, depth, n);
+}
+
+static void
+few_piece(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t u = begin; u < end; u++)
+        few_unit(ctx, u);
+}
+
+/* The chunks' sums of columns [j, j + n) of one row in order, rounded once. */
+static void
+finish_run(const few *s, int64_t row, int64_t j, int64_t n)
+{
+    const mr_product *p = s->p;
+    const mr_tier *tier = mr__tier();
+    int64_t size = mr__dtype_size(p->dtype);
+    int64_t all = p->n_items * p->m * p->n;
+    const float *part = s->part + row * p->n + j;
+    float sum[FINISH_RUN], rounded[FINISH_RUN];
+    const void *from = sum;
+    char *to = (char *)p->c + (row / p->m * p->c_item + row % p->m * p->c_row +
+                               j * p->c_col) *
+                                  size;
+
+    memcpy(sum, part, (size_t)n * sizeof *sum);
+    for (int64_t k = 1; k < s->n_chunks; k++)
+        for (int64_t i = 0; i < n; i++)
+            sum[i] += part[k * all + i];
+    if (p->dtype != MR_FLOAT32) {
+        tier->casts->cast[MR_FLOAT32][p->dtype](rounded, sum, n);
+        from = rounded;
+    }
+    if (p->c_col == 1)
+        memcpy(to, from, (size_t)(n * size));
+    else
+        tier->moves->scatter[size == 2 ? 1 : 2](to, p->c_col * size, from, n);
+}
+
+static void
+finish_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const few *s = ctx;
+
+    for (int64_t i = begin, n; i < end; i += n) {
+        int64_t j = i % s->p->n;
+
+        n = s->p->n - j < end - i ? s->p->n - j : end - i;
+        n = n < FINISH_RUN ? n : FINISH_RUN;
+        finish_run(s, i / s->p->n, j, n);
+    }
+}
+
+void
+mr__product_rows(const mr_product *p, void *workspace)
+{
+    int64_t depth = p->k;
+    double ns;
+    few s;
+
+    few_plan(p, &s);
+    s.x = workspace;
+    s.part = s.x + x_floats(&s);
+    if (!s.x_ready)
+        x_widen(&s);
+    depth = depth < s.chunk ? depth : s.chunk;
+    ns = 0.2 * (double)depth * (double)(p->n < s.band ? p->n : s.band);
+    mr__cpu_for(p->n_items * s.n_chunks * s.n_bands, mr__cpu_grain(ns),
+                few_piece, &s);
+    if (!s.direct)
+        mr__cpu_for(p->n_items * p->m * p->n,
+                    mr__cpu_grain(0.5 + 0.2 * (double)s.n_chunks), finish_piece, &s);
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * scatter.c -- writing through index arrays: scatter, put_along_axis.
+ *
+ * The result is the same for any number of threads: what goes to one place
+ * is combined in row-major order of the updates by one thread.  Slices of
+ * different offsets do not overlap when every indexed axis has size 1 in
+ * them, so points are dealt out by a hash of their offset, and each thread
+ * runs through all points for its own.  Other scatters run on one thread.
+ * Nothing is written before all indices are checked.
+ * Called by: device.c.  Calls: index.c, the tier's elementwise kernels.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "cpu/index.h"
+#include "kernels/tier/tier.h"
+#include "ops/params.h"
+
+enum { CHUNK = 256 };
+
+/* How one run of elements is combined into the output. */
+typedef struct combine {
+    mr_scatter_mode mode;
+    mr_map_fn *map; /* NULL: set */
+    mr_dtype dtype;
+    int64_t item;
+    int row; /* of the tables of moves */
+} combine;
+
+static int
+moves_row(int64_t item)
+{
+    return item == 1 ? 0 : item == 2 ? 1 : item == 4 ? 2 : item == 8 ? 3 : 4;
+}
+
+static combine
+combine_of(int64_t mode, mr_dtype t)
+{
+    static const mr_k k[] = {[MR_SCATTER_ADD] = MR_K_ADD,
+                             [MR_SCATTER_MULTIPLY] = MR_K_MULTIPLY,
+                             [MR_SCATTER_MAXIMUM] = MR_K_MAXIMUM,
+                             [MR_SCATTER_MINIMUM] = MR_K_MINIMUM};
+    combine c = {.mode = (mr_scatter_mode)mode,
+                 .dtype = t,
+                 .item = mr__dtype_size(t),
+                 .row = moves_row(mr__dtype_size(t))};
+
+    if (c.mode != MR_SCATTER_SET)
+        c.map = mr__tier()->dtype[t]->map[k[mode]];
+    return c;
+}
+
+/* Sums of one element, by far the most frequent, without a call. */
+static bool
+add_one(const combine *c, void *to, const void *from)
+{
+    switch (c->dtype) {
+    case MR_FLOAT32:
+        *(float *)to += *(const float *)from;
+        return true;
+    case MR_FLOAT64:
+        *(double *)to += *(const double *)from;
+        return true;
+    case MR_INT32:
+    case MR_UINT32:
+        *(uint32_t *)to += *(const uint32_t *)from;
+        return true;
+    case MR_INT64:
+    case MR_UINT64:
+        *(uint64_t *)to += *(const uint64_t *)from;
+        return true;
+    case MR_BOOL:
+    case MR_UINT8:
+    case MR_UINT16:
+    case MR_INT8:
+    case MR_INT16:
+    case MR_FLOAT16:
+    case MR_BFLOAT16:
+    case MR_COMPLEX64:
+    case MR_COMPLEX128:
+        break;
+    }
+    return false;
+}
+
+/* n elements, strides in elements. */
+static void
+combine_run(const combine *c, char *to, int64_t to_stride, const char *from,
+            int64_t from_stride, int64_t n)
+{
+    static const int64_t steps[2] = {1, 1};
+    const mr_tier_moves *moves = mr__tier()->moves;
+    _Alignas(64) char a[CHUNK * 16], b[CHUNK * 16];
+
+    if (n == 1) {
+        if (!c->map) {
+            memcpy(to, from, (size_t)c->item);
+        } else if (c->mode != MR_SCATTER_ADD || !add_one(c, to, from)) {
+            const void *both[2] = {to, from};
+
+            c->map(to, both, steps, 1);
+        }
+        return;
+    }
+    for (int64_t i = 0, m; i < n; i += m) {
+        char *o = to + i * to_stride * c->item;
+        const char *x = from + i * from_stride * c->item;
+        const void *both[2] = {o, x};
+
+        m = n - i < CHUNK ? n - i : CHUNK;
+        if (from_stride != 1) {
+            moves->gather[c->row](b, x, from_stride * c->item, m);
+            both[1] = b;
+        }
+        if (!c->map) {
+            moves->scatter[c->row](o, to_stride * c->item, both[1], m);
+        } else if (to_stride == 1) {
+            c->map(o, both, steps, m);
+        } else {
+            moves->gather[c->row](a, o, to_stride * c->item, m);
+            both[0] = a;
+            c->map(a, both, steps, m);
+            moves->scatter[c->row](o, to_stride * c->item, a, m);
+        }
+    }
+}
+
+/* ---- scatter ------------------------------------------------------------------- */
+
+typedef struct scatter {
+    combine how;
+    const int64_t *offset; /* of each point in the output */
+    int64_t count, n_owners;
+    char *to;
+    const char *from;
+    mr_walk points; /* of the index shape: the updates' offsets */
+    mr_walk slice;  /* without its last dim: output, updates */
+    int64_t run, to_stride, from_stride; /* the last dim */
+    int64_t n_runs;
+} scatter;
+
+static void
+scatter_point(const scatter *s, int64_t to, int64_t from)
+{
+    int64_t item = s->how.item;
+    mr_walk w;
+
+    if (s->n_runs == 1) {
+        combine_run(&s->how, s->to + to * item, s->to_stride,
+                    s->from + from * item, s->from_stride, s->run);
+        return;
+    }
+    w = s->slice;
+    mr__walk_seek(&w, 0);
+    for (int64_t r = 0; r < s->n_runs; r++, mr__walk_next(&w))
+        combine_run(&s->how, s->to + (to + w.offset[0]) * item, s->to_stride,
+                    s->from + (from + w.offset[1]) * item, s->from_stride,
+                    s->run);
+}
+
+/* Everything at places that this owner has. */
+static void
+scatter_owner(void *ctx, int64_t owner)
+{
+    const scatter *s = ctx;
+    uint64_t n = (uint64_t)s->n_owners;
+    mr_walk w = s->points;
+
+    mr__walk_seek(&w, 0);
+    for (int64_t i = 0; i < s->count; i++, mr__walk_next(&w)) {
+        uint64_t hash = (uint64_t)s->offset[i] * 0x9E3779B97F4A7C15ULL >> 32;
+
+        if (n == 1 || (int64_t)(hash * n >> 32) == owner)
+            scatter_point(s, s->offset[i], w.offset[0]);
+    }
+}
+
+size_t
+mr__cpu_scatter_workspace(const mr_kernel_args *a)
+{
+    return (a->n_in > 2 ? (size_t)a->in[1].size : 1) * sizeof(int64_t);
+}
+
+/* The slice's last dim as a run, the rest as a walk. */
+static void
+slice_plan(scatter *s, const mr_view *out, const mr_view *updates,
+           int32_t n_index)
+{
+    mr_walk *w = &s->slice;
+
+    mr__walk_init(w, out->ndim, updates->dim + n_index, 0);
+    mr__walk_add(w, out->ndim, out->stride, 0);
+    mr__walk_add(w, out->ndim, updates->stride + n_index, 0);
+    mr__walk_merge(w);
+    s->run = s->to_stride = s->from_stride = 1;
+    if (w->ndim > 0) {
+        w->ndim--;
+        s->run = w->dim[w->ndim];
+        s->to_stride = w->stride[0][w->ndim];
+        s->from_stride = w->stride[1][w->ndim];
+    }
+    s->n_runs = mr__walk_size(w);
+}
+
+mr_code
+mr__cpu_scatter(const mr_kernel_args *a)
+{
+    const mr_scatter_params *p = a->params;
+    const mr_view *out = &a->out[0], *updates = &a->in[a->n_in - 1];
+    int32_t n_index = updates->ndim - out->ndim;
+    mr_index_axis axes[MR_MAX_NDIM];
+    scatter s = {.how = combine_of(p->mode, out->dtype),
+                 .offset = a->workspace,
+                 .count = a->n_in > 2 ? a->in[1].size : 1,
+                 .n_owners = 1,
+                 .to = out->data,
+                 .from = updates->data};
+    bool apart = true;
+    mr_code code;
+
+    for (int64_t k = 0; k < p->axes.n; k++) {
+        int32_t axis = (int32_t)p->axes.v[k];
+        int64_t size = updates->dim[n_index + axis];
+
+        apart = apart && size == 1;
+        axes[k] = (mr_index_axis){&a->in[1 + k], axis, out->dim[axis], size,
+                                  out->stride[axis]};
+    }
+    code = mr__index_offsets(axes, (int)p->axes.n, s.count, a->workspace);
+    if (code != MR_OK)
+        return code;
+    mr__cpu_copy_view(out->data, &a->in[0]);
+    if (updates->size == 0)
+        return MR_OK;
+    mr__walk_init(&s.points, n_index, updates->dim, 0);
+    mr__walk_add(&s.points, n_index, updates->stride, 0);
+    mr__walk_merge(&s.points);
+    slice_plan(&s, out, updates, n_index);
+    if (apart && updates->size >= 1 << 15)
+        s.n_owners = mr__pool_threads();
+    mr__pool_loop(s.n_owners, scatter_owner, &s);
+    return MR_OK;
+}
+
+/* ---- put_along_axis -------------------------------------------------------------- */
+
+typedef struct put {
+    combine how;
+    const mr_view *out, *index, *values;
+    mr_walk rows; /* without the axis: output, index, values */
+    int32_t axis;
+    bool check; /* the first pass: look for bad indices, write nothing */
+    _Atomic int64_t bad;
+} put;
+
+static void
+put_piece(void *ctx, int64_t begin, int64_t end)
+{
+    put *t = ctx;
+    int64_t count = t->index->dim[t->axis], n = t->out->dim[t->axis];
+    int64_t item = t->how.item;
+    mr_walk w = t->rows;
+
+    mr__walk_seek(&w, begin);
+    for (int64_t r = begin; r < end; r++, mr__walk_next(&w))
+        for (int64_t j = 0; j < count; j++) {
+            int64_t k = mr__index_read(
+                t->index, w.offset[1] + j * t->index->stride[t->axis]);
+            int64_t at = k < 0 ? k + n : k, from;
+
+            if (at < 0 || at >= n) {
+                mr__index_note(&t->bad, r * count + j);
+                continue;
+            }
+            if (t->check)
+                continue;
+            at = w.offset[0] + at * t->out->stride[t->axis];
+            from = w.offset[2] + j * t->values->stride[t->axis];
+            combine_run(&t->how, (char *)t->out->data + at * item, 1,
+                        (const char *)t->values->data + from * item, 1, 1);
+        }
+}
+
+mr_code
+mr__cpu_put_along_axis(const mr_kernel_args *a)
+{
+    const mr_put_params *p = a->params;
+    const mr_view *out = &a->out[0], *index = &a->in[1];
+    uint32_t skip = 1U << p->axis;
+    int64_t count = index->dim[p->axis], n_rows, bad, grain;
+    put t = {.how = combine_of(p->mode, out->dtype),
+             .out = out,
+             .index = index,
+             .values = &a->in[2],
+             .axis = p->axis,
+             .check = true};
+
+    if (index->size == 0) {
+        mr__cpu_copy_view(out->data, &a->in[0]);
+        return MR_OK;
+    }
+    mr__walk_init(&t.rows, out->ndim, index->dim, skip);
+    mr__walk_add(&t.rows, out->ndim, out->stride, skip);
+    mr__walk_add(&t.rows, out->ndim, index->stride, skip);
+    mr__walk_add(&t.rows, out->ndim, a->in[2].stride, skip);
+    mr__walk_merge(&t.rows);
+    n_rows = index->size / count;
+    atomic_init(&t.bad, INT64_MAX);
+    grain = mr__cpu_grain(5.0 * (double)count);
+    mr__cpu_for(n_rows, grain, put_piece, &t);
+    bad = atomic_load_explicit(&t.bad, memory_order_relaxed);
+    if (bad != INT64_MAX) {
+        mr__walk_seek(&t.rows, bad / count);
+        return mr__index_fail(
+            mr__index_read(index, t.rows.offset[1] +
+                                      bad % count * index->stride[p->axis]),
+            p->axis, out->dim[p->axis]);
+    }
+    mr__cpu_copy_view(out->data, &a->in[0]);
+    t.check = false;
+    mr__cpu_for(n_rows, grain, put_piece, &t);
+    return MR_OK;
+}
