@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * buffer.c -- the buffer protocol, both ways, and NumPy through it.
+ *
+ * An exported view shares the array's memory and may be written to; it holds a
+ * reference of the node, for the object may be rebound meanwhile.  Memory that
+ * a live trace depends on is exported read-only: a write would be unseen by
+ * the derivative.
+ */
+#include "ext.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "marram/marram.h"
+
+static const char *const formats[MR_N_DTYPES] = {
+    [MR_BOOL] = "?",          [MR_UINT8] = "B",       [MR_UINT16] = "H",
+    [MR_UINT32] = "I",        [MR_UINT64] = "Q",      [MR_INT8] = "b",
+    [MR_INT16] = "h",         [MR_INT32] = "i",       [MR_INT64] = "q",
+    [MR_FLOAT16] = "e",       [MR_BFLOAT16] = "bfloat16",
+    [MR_FLOAT32] = "f",       [MR_FLOAT64] = "d",     [MR_COMPLEX64] = "Zf",
+    [MR_COMPLEX128] = "Zd",
+};
+
+const char *
+ext_format_of(mr_dtype t)
+{
+    return formats[t];
+}
+
+static bool
+integer_of(char c, Py_ssize_t size, mr_dtype *out)
+{
+    static const mr_dtype s[] = {MR_INT8, MR_INT16, MR_INT32, MR_INT64};
+    static const mr_dtype u[] = {MR_UINT8, MR_UINT16, MR_UINT32, MR_UINT64};
+    int i = size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : size == 8 ? 3 : -1;
+
+    if (i < 0)
+        return false;
+    if (strchr("bhilqn", c))
+        *out = s[i];
+    else if (strchr("BHILQNc", c))
+        *out = u[i];
+    else
+        return false;
+    return true;
+}
+
+bool
+ext_dtype_of_format(const char *format, Py_ssize_t itemsize, mr_dtype *out)
+{
+    if (!format)
+        format = "B";
+    if (strchr("@=<", *format) && *format)
+        format++;
+    for (int i = 0; i < MR_N_DTYPES; i++)
+        if (strcmp(format, formats[i]) == 0 &&
+            (Py_ssize_t)mr_dtype_size((mr_dtype)i) == itemsize) {
+            *out = (mr_dtype)i;
+            return true;
+        }
+    return format[0] && !format[1] && integer_of(format[0], itemsize, out);
+}
+
+/* ---- exporting --------------------------------------------------------------------- */
+
+typedef struct view_state {
+    mr_array *x;
+    Py_ssize_t shape[MR_MAX_NDIM + 1], strides[MR_MAX_NDIM + 1];
+} view_state;
+
+static bool
+is_row_major(const view_state *s, int ndim, Py_ssize_t itemsize)
+{
+    Py_ssize_t want = itemsize;
+
+    for (int i = ndim - 1; i >= 0; i--) {
+        if (s->shape[i] == 0)
+            return true;
+        if (s->shape[i] != 1 && s->strides[i] != want)
+            return false;
+        want *= s->shape[i];
+    }
+    return true;
+}
+
+/* Fills the state of a view; false with an exception. */
+static bool
+view_open(view_state *s, mr_array *x, void **data)
+{
+    const int64_t *stride;
+    mr_shape shape;
+    Py_ssize_t size = (Py_ssize_t)mr_dtype_size(mr_array_dtype(x));
+
+    s->x = mr_retain(x);
+    *data = mr_array_data_exported(x);
+    stride = *data || mr_array_size(x) == 0 ? mr_array_strides(x) : NULL;
+    if (!stride && mr_array_ndim(x) > 0) {
+        mr_release(x);
+        return ext_raise() != NULL;
+    }
+    shape = mr_array_shape(x);
+    for (int i = 0; i < shape.n; i++) {
+        s->shape[i] = (Py_ssize_t)shape.dim[i];
+        s->strides[i] = (Py_ssize_t)stride[i] * size;
+    }
+    return true;
+}
+
+int
+ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
+{
+    mr_array *x = ext_x(self);
+    mr_dtype t = mr_array_dtype(x);
+    bool fixed = mr_array_is_tracer(x);
+    view_state *s;
+    void *data;
+    int ndim = mr_array_ndim(x);
+
+    view->obj = NULL;
+    if (fixed && (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) {
+        PyErr_SetString(PyExc_BufferError,
+                        "an array inside a transform is read-only");
+        return -1;
+    }
+    s = malloc(sizeof *s);
+    if (!s) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (!view_open(s, x, &data)) {
+        free(s);
+        return -1;
+    }
+    view->itemsize = (Py_ssize_t)mr_dtype_size(t);
+    if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES &&
+        !is_row_major(s, ndim, view->itemsize)) {
+        mr_release(s->x);
+        free(s);
+        PyErr_SetString(PyExc_BufferError, "the array is not contiguous");
+        return -1;
+    }
+    view->buf = data ? data : s; /* an empty array has no memory */
+    view->obj = Py_NewRef(self);
+    view->len = (Py_ssize_t)mr_array_nbytes(x);
+    view->readonly = fixed;
+    view->ndim = ndim;
+    view->format = (flags & PyBUF_FORMAT) == PyBUF_FORMAT
+                       ? (char *)(uintptr_t)formats[t]
+                       : NULL;
+    view->shape = (flags & PyBUF_ND) == PyBUF_ND ? s->shape : NULL;
+    view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? s->strides : NULL;
+    view->suboffsets = NULL;
+    view->internal = s;
+    return 0;
+}
+
+void
+ext_release_buffer(PyObject *self, Py_buffer *view)
+{
+    view_state *s = view->internal;
+
+    (void)self;
+    mr_release(s->x);
+    free(s);
+}
+
+/* ---- importing --------------------------------------------------------------------- */
+
+static bool
+has(PyObject *o, const char *name)
+{
+    PyObject *v = PyObject_GetAttrString((PyObject *)Py_TYPE(o), name);
+
+    if (!v)
+        PyErr_Clear();
+    Py_XDECREF(v);
+    return v != NULL;
+}
+
+bool
+ext_is_foreign_array(PyObject *o)
+{
+    if (o == Py_None || PyUnicode_Check(o) || PyLong_Check(o) ||
+        PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o))
+        return false;
+    return PyObject_CheckBuffer(o) || has(o, "__array__") ||
+           has(o, "__dlpack__");
+}
+
+/* n float64 as float32. */
+static mr_array *
+from_doubles(const void *data, mr_shape shape)
+{
+    int64_t n = 1;
+    const char *p = data;
+    mr_array *x;
+    float *f;
+
+    for (int i = 0; i < shape.n; i++)
+        n *= shape.dim[i];
+    f = malloc((size_t)(n ? n : 1) * sizeof *f);
+    if (!f) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double v;
+        memcpy(&v, p + 8 * i, sizeof v);
+        f[i] = (float)v;
+    }
+    x = mr_array_from_at(ext_site(), f, shape, MR_FLOAT32);
+    free(f);
+    return x;
+}
+
+static mr_array *
+from_memory(const void *data, mr_shape shape, mr_dtype have, mr_dtype t)
+{
+    mr_array *x, *y;
+
+    if (have == MR_FLOAT64 && (t == MR_DTYPE_DEFAULT || t == MR_FLOAT32))
+        return from_doubles(data, shape);
+    x = mr_array_from_at(ext_site(), data, shape, have);
+    if (!x || t == MR_DTYPE_DEFAULT || t == have)
+        return x;
+    y = mr_astype_at(ext_site(), x, t);
+    mr_release(x);
+    return y;
+}
+
+static mr_array *
+from_view(Py_buffer *view, mr_dtype have, mr_dtype t)
+{
+    int64_t dim[MR_MAX_NDIM];
+    mr_shape shape = {dim, view->ndim};
+    mr_array *x = NULL;
+    void *copy;
+
+    if (view->ndim > MR_MAX_NDIM) {
+        PyErr_Format(PyExc_ValueError, "more than %d axes", MR_MAX_NDIM);
+        return NULL;
+    }
+    for (int i = 0; i < view->ndim; i++)
+        dim[i] = view->shape[i];
+    if (PyBuffer_IsContiguous(view, 'C'))
+        return from_memory(view->buf, shape, have, t);
+    copy = malloc((size_t)(view->len ? view->len : 1));
+    if (!copy)
+        PyErr_NoMemory();
+    else if (PyBuffer_ToContiguous(copy, view, view->len, 'C') == 0)
+        x = from_memory(copy, shape, have, t);
+    free(copy);
+    return x;
+}
+
+mr_array *
+ext_from_buffer(PyObject *o, mr_dtype t)
+{
+    Py_buffer view;
+    mr_dtype have;
+    mr_array *x = NULL;
+
+    if (PyObject_GetBuffer(o, &view, PyBUF_FULL_RO) < 0)
+        return NULL;
+    if (ext_dtype_of_format(view.format, view.itemsize, &have))
+        x = from_view(&view, have, t);
+    else
+        PyErr_Format(PyExc_ValueError, "no dtype for the buffer format '%s'",
+                     view.format ? view.format : "");
+    PyBuffer_Release(&view);
+    return x;
+}
+
+/* What NumPy can export only in another guise: bfloat16 of ml_dtypes and
+ * foreign byte orders.  NULL without an exception when o is neither. */
+static mr_array *
+from_odd_numpy(PyObject *o, mr_dtype t)
+{
+    PyObject *dtype = PyObject_GetAttrString(o, "dtype"), *name = NULL,
+             *order = NULL, *other = NULL;
+    mr_array *bits = NULL, *x = NULL;
+
+    if (dtype && (name = PyObject_GetAttrString(dtype, "name")) &&
+        PyUnicode_Check(name) &&
+        PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0) {
+        other = PyObject_CallMethod(o, "view", "s", "uint16");
+        bits = other ? ext_from_buffer(other, MR_DTYPE_DEFAULT) : NULL;
+        x = bits ? mr_view_at(ext_site(), bits, MR_BFLOAT16) : NULL;
+        if (x && t != MR_DTYPE_DEFAULT && t != MR_BFLOAT16) {
+            mr_array *y = mr_astype_at(ext_site(), x, t);
+            mr_release(x);
+            x = y;
+        }
+    } else if (name && (order = PyObject_GetAttrString(dtype, "byteorder")) &&
+               PyUnicode_Check(order) &&
+               PyUnicode_CompareWithASCIIString(order, ">") == 0) {
+        PyObject *native = PyObject_CallMethod(dtype, "newbyteorder", "s", "=");
+        other = native ? PyObject_CallMethod(o, "astype", "O", native) : NULL;
+        Py_XDECREF(native);
+        x = other ? ext_from_buffer(other, t) : NULL;
+    } else {
+        PyErr_Clear();
+    }
+    mr_release(bits);
+    Py_XDECREF(other);
+    Py_XDECREF(order);
+    Py_XDECREF(name);
+    Py_XDECREF(dtype);
+    return x;
+}
+
+/* The exception set is replaced by x, when there is one. */
+static mr_array *
+from_fallback(PyObject *o, mr_dtype t)
+{
+    PyObject *type, *value, *traceback;
+    mr_array *x;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    x = from_odd_numpy(o, t);
+    if (x || PyErr_Occurred()) {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+        return x;
+    }
+    PyErr_Restore(type, value, traceback);
+    return NULL;
+}
+
+static mr_array *
+from_array_method(PyObject *o, mr_dtype t)
+{
+    PyObject *a = PyObject_CallMethod(o, "__array__", NULL);
+    mr_array *x = NULL;
+
+    if (a && PyObject_CheckBuffer(a))
+        x = ext_from_buffer(a, t);
+    else if (a)
+        PyErr_SetString(PyExc_ValueError, "__array__ gave no NumPy array");
+    if (a && !x)
+        x = from_fallback(a, t);
+    Py_XDECREF(a);
+    return x;
+}
+
+mr_array *
+ext_from_foreign(PyObject *o, mr_dtype t)
+{
+    mr_array *x, *y;
+
+    if (PyObject_CheckBuffer(o)) {
+        x = ext_from_buffer(o, t);
+        return x ? x : from_fallback(o, t);
+    }
+    if (has(o, "__array__"))
+        return from_array_method(o, t);
+    x = ext_from_dlpack(o);
+    if (x && t != MR_DTYPE_DEFAULT && mr_array_dtype(x) != t) {
+        y = mr_astype_at(ext_site(), x, t);
+        mr_release(x);
+        return y;
+    }
+    return x;
+}

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * compile.c -- compiled functions.
+ *
+ * A call makes bytes that say all of its arguments but the arrays: containers,
+ * keys, and the values of numbers and text with their types.  C looks a
+ * program up by these and by the arrays' dtypes and shapes, or has the function
+ * traced.  What the function returned is a template here (a structure, with
+ * the values that are no arrays); the trace's result carries the template's
+ * number as the key of a dict, so that a program always finds its own.
+ *
+ * Captured state (inputs=, outputs=) is read at each call as further arguments
+ * and written back as further results.  While the function is traced the
+ * containers hold tracers; afterwards they are put back as they were.
+ */
+#include "ext.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "compile.h"
+#include "marram/marram.h"
+
+typedef struct compiled_object {
+    PyObject_HEAD PyObject *fun, *inputs, *outputs; /* NULL: none */
+    PyObject *templates; /* list of (result, state) structures */
+    PyObject *numbers;   /* dict: bytes of a template to its number */
+    mr_function *f;
+} compiled_object;
+
+/* One call; the trace, when there is one, happens inside it. */
+typedef struct call {
+    compiled_object *self;
+    PyObject *args, *kw;
+    ext_failure failure;
+} call;
+
+/* ---- tracing ------------------------------------------------------------------------ */
+
+static PyObject *
+template_number(compiled_object *self, PyObject *result, PyObject *state)
+{
+    PyObject *pair = PyTuple_Pack(2, result, state ? state : Py_None);
+    PyObject *key = pair ? ext_key_of_template(pair) : NULL, *number = NULL;
+
+    if (key)
+        number = Py_XNewRef(PyDict_GetItemWithError(self->numbers, key));
+    if (key && !number && !PyErr_Occurred()) {
+        number = PyLong_FromSsize_t(PyList_Size(self->templates));
+        if (number && (PyList_Append(self->templates, pair) < 0 ||
+                       PyDict_SetItem(self->numbers, key, number) < 0))
+            Py_CLEAR(number);
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(pair);
+    return number;
+}
+
+/* {"number": (leaves)} */
+static mr_tree *
+result_tree(PyObject *number, const ext_leaves *l)
+{
+    char text[24];
+    const char *key = text;
+    mr_tree *leaves = mr_tree_arrays(l->n, l->x), *t = NULL;
+
+    PyOS_snprintf(text, sizeof text, "%lld",
+                  (long long)PyLong_AsLongLong(number));
+    if (leaves)
+        t = mr_tree_dict(1, &key, &leaves);
+    mr_tree_release(leaves);
+    return t;
+}
+
+/* Runs the function on tracers; the state's are in its containers. */
+static mr_tree *
+trace_run(call *c, PyObject *args, PyObject *kw)
+{
+    compiled_object *self = c->self;
+    ext_leaves l = {0};
+    PyObject *result = PyObject_Call(self->fun, args, kw), *flat = NULL,
+             *state = NULL, *number = NULL;
+    mr_tree *t = NULL;
+
+    if (result && (flat = ext_flatten(result, &l, false)) &&
+        (!self->outputs || (state = ext_flatten(self->outputs, &l, false))) &&
+        (number = template_number(self, flat, state)))
+        t = result_tree(number, &l);
+    Py_XDECREF(number);
+    Py_XDECREF(state);
+    Py_XDECREF(flat);
+    Py_XDECREF(result);
+    ext_leaves_free(&l);
+    return t;
+}
+
+static mr_tree *
+trace_closure(void *ctx, const mr_tree *in)
+{
+    call *c = ctx;
+    compiled_object *self = c->self;
+    ext_leaves tracers = {0}, unused = {0};
+    PyObject *args = NULL, *kw = NULL, *a, *k, *saved = NULL;
+    mr_tree *t = NULL;
+    int next = 0;
+
+    a = ext_flatten(c->args, &unused, true);
+    k = a && c->kw ? ext_flatten(c->kw, &unused, true) : NULL;
+    if (a && (k || !c->kw) && ext_tree_leaves(in, &tracers) &&
+        (args = ext_unflatten(a, tracers.x, &next)) &&
+        (!k || (kw = ext_unflatten(k, tracers.x, &next))) &&
+        (saved = ext_state_save(self->inputs, self->outputs))) {
+        if (!self->inputs || ext_state_fill(self->inputs, tracers.x, &next))
+            t = trace_run(c, args, kw);
+        ext_state_restore(saved);
+    }
+    if (!t && PyErr_Occurred())
+        ext_failure_keep(&c->failure);
+    Py_XDECREF(saved);
+    Py_XDECREF(args);
+    Py_XDECREF(kw);
+    Py_XDECREF(a);
+    Py_XDECREF(k);
+    ext_leaves_free(&tracers);
+    ext_leaves_free(&unused);
+    return t;
+}
+
+/* ---- calling ---------------------------------------------------------------------------- */
+
+static PyObject *
+finish(call *c, mr_tree *t)
+{
+    compiled_object *self = c->self;
+    const char *text = mr_tree_key(t, 0);
+    Py_ssize_t number = text ? (Py_ssize_t)strtoll(text, NULL, 10) : -1;
+    PyObject *pair, *result = NULL, *state;
+    ext_leaves l = {0};
+    int next = 0;
+
+    pair = number < 0 ? NULL : PyList_GetItem(self->templates, number);
+    if (!pair) {
+        if (!PyErr_Occurred())
+            ext_raise();
+        return NULL;
+    }
+    Py_INCREF(pair);
+    if (ext_tree_leaves(t, &l) &&
+        (result = ext_unflatten(PyTuple_GetItem(pair, 0), l.x, &next)) &&
+        self->outputs) {
+        state = ext_unflatten(PyTuple_GetItem(pair, 1), l.x, &next);
+        if (!state || !ext_state_write(self->outputs, state))
+            Py_CLEAR(result);
+        Py_XDECREF(state);
+    }
+    ext_leaves_free(&l);
+    Py_DECREF(pair);
+    return result;
+}
+
+static mr_tree *
+call_keyed(call *c, const ext_key *key, const ext_leaves *l)
+{
+    mr_closure *trace = mr_closure_new_foreign(trace_closure, c, NULL);
+    mr_tree *args = mr_tree_arrays(l->n, l->x), *t = NULL;
+
+    if (trace && args)
+        t = mr_call_keyed(c->self->f, args, key->p, key->n, trace);
+    mr_tree_release(args);
+    mr_closure_release(trace);
+    return t;
+}
+
+static PyObject *
+compiled_call(PyObject *o, PyObject *args, PyObject *kw)
+{
+    compiled_object *self = (compiled_object *)o;
+    call c = {.self = self, .args = args, .kw = kw};
+    ext_key key = {0};
+    ext_leaves l = {0};
+    PyObject *result = NULL, *sorted = NULL;
+    mr_tree *t;
+
+    if (kw && PyDict_Size(kw) > 0) {
+        sorted = ext_sorted_dict(kw);
+        if (!sorted)
+            return NULL;
+    }
+    c.kw = sorted;
+    if (ext_key_add(&key, args, &l) &&
+        (!sorted || ext_key_add(&key, sorted, &l)) &&
+        (!self->inputs || ext_state_key(&key, self->inputs, &l))) {
+        t = call_keyed(&c, &key, &l);
+        if (t)
+            result = finish(&c, t);
+        else
+            ext_failure_raise(&c.failure);
+        mr_tree_release(t);
+    }
+    ext_key_free(&key);
+    ext_leaves_free(&l);
+    Py_XDECREF(sorted);
+    Py_XDECREF(c.failure.type);
+    Py_XDECREF(c.failure.value);
+    Py_XDECREF(c.failure.traceback);
+    return result;
+}
+
+/* ---- the callable ------------------------------------------------------------------------ */
+
+static int
+compiled_traverse(PyObject *o, visitproc visit, void *arg)
+{
+    compiled_object *self = (compiled_object *)o;
+
+    Py_VISIT(Py_TYPE(o));
+    Py_VISIT(self->fun);
+    Py_VISIT(self->inputs);
+    Py_VISIT(self->outputs);
+    Py_VISIT(self->templates);
+    Py_VISIT(self->numbers);
+    return 0;
+}
+
+static int
+compiled_clear(PyObject *o)
+{
+    compiled_object *self = (compiled_object *)o;
+
+    Py_CLEAR(self->fun);
+    Py_CLEAR(self->inputs);
+    Py_CLEAR(self->outputs);
+    Py_CLEAR(self->templates);
+    Py_CLEAR(self->numbers);
+    return 0;
+}
+
+static void
+compiled_dealloc(PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+
+    PyObject_GC_UnTrack(o);
+    compiled_clear(o);
+    mr_function_release(((compiled_object *)o)->f);
+    PyObject_GC_Del(o);
+    Py_DECREF(type);
+}
+
+static PyObject *
+info_object(const mr_cache_info *info)
+{
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K}", "hits", info->hits,
+                         "misses", info->misses, "entries", info->entries,
+                         "bytes", info->bytes, "traces", info->traces,
+                         "evictions", info->evictions);
+}
+
+static PyObject *
+compiled_info(PyObject *o, PyObject *unused)
+{
+    mr_cache_info info = {.size = sizeof info};
+
+    (void)unused;
+    if (mr_function_cache_info(((compiled_object *)o)->f, &info) != MR_OK)
+        return ext_raise();
+    return info_object(&info);
+}
+
+static PyObject *
+compiled_cache_clear(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    if (mr_function_cache_clear(((compiled_object *)o)->f) != MR_OK)
+        return ext_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+compiled_wrapped(PyObject *o, void *closure)
+{
+    (void)closure;
+    return Py_NewRef(((compiled_object *)o)->fun);
+}
+
+static PyObject *
+compiled_attribute(PyObject *o, void *closure)
+{
+    return PyObject_GetAttrString(((compiled_object *)o)->fun, closure);
+}
+
+/* As a method of a class it is bound, as the function would be. */
+static PyObject *
+compiled_bind(PyObject *o, PyObject *instance, PyObject *owner)
+{
+    PyObject *types, *r;
+
+    (void)owner;
+    if (!instance || instance == Py_None)
+        return Py_NewRef(o);
+    types = PyImport_ImportModule("types");
+    r = types ? PyObject_CallMethod(types, "MethodType", "OO", o, instance)
+              : NULL;
+    Py_XDECREF(types);
+    return r;
+}
+
+static PyMethodDef compiled_methods[] = {
+    {"cache_info", compiled_info, METH_NOARGS,
+     "cache_info($self, /)\n--\n\n"
+     "A dict: hits, misses, entries, bytes, traces, evictions."},
+    {"cache_clear", compiled_cache_clear, METH_NOARGS,
+     "cache_clear($self, /)\n--\n\nDrops the programs of this function."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef compiled_getset[] = {
+    {"__wrapped__", compiled_wrapped, NULL, NULL, NULL},
+    {"__name__", compiled_attribute, NULL, NULL,
+     (void *)(uintptr_t) "__name__"},
+    {"__qualname__", compiled_attribute, NULL, NULL,
+     (void *)(uintptr_t) "__qualname__"},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot compiled_slots[] = {
+    {Py_tp_doc, EXT_DOC("A compiled function.")},
+    {Py_tp_call, compiled_call},
+    {Py_tp_dealloc, compiled_dealloc},
+    {Py_tp_traverse, compiled_traverse},
+    {Py_tp_clear, compiled_clear},
+    {Py_tp_methods, compiled_methods},
+    {Py_tp_getset, compiled_getset},
+    {Py_tp_descr_get, compiled_bind},
+    {0, NULL},
+};
+
+int
+ext_init_compile(PyObject *module)
+{
+    PyType_Spec spec = {"marram.core._Compiled", sizeof(compiled_object), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+                            Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                        compiled_slots};
+
+    (void)module;
+    ext.compiled = (PyTypeObject *)PyType_FromSpec(&spec);
+    return ext.compiled ? 0 : -1;
+}
+
+/* ---- functions ------------------------------------------------------------------------------- */
+
+/* Every call brings a closure of its own to trace. */
+static mr_tree *
+no_trace(void *ctx, const mr_tree *in)
+{
+    (void)ctx;
+    (void)in;
+    mr_error_set(MR_E_INTERNAL, "a trace without a call");
+    return NULL;
+}
+
+static mr_function *
+function_new(PyObject *fun, int shapeless)
+{
+    PyObject *name = PyObject_GetAttrString(fun, "__name__");
+    const char *text = NULL;
+    mr_compile_options options = {.size = sizeof options,
+                                  .shapeless = shapeless != 0};
+    mr_closure *c = mr_closure_new_foreign(no_trace, NULL, NULL);
+    mr_function *f = NULL;
+
+    if (name && PyUnicode_Check(name))
+        text = PyUnicode_AsUTF8AndSize(name, NULL);
+    PyErr_Clear();
+    options.name = text;
+    if (c)
+        f = mr_compile_closure(c, &options);
+    mr_closure_release(c);
+    Py_XDECREF(name);
+    if (!f)
+        ext_raise();
+    return f;
+}
+
+static bool
+container(PyObject *o, const char *what)
+{
+    if (PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o) ||
+        ext_is_random_state(o))
+        return true;
+    PyErr_Format(PyExc_ValueError,
+                 "%s must be a list, dict or module that holds arrays, so "
+                 "that they can be replaced",
+                 what);
+    return false;
+}
+
+static PyObject *
+compile(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *keys[] = {
+        (char *)(uintptr_t) "fun", (char *)(uintptr_t) "inputs",
+        (char *)(uintptr_t) "outputs", (char *)(uintptr_t) "shapeless", NULL};
+    PyObject *fun, *inputs = Py_None, *outputs = Py_None;
+    compiled_object *c;
+    int shapeless = 0;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|OOp:compile", keys, &fun,
+                                     &inputs, &outputs, &shapeless))
+        return NULL;
+    if (!PyCallable_Check(fun)) {
+        PyErr_SetString(PyExc_TypeError, "the function must be callable");
+        return NULL;
+    }
+    if ((inputs != Py_None && !container(inputs, "inputs")) ||
+        (outputs != Py_None && !container(outputs, "outputs")))
+        return NULL;
+    c = (compiled_object *)PyType_GenericAlloc(ext.compiled, 0);
+    if (!c)
+        return NULL;
+    c->fun = Py_NewRef(fun);
+    c->inputs = inputs == Py_None ? NULL : Py_NewRef(inputs);
+    c->outputs = outputs == Py_None ? NULL : Py_NewRef(outputs);
+    c->templates = PyList_New(0);
+    c->numbers = PyDict_New();
+    c->f = c->templates && c->numbers ? function_new(fun, shapeless) : NULL;
+    if (!c->f)
+        Py_CLEAR(c);
+    return (PyObject *)c;
+}
+
+static PyObject *
+cache_info(PyObject *self, PyObject *unused)
+{
+    mr_cache_info info = {.size = sizeof info};
+
+    (void)self;
+    (void)unused;
+    if (mr_compile_cache_info(&info) != MR_OK)
+        return ext_raise();
+    return info_object(&info);
+}
+
+static PyObject *
+cache_clear(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    if (mr_compile_cache_clear() != MR_OK)
+        return ext_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+cache_limit(PyObject *self, PyObject *o)
+{
+    unsigned long long n = PyLong_AsUnsignedLongLong(o);
+
+    (void)self;
+    if (PyErr_Occurred())
+        return NULL;
+    return PyLong_FromUnsignedLongLong(mr_compile_set_cache_limit(n));
+}
+
+static PyObject *
+enable(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    mr_compile_enable(true);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+disable(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    mr_compile_enable(false);
+    Py_RETURN_NONE;
+}
+
+PyMethodDef ext_compile_functions[] = {
+    {"compile", (PyCFunction)(void (*)(void))compile,
+     METH_VARARGS | METH_KEYWORDS,
+     "compile(fun, inputs=None, outputs=None, shapeless=False)\n--\n\n"
+     "A function that traces fun once for each kind of call and then runs the\n"
+     "compiled trace.\n\n"
+     "Args:\n"
+     "    inputs: lists, dicts or modules whose arrays are read at each call.\n"
+     "    outputs: such whose arrays fun replaces.\n"
+     "    shapeless: one trace for all shapes of one rank."},
+    {"compile_cache_info", cache_info, METH_NOARGS,
+     "compile_cache_info()\n--\n\nA dict of figures of all compiled "
+     "functions."},
+    {"clear_compile_cache", cache_clear, METH_NOARGS,
+     "clear_compile_cache()\n--\n\nDrops all compiled programs."},
+    {"set_compile_cache_limit", cache_limit, METH_O,
+     "set_compile_cache_limit(n, /)\n--\n\nHow many programs are kept at most; "
+     "gives the old limit."},
+    {"enable_compile", enable, METH_NOARGS,
+     "enable_compile()\n--\n\nTurns compiling on."},
+    {"disable_compile", disable, METH_NOARGS,
+     "disable_compile()\n--\n\nMakes compiled functions run as plain ones."},
+    {NULL, NULL, 0, NULL},
+};

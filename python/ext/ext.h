@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ext.h -- what the files of the extension share.
+ *
+ * The extension is written against CPython's limited API of 3.11 and
+ * include/marram/ alone.  README.md says how errors, the GIL and sites work.
+ */
+#ifndef MARRAM_PYTHON_EXT_H
+#define MARRAM_PYTHON_EXT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "marram/types.h"
+
+/* CPython's tables of slots hold functions as void *. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+#define EXT_DOC(text) ((void *)(uintptr_t)(text))
+
+/* ---- objects -------------------------------------------------------------- */
+
+/* `x` is never NULL between calls; in-place operators and item assignment put
+ * another node there. */
+typedef struct ext_array_object {
+    PyObject_HEAD mr_array *x;
+} ext_array_object;
+
+/* Set once at import, then only read. */
+struct ext_state {
+    PyObject *core; /* the module marram._core */
+    PyTypeObject *array, *array_at, *array_iterator, *dtype, *device,
+        *device_type, *stream, *stream_context, *compiled, *transform;
+    PyObject *dtypes[MR_N_DTYPES];
+    PyObject *cpu, *gpu;     /* DeviceType */
+    PyObject *file_error;    /* OSError that is a RuntimeError */
+    PyObject *state_error;   /* RuntimeError that is a ValueError */
+};
+extern struct ext_state ext;
+
+static inline bool
+ext_is_array(PyObject *o)
+{
+    return Py_TYPE(o) == ext.array;
+}
+
+static inline mr_array *
+ext_x(PyObject *o)
+{
+    return ((ext_array_object *)o)->x;
+}
+
+/* An array object that takes the caller's reference of x; NULL raises the
+ * thread's error. */
+PyObject *ext_wrap(mr_array *x);
+/* Puts x (taken) into an array object, releasing what was there. */
+void ext_rebind(PyObject *array, mr_array *x);
+
+/* ---- errors ---------------------------------------------------------------- */
+/* Raises the thread's Marram error as an exception; always NULL. */
+PyObject *ext_raise(void);
+int ext_init_errors(PyObject *module);
+
+/* ---- sites ----------------------------------------------------------------- */
+/* "file:line" of the Python frame that is running, or NULL. */
+const char *ext_site(void);
+void ext_init_sites(void);
+
+/* ---- dtypes ---------------------------------------------------------------- */
+int ext_init_dtype(PyObject *module);
+/* Borrowed. */
+PyObject *ext_dtype_object(mr_dtype t);
+/* False with a TypeError when o is no Dtype. */
+bool ext_dtype_of(PyObject *o, mr_dtype *out);
+
+/* ---- streams and devices --------------------------------------------------- */
+int ext_init_stream(PyObject *module);
+/* From a Stream, Device, DeviceType or None; false with an exception. */
+bool ext_stream_of(PyObject *o, mr_stream *out);
+
+/* ---- numbers and arrays from Python ---------------------------------------- */
+/* 1: o is a number and *out holds it; 0: it is not; -1: an exception. */
+int ext_scalar(PyObject *o, mr_scalar *out);
+/* The dtype that a number has by itself. */
+mr_dtype ext_scalar_dtype(const mr_scalar *s);
+/* The number as an array of dtype t; an int that does not fit an integer type
+ * is a ValueError. */
+mr_array *ext_scalar_array(const char *site, const mr_scalar *s, mr_dtype t);
+PyObject *ext_scalar_object(const mr_scalar *s);
+/* True when o is a scalar of NumPy (numpy.generic), which is not imported. */
+bool ext_is_numpy_scalar(PyObject *o);
+/* True when o exports memory or knows __array__ or __dlpack__: a NumPy array,
+ * not text or numbers. */
+bool ext_is_foreign_array(PyObject *o);
+/* What the constructor makes of a value.  t: MR_DTYPE_DEFAULT for the rules. */
+mr_array *ext_from_object(PyObject *o, mr_dtype t);
+/* From an exporter of memory, copied. */
+mr_array *ext_from_buffer(PyObject *o, mr_dtype t);
+/* From an object that ext_is_foreign_array holds of. */
+mr_array *ext_from_foreign(PyObject *o, mr_dtype t);
+/* An operand of an operator beside x: a new reference, a number being weak
+ * beside dtype t.  NULL without an exception: o is nothing that can be one. */
+mr_array *ext_operand(const char *site, PyObject *o, mr_dtype t);
+int ext_init_convert(void);
+
+/* ---- DLPack ----------------------------------------------------------------- */
+mr_array *ext_from_dlpack(PyObject *o);
+extern PyMethodDef ext_dlpack_methods[];
+
+/* ---- the buffer protocol ---------------------------------------------------- */
+int ext_get_buffer(PyObject *self, Py_buffer *view, int flags);
+void ext_release_buffer(PyObject *self, Py_buffer *view);
+/* The format characters of a dtype ("f"), and back: false when none fits. */
+const char *ext_format_of(mr_dtype t);
+bool ext_dtype_of_format(const char *format, Py_ssize_t itemsize,
+                         mr_dtype *out);
+
+/* ---- the array type --------------------------------------------------------- */
+int ext_init_array(PyObject *module);
+int ext_init_at(PyObject *module);
+extern PyMethodDef ext_array_methods[];
+extern PyMethodDef ext_state_functions[]; /* for pickle */
+extern PyGetSetDef ext_array_getset[];
+extern PyType_Slot ext_number_slots[];
+PyObject *ext_richcompare(PyObject *a, PyObject *b, int op);
+/* The value of an array of size 1; false with an exception. */
+bool ext_item(PyObject *self, mr_scalar *out);
+
+/* ---- indexing ---------------------------------------------------------------- */
+PyObject *ext_subscript(PyObject *self, PyObject *key);
+int ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value);
+/* x with value combined into what key names; mode as mr_index_scatter has it,
+ * or "subtract", "divide".  A new reference. */
+mr_array *ext_update(mr_array *x, PyObject *key, PyObject *value,
+                     const char *mode);
+/* x[i] of axis 0, i in range. */
+mr_array *ext_entry(const char *site, mr_array *x, int64_t i);
+
+/* ---- arguments of functions -------------------------------------------------- */
+typedef enum ext_kind {
+    EXT_ARRAY,
+    EXT_ARRAYLIKE, /* numbers are weak beside the other arraylike ones */
+    EXT_CONDITION, /* as arraylike, but beside nothing */
+    EXT_ARRAYS,
+    EXT_AXIS,
+    EXT_AXES,
+    EXT_SHAPE,
+    EXT_INTS,
+    EXT_INT,
+    EXT_FLOAT,
+    EXT_BOOL,
+    EXT_DTYPE,
+    EXT_STR,
+    EXT_SCALAR
+} ext_kind;
+
+enum { EXT_NULLABLE = 1, EXT_DEFAULT = 2 };
+
+typedef union ext_value {
+    mr_scalar scalar;
+    mr_array *array;
+    struct {
+        mr_array **v;
+        int n;
+    } arrays;
+    mr_axes axes;
+    mr_shape shape;
+    mr_ints ints;
+    int64_t i;
+    double f;
+    const char *s;
+    int32_t axis;
+    mr_dtype dtype;
+    bool b;
+} ext_value;
+
+typedef struct ext_param {
+    const char *name;
+    ext_kind kind;
+    int flags;
+    ext_value value; /* the default; a scalar for arraylike */
+} ext_param;
+
+#define EXT_MAX_PARAMS 16
+#define EXT_MAX_INTS   128
+
+typedef struct ext_call ext_call;
+
+typedef struct ext_spec {
+    const char *name;
+    const ext_param *param;
+    PyObject *(*call)(ext_call *c);
+    int n;               /* parameters */
+    int positional_only; /* of these */
+    int positional;      /* those that may be positional */
+    int variadic;        /* index of *args, or -1 */
+    bool stream;         /* stream= may be positional */
+    bool spread;         /* method: the list may be separate ints */
+} ext_spec;
+
+/* One call being made. */
+struct ext_call {
+    const ext_spec *spec;
+    const char *site;
+    bool has_stream;
+    mr_stream old_stream;
+    int n_held, n_ints;
+    mr_array **list; /* of the one arrays argument */
+    int n_list;
+    ext_value v[EXT_MAX_PARAMS];
+    mr_array *held[EXT_MAX_PARAMS];
+    int64_t ints[EXT_MAX_INTS];
+};
+
+/* Parses the arguments (self in front, when not NULL) and makes the call. */
+PyObject *ext_run(const ext_spec *spec, PyObject *self, PyObject *const *args,
+                  Py_ssize_t n, PyObject *kw);
+/* Ends a call with its result. */
+PyObject *ext_array(ext_call *c, mr_array *result);
+PyObject *ext_tuple(ext_call *c, mr_tree *result);
+PyObject *ext_list(ext_call *c, mr_tree *result);
+/* Ends a call without one. */
+void ext_end(ext_call *c);
+
+/* int or sequence of ints into out (cap entries); -1 with an exception. */
+int ext_int_list(PyObject *o, int64_t *out, int cap, const char *what);
+
+/* ---- functions ---------------------------------------------------------------- */
+typedef struct ext_module {
+    const char *name; /* "" or "random" */
+    PyMethodDef *methods;
+} ext_module;
+extern const ext_module ext_generated[];
+extern PyMethodDef ext_generated_methods[];
+extern PyMethodDef ext_functions[]; /* special.c: arange, split, ... */
+extern PyMethodDef ext_random_functions[];
+extern PyMethodDef ext_fast_functions[];
+extern PyMethodDef ext_system_functions[]; /* eval, memory */
+extern PyMethodDef ext_stream_functions[];
+extern PyMethodDef ext_transform_functions[];
+extern PyMethodDef ext_compile_functions[];
+extern PyMethodDef ext_io_functions[];
+extern PyMethodDef ext_dtype_functions[];
+int ext_init_compile(PyObject *module);
+int ext_init_transform(PyObject *module);
+
+/* The hooks that give up the GIL (system.c). */
+int ext_init_system(void);
+
+/* ---- trees -------------------------------------------------------------------- */
+/* A Python tree is a list, tuple or dict of trees, or a leaf.  Taken apart it
+ * is the arrays in order, and a structure: the same tree with a mark in the
+ * place of each array (tree.c). */
+typedef struct ext_leaves {
+    mr_array **x; /* retained */
+    int n, cap;
+} ext_leaves;
+void ext_leaves_free(ext_leaves *l);
+/* Takes x, also when it fails. */
+bool ext_leaves_add(ext_leaves *l, mr_array *x);
+/* Collects arrays, skipping other leaves. */
+bool ext_collect(PyObject *tree, ext_leaves *l);
+/* A new reference to the structure, or NULL.  NumPy arrays count as arrays
+ * when `foreign`. */
+PyObject *ext_flatten(PyObject *tree, ext_leaves *l, bool foreign);
+/* The tree of a structure over arrays, taken from x[*next] on. */
+PyObject *ext_unflatten(PyObject *structure, mr_array *const *x, int *next);
+/* The leaves of a tree of arrays, retained. */
+bool ext_tree_leaves(const mr_tree *t, ext_leaves *l);
+/* True when a tree holds arrays alone; else a ValueError that names `what`. */
+bool ext_only_arrays(PyObject *tree, const char *what);
+int ext_init_tree(void);
+
+/* random.state: stands for the thread's key (random.c). */
+bool ext_is_random_state(PyObject *o);
+
+/* ---- closures ------------------------------------------------------------------ */
+/* A failing Python closure keeps its exception here; ext_closure_raise brings
+ * it back, or raises Marram's error.  Always NULL. */
+typedef struct ext_failure {
+    PyObject *type, *value, *traceback;
+} ext_failure;
+void ext_failure_keep(ext_failure *f);
+PyObject *ext_failure_raise(ext_failure *f);
+/* Drops a reference later, on a thread that has the GIL: callable anywhere. */
+void ext_drop_later(PyObject *o);
+
+#endif

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * index_parse.c -- takes an index apart into one item for each axis.
+ */
+#include "index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "marram/marram.h"
+
+static bool
+refuse(PyObject *o)
+{
+    PyObject *name = PyType_GetName(Py_TYPE(o));
+
+    PyErr_Format(PyExc_ValueError, "an array cannot be indexed with %U", name);
+    Py_XDECREF(name);
+    return false;
+}
+
+bool
+index_step(mr_array **x, mr_array *y)
+{
+    mr_release(*x);
+    *x = y;
+    return y != NULL;
+}
+
+void
+index_free(index_plan *p)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].kind == INDEX_ARRAY)
+            mr_release(p->item[i].x);
+    p->n = 0;
+}
+
+static bool
+is_int(PyObject *o)
+{
+    if (PyBool_Check(o) || ext_is_array(o))
+        return false;
+    return PyLong_Check(o) || (PyIndex_Check(o) && ext_is_numpy_scalar(o));
+}
+
+/* A bool that is no array: Python's or NumPy's.  -1: it is none. */
+static int
+bool_value(PyObject *o)
+{
+    PyObject *name;
+    int r = -1;
+
+    if (PyBool_Check(o))
+        return o == Py_True;
+    if (!ext_is_numpy_scalar(o) || PyIndex_Check(o))
+        return -1;
+    name = PyType_GetName(Py_TYPE(o));
+    if (name && (PyUnicode_CompareWithASCIIString(name, "bool") == 0 ||
+                 PyUnicode_CompareWithASCIIString(name, "bool_") == 0))
+        r = PyObject_IsTrue(o);
+    Py_XDECREF(name);
+    return r;
+}
+
+/* An index array, integer or bool; NULL with an exception. */
+static mr_array *
+array_of(PyObject *o)
+{
+    mr_array *x, *y;
+    mr_dtype t;
+
+    if (ext_is_array(o))
+        x = mr_retain(ext_x(o));
+    else if (PyList_Check(o) || ext_is_foreign_array(o))
+        x = ext_from_object(o, MR_DTYPE_DEFAULT);
+    else
+        return refuse(o) ? NULL : NULL;
+    if (!x) {
+        ext_raise();
+        return NULL;
+    }
+    t = mr_array_dtype(x);
+    if (t == MR_BOOL || mr_dtype_is_integer(t))
+        return x;
+    if (PyList_Check(o) && mr_array_size(x) == 0) { /* [] is float32 */
+        y = mr_astype_at(ext_site(), x, MR_INT32);
+        mr_release(x);
+        if (!y)
+            ext_raise();
+        return y;
+    }
+    PyErr_Format(PyExc_ValueError, "an array cannot be indexed with one of %s",
+                 mr_dtype_name(t));
+    mr_release(x);
+    return NULL;
+}
+
+static index_item *
+push(index_plan *p, index_kind kind, int axis)
+{
+    index_item *it;
+
+    if (p->n == INDEX_MAX) {
+        PyErr_SetString(PyExc_ValueError, "too many indices");
+        return NULL;
+    }
+    it = &p->item[p->n++];
+    it->kind = kind;
+    it->axis = axis;
+    it->x = NULL;
+    if (kind == INDEX_ARRAY)
+        p->n_arrays++;
+    return it;
+}
+
+static bool
+push_array(index_plan *p, mr_array *x, int axis)
+{
+    index_item *it = push(p, INDEX_ARRAY, axis);
+
+    if (!it)
+        mr_release(x);
+    else
+        it->x = x;
+    return it != NULL;
+}
+
+static bool
+push_int(index_plan *p, PyObject *o, int axis)
+{
+    int64_t n = p->dim[axis];
+    Py_ssize_t i = PyNumber_AsSsize_t(o, PyExc_IndexError);
+
+    if (i == -1 && PyErr_Occurred())
+        return false;
+    if (i < -n || i >= n) {
+        PyErr_Format(PyExc_IndexError,
+                     "index %zd is out of bounds for axis %d with size %lld", i,
+                     axis, (long long)n);
+        return false;
+    }
+    p->start[axis] = i < 0 ? i + n : i;
+    p->stop[axis] = p->start[axis] + 1;
+    p->step[axis] = 1;
+    return push(p, INDEX_INT, axis) != NULL;
+}
+
+static bool
+push_slice(index_plan *p, PyObject *o, int axis)
+{
+    Py_ssize_t start, stop, step, n;
+    Py_ssize_t size = (Py_ssize_t)p->dim[axis];
+
+    if (PySlice_Unpack(o, &start, &stop, &step) < 0)
+        return false;
+    n = PySlice_AdjustIndices(size, &start, &stop, step);
+    p->start[axis] = start;
+    p->stop[axis] = stop < 0 ? MR_INT_NONE : stop;
+    p->step[axis] = step;
+    if (n == 0) {
+        p->start[axis] = p->stop[axis] = 0;
+        p->step[axis] = 1;
+    }
+    if (n != size || step != 1)
+        p->sliced = true;
+    p->dim[axis] = n;
+    return push(p, INDEX_SLICE, axis) != NULL;
+}
+
+/* The places where a mask is True, as one index array for each of its axes. */
+static bool
+push_mask(index_plan *p, mr_array *mask, int axis)
+{
+    int ndim = mr_array_ndim(mask);
+    int64_t n = mr_array_size(mask), found = 0, *place;
+    bool *bits = malloc((size_t)(n ? n : 1)), ok = false;
+
+    for (int k = 0; k < ndim; k++)
+        if (axis + k >= p->ndim || mr_array_dim(mask, k) != p->dim[axis + k]) {
+            PyErr_Format(PyExc_ValueError,
+                         "the mask's axis %d has size %lld, which does not "
+                         "fit the array",
+                         k, (long long)mr_array_dim(mask, k));
+            free(bits);
+            return false;
+        }
+    place = malloc((size_t)(n ? n : 1) * sizeof *place);
+    if (!bits || !place) {
+        PyErr_NoMemory();
+        goto out;
+    }
+    if (mr_array_copy_out(mask, bits, (size_t)n) != MR_OK) {
+        ext_raise();
+        goto out;
+    }
+    ok = true;
+    for (int k = 0; ok && k < ndim; k++) {
+        int64_t below = 1;
+        mr_array *x;
+        for (int j = k + 1; j < ndim; j++)
+            below *= mr_array_dim(mask, j);
+        found = 0;
+        for (int64_t i = 0; i < n; i++)
+            if (bits[i])
+                place[found++] = i / below % mr_array_dim(mask, k);
+        x = mr_array_from_at(ext_site(), place, (mr_shape){&found, 1},
+                             MR_INT64);
+        ok = x ? push_array(p, x, axis + k) : ext_raise() != NULL;
+    }
+out:
+    free(place);
+    free(bits);
+    return ok;
+}
+
+/* How many axes an item takes; -1 with an exception. */
+static int
+width(PyObject *o)
+{
+    mr_array *x;
+    int n = 1;
+
+    if (o == Py_None || o == Py_Ellipsis)
+        return 0;
+    if (PySlice_Check(o) || is_int(o))
+        return 1;
+    if (bool_value(o) >= 0) {
+        PyErr_SetString(PyExc_ValueError,
+                        "True and False must be the only index");
+        return -1;
+    }
+    x = array_of(o);
+    if (!x)
+        return -1;
+    if (mr_array_dtype(x) == MR_BOOL)
+        n = mr_array_ndim(x);
+    mr_release(x);
+    return n;
+}
+
+static bool
+push_object(index_plan *p, PyObject *o, int *axis)
+{
+    mr_array *x;
+    bool ok;
+
+    if (o == Py_None)
+        return push(p, INDEX_NEW, 0) != NULL;
+    if (PySlice_Check(o))
+        return push_slice(p, o, (*axis)++);
+    if (is_int(o))
+        return push_int(p, o, (*axis)++);
+    x = array_of(o);
+    if (!x)
+        return false;
+    if (mr_array_dtype(x) != MR_BOOL)
+        return push_array(p, x, (*axis)++);
+    ok = push_mask(p, x, *axis);
+    *axis += mr_array_ndim(x);
+    mr_release(x);
+    return ok;
+}
+
+/* Whole axes until so many are left. */
+static bool
+push_rest(index_plan *p, int *axis, int left)
+{
+    while (*axis < p->ndim - left)
+        if (!push(p, INDEX_SLICE, (*axis)++))
+            return false;
+    return true;
+}
+
+/* With index arrays, ints join them as 0-d arrays and cut no axis. */
+static bool
+settle_ints(index_plan *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        index_item *it = &p->item[i];
+        int a = it->axis;
+        if (it->kind != INDEX_INT)
+            continue;
+        if (p->n_arrays == 0) {
+            p->dim[a] = 1;
+            p->sliced = true;
+            continue;
+        }
+        it->x = mr_array_from_at(ext_site(), &p->start[a],
+                                 (mr_shape){NULL, 0}, MR_INT64);
+        if (!it->x)
+            return ext_raise() != NULL;
+        it->kind = INDEX_ARRAY;
+        p->start[a] = p->stop[a] = p->step[a] = MR_INT_NONE;
+    }
+    p->n_arrays = 0;
+    for (int i = 0; i < p->n; i++)
+        p->n_arrays += p->item[i].kind == INDEX_ARRAY;
+    return true;
+}
+
+static bool
+parse_items(index_plan *p, PyObject *tuple)
+{
+    Py_ssize_t n = PyTuple_Size(tuple);
+    int taken = 0, axis = 0, dots = 0;
+
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *o = PyTuple_GetItem(tuple, i);
+        int w = width(o);
+        if (w < 0)
+            return false;
+        taken += w;
+        dots += o == Py_Ellipsis;
+    }
+    if (dots > 1 || taken > p->ndim) {
+        PyErr_SetString(PyExc_ValueError,
+                        dots > 1 ? "an index has one '...' at most"
+                                 : "too many indices for the array");
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *o = PyTuple_GetItem(tuple, i);
+        bool ok;
+        if (o == Py_Ellipsis)
+            ok = push_rest(p, &axis, taken - axis);
+        else
+            ok = push_object(p, o, &axis);
+        if (!ok)
+            return false;
+    }
+    return push_rest(p, &axis, 0) && settle_ints(p);
+}
+
+static void
+plan_start(index_plan *p, mr_array *x)
+{
+    mr_shape s = mr_array_shape(x);
+
+    p->n = p->n_arrays = 0;
+    p->sliced = false;
+    p->ndim = (int)s.n;
+    for (int i = 0; i < s.n; i++) {
+        p->dim[i] = s.dim[i];
+        p->start[i] = p->stop[i] = p->step[i] = MR_INT_NONE;
+    }
+}
+
+/* A key alone that may be a mask or a bool.  INDEX_PLAN: it is neither, or
+ * *yes says that it is True. */
+static index_form
+parse_bool(PyObject *key, mr_array **mask, bool *yes)
+{
+    int b = bool_value(key);
+    mr_array *x;
+    mr_scalar v;
+
+    *yes = b == 1;
+    if (b >= 0)
+        return b ? INDEX_PLAN : INDEX_NOTHING;
+    if (!ext_is_array(key) && !PyList_Check(key) &&
+        (PyTuple_Check(key) || PySlice_Check(key) ||
+         ext_is_numpy_scalar(key) || !ext_is_foreign_array(key)))
+        return INDEX_PLAN;
+    x = array_of(key);
+    if (!x)
+        return INDEX_ERROR;
+    if (mr_array_dtype(x) == MR_BOOL && mr_array_ndim(x) > 0) {
+        *mask = x;
+        return INDEX_MASK;
+    }
+    if (mr_array_dtype(x) == MR_BOOL) {
+        mr_code code = mr_array_item(x, &v);
+        mr_release(x);
+        if (code != MR_OK)
+            return ext_raise() ? INDEX_PLAN : INDEX_ERROR;
+        *yes = v.as.b;
+        return v.as.b ? INDEX_PLAN : INDEX_NOTHING;
+    }
+    mr_release(x);
+    return INDEX_PLAN;
+}
+
+index_form
+index_parse(index_plan *p, mr_array *x, PyObject *key, mr_array **mask)
+{
+    PyObject *tuple;
+    bool ok, yes;
+    index_form form = parse_bool(key, mask, &yes);
+
+    plan_start(p, x);
+    if (form != INDEX_PLAN)
+        return form;
+    if (PyTuple_Check(key))
+        tuple = Py_NewRef(key);
+    else
+        tuple = PyTuple_Pack(1, yes ? Py_None : key);
+    ok = tuple && parse_items(p, tuple);
+    Py_XDECREF(tuple);
+    if (!ok)
+        index_free(p);
+    return ok ? INDEX_PLAN : INDEX_ERROR;
+}
+
+/* ---- what the plan says --------------------------------------------------------- */
+
+mr_array *
+index_cut(const index_plan *p, const char *site, mr_array *x)
+{
+    if (!p->sliced)
+        return mr_retain(x);
+    return mr_index_slice_at(site, x, (mr_ints){p->start, p->ndim},
+                             (mr_ints){p->stop, p->ndim},
+                             (mr_ints){p->step, p->ndim});
+}
+
+int
+index_arrays(const index_plan *p, mr_array **x, int64_t *axes)
+{
+    int n = 0;
+
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].kind == INDEX_ARRAY) {
+            x[n] = p->item[i].x;
+            axes[n++] = p->item[i].axis;
+        }
+    return n;
+}
+
+int
+index_first_array(const index_plan *p)
+{
+    int i = 0;
+
+    while (i < p->n && p->item[i].kind != INDEX_ARRAY)
+        i++;
+    return i;
+}
+
+int
+index_rank(const index_plan *p)
+{
+    int rank = 0;
+
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].kind == INDEX_ARRAY) {
+            int r = mr_array_ndim(p->item[i].x);
+            rank = r > rank ? r : rank;
+        }
+    return rank;
+}
+
+int
+index_new_axes(const index_plan *p, int32_t *axes)
+{
+    int n = 0, at = 0, first = index_first_array(p);
+
+    for (int i = 0; i < p->n; i++) {
+        index_kind k = p->item[i].kind;
+        if (k == INDEX_NEW)
+            axes[n++] = at;
+        if (k == INDEX_ARRAY)
+            at += i == first ? index_rank(p) : 0;
+        else if (k != INDEX_INT)
+            at++;
+    }
+    return n;
+}
+
+int
+index_int_axes(const index_plan *p, int32_t *axes)
+{
+    int n = 0;
+
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].kind == INDEX_INT)
+            axes[n++] = p->item[i].axis;
+    return n;
+}

@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * special.c -- functions whose Python form the table cannot say: overloads and
+ * arguments of several kinds.
+ *
+ * Called by: module.c.  A function here stands in the way of a generated one
+ * of the same name.
+ */
+#include "ext.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "marram/marram.h"
+
+#define WORD(s) ((char *)(uintptr_t)(s))
+
+/* The scoped stream until `restore`; false with an exception. */
+static bool
+stream_open(PyObject *o, mr_stream *old)
+{
+    mr_stream s;
+
+    if (!ext_stream_of(o, &s))
+        return false;
+    if (o == Py_None)
+        s = mr_stream_scope((mr_stream){0});
+    *old = o == Py_None ? s : mr_stream_scope(s);
+    if (o == Py_None)
+        mr_stream_scope(s);
+    return true;
+}
+
+/* An array argument, retained. */
+static mr_array *
+array_argument(PyObject *o, const char *function, const char *name)
+{
+    PyObject *type;
+
+    if (ext_is_array(o))
+        return mr_retain(ext_x(o));
+    if (ext_is_foreign_array(o) && !ext_is_numpy_scalar(o)) {
+        mr_array *x = ext_from_foreign(o, MR_DTYPE_DEFAULT);
+        if (!x)
+            ext_raise();
+        return x;
+    }
+    type = PyType_GetName(Py_TYPE(o));
+    PyErr_Format(PyExc_TypeError, "%s(): argument '%s' must be array, not %U",
+                 function, name, type);
+    Py_XDECREF(type);
+    return NULL;
+}
+
+/* The arrays of a tree as a tuple or list; t is taken. */
+static PyObject *
+sequence_of(mr_tree *t, bool list)
+{
+    ext_leaves l = {0};
+    PyObject *out = NULL;
+
+    if (!t)
+        return ext_raise();
+    if (ext_tree_leaves(t, &l))
+        out = list ? PyList_New(l.n) : PyTuple_New(l.n);
+    for (int i = 0; out && i < l.n; i++) {
+        PyObject *o = ext_wrap(mr_retain(l.x[i]));
+        if (!o || (list ? PyList_SetItem(out, i, o)
+                        : PyTuple_SetItem(out, i, o)) < 0)
+            Py_CLEAR(out);
+    }
+    ext_leaves_free(&l);
+    mr_tree_release(t);
+    return out;
+}
+
+/* ---- arange ------------------------------------------------------------------------ */
+
+static bool
+number_argument(PyObject *o, const char *name, mr_scalar *out)
+{
+    int r = ext_scalar(o, out);
+
+    if (r == 0) {
+        PyObject *type = PyType_GetName(Py_TYPE(o));
+        PyErr_Format(PyExc_TypeError,
+                     "arange(): argument '%s' must be a number, not %U", name,
+                     type);
+        Py_XDECREF(type);
+    }
+    return r > 0;
+}
+
+static PyObject *
+arange(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD("start"), WORD("stop"),   WORD("step"),
+                            WORD("dtype"), WORD("stream"), NULL};
+    PyObject *first = NULL, *second = Py_None, *step = Py_None,
+             *dtype = Py_None, *stream = Py_None, *r;
+    mr_scalar a = {MR_SCALAR_INT, {.i = 0}}, b, s = {MR_SCALAR_INT, {.i = 1}};
+    mr_dtype t = MR_DTYPE_DEFAULT;
+    mr_stream old;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|OOOO$O:arange", names, &first,
+                                     &second, &step, &dtype, &stream))
+        return NULL;
+    if (!first && second == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "arange() needs a stop");
+        return NULL;
+    }
+    /* arange(stop, dtype=...), or arange(stop, None, step) */
+    if (second == Py_None ? !number_argument(first, "stop", &b)
+                          : !number_argument(second, "stop", &b))
+        return NULL;
+    if ((second != Py_None && first && !number_argument(first, "start", &a)) ||
+        (step != Py_None && !number_argument(step, "step", &s)) ||
+        (dtype != Py_None && !ext_dtype_of(dtype, &t)) ||
+        !stream_open(stream, &old))
+        return NULL;
+    r = ext_wrap(mr_arange_at(ext_site(), a, b, s, t));
+    mr_stream_scope(old);
+    return r;
+}
+
+/* ---- split --------------------------------------------------------------------------- */
+
+static PyObject *
+split(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD(""), WORD("indices_or_sections"), WORD("axis"),
+                            WORD("stream"), NULL};
+    PyObject *a, *where, *stream = Py_None, *r = NULL;
+    int64_t cut[EXT_MAX_INTS];
+    int axis = 0, n;
+    mr_array *x;
+    mr_stream old;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|i$O:split", names, &a,
+                                     &where, &axis, &stream))
+        return NULL;
+    n = ext_int_list(where, cut, EXT_MAX_INTS,
+                     "split(): argument 'indices_or_sections'");
+    if (n < 0 || !(x = array_argument(a, "split", "a")))
+        return NULL;
+    if (stream_open(stream, &old)) {
+        mr_tree *t =
+            PyIndex_Check(where)
+                ? mr_split_at(ext_site(), x, cut[0], axis)
+                : mr_split_indices_at(ext_site(), x, (mr_ints){cut, n}, axis);
+        r = sequence_of(t, true);
+        mr_stream_scope(old);
+    }
+    mr_release(x);
+    return r;
+}
+
+/* ---- atleast_1d and its kind ------------------------------------------------------------- */
+
+typedef mr_array *(*one_array)(const char *site, mr_array *x);
+
+static bool
+stream_keyword(PyObject *kw, const char *function, PyObject **stream)
+{
+    *stream = Py_None;
+    if (!kw || PyDict_Size(kw) == 0)
+        return true;
+    *stream = PyDict_GetItemString(kw, "stream");
+    if (*stream && PyDict_Size(kw) == 1)
+        return true;
+    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument",
+                 function);
+    return false;
+}
+
+static PyObject *
+atleast(PyObject *args, PyObject *kw, const char *name, one_array fn)
+{
+    Py_ssize_t n = PyTuple_Size(args);
+    PyObject *list = PyList_New(n), *stream;
+    mr_stream old;
+
+    if (!list || !stream_keyword(kw, name, &stream) ||
+        !stream_open(stream, &old)) {
+        Py_XDECREF(list);
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; list && i < n; i++) {
+        mr_array *x = array_argument(PyTuple_GetItem(args, i), name, "arys");
+        PyObject *o = x ? ext_wrap(fn(ext_site(), x)) : NULL;
+        mr_release(x);
+        if (!o || PyList_SetItem(list, i, o) < 0)
+            Py_CLEAR(list);
+    }
+    mr_stream_scope(old);
+    if (list && n == 1) {
+        PyObject *o = Py_NewRef(PyList_GetItem(list, 0));
+        Py_DECREF(list);
+        return o;
+    }
+    return list;
+}
+
+static PyObject *
+atleast_1d(PyObject *self, PyObject *args, PyObject *kw)
+{
+    (void)self;
+    return atleast(args, kw, "atleast_1d", mr_atleast_1d_at);
+}
+
+static PyObject *
+atleast_2d(PyObject *self, PyObject *args, PyObject *kw)
+{
+    (void)self;
+    return atleast(args, kw, "atleast_2d", mr_atleast_2d_at);
+}
+
+static PyObject *
+atleast_3d(PyObject *self, PyObject *args, PyObject *kw)
+{
+    (void)self;
+    return atleast(args, kw, "atleast_3d", mr_atleast_3d_at);
+}
+
+/* ---- meshgrid ------------------------------------------------------------------------------ */
+
+static PyObject *
+meshgrid(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD("sparse"), WORD("indexing"), WORD("stream"),
+                            NULL};
+    Py_ssize_t n = PyTuple_Size(args);
+    PyObject *none = PyTuple_New(0), *stream = Py_None, *r = NULL;
+    const char *indexing = "xy";
+    ext_leaves l = {0};
+    mr_stream old;
+    int sparse = 0;
+
+    (void)self;
+    if (none && PyArg_ParseTupleAndKeywords(none, kw, "|$psO:meshgrid", names,
+                                            &sparse, &indexing, &stream)) {
+        Py_ssize_t i = 0;
+        for (; i < n; i++) {
+            mr_array *x = array_argument(PyTuple_GetItem(args, i), "meshgrid",
+                                         "arrays");
+            if (!x || !ext_leaves_add(&l, x))
+                break;
+        }
+        if (i == n && stream_open(stream, &old)) {
+            r = sequence_of(mr_meshgrid_at(ext_site(), l.x, l.n, sparse != 0,
+                                           indexing),
+                            false);
+            mr_stream_scope(old);
+        }
+    }
+    ext_leaves_free(&l);
+    Py_XDECREF(none);
+    return r;
+}
+
+/* ---- divmod ---------------------------------------------------------------------------------- */
+
+static PyObject *
+divmod_(PyObject *self, PyObject *args, PyObject *kw)
+{
+    PyObject *q = PyObject_GetAttrString(ext.core, "floor_divide"), *r, *a, *b;
+    PyObject *list = NULL;
+
+    (void)self;
+    r = PyObject_GetAttrString(ext.core, "remainder");
+    a = q && r ? PyObject_Call(q, args, kw) : NULL;
+    b = a ? PyObject_Call(r, args, kw) : NULL;
+    if (b)
+        list = Py_BuildValue("[OO]", a, b);
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    Py_XDECREF(q);
+    Py_XDECREF(r);
+    return list;
+}
+
+/* ---- asarray, from_dlpack ---------------------------------------------------------------------- */
+
+static mr_array *
+cast_taken(mr_array *x, mr_dtype t)
+{
+    mr_array *y;
+
+    if (!x || t == MR_DTYPE_DEFAULT || mr_array_dtype(x) == t)
+        return x;
+    y = mr_astype_at(ext_site(), x, t);
+    mr_release(x);
+    return y;
+}
+
+/* Other memory with x's values; a traced array has none. */
+static mr_array *
+copied(mr_array *x)
+{
+    size_t n = mr_array_nbytes(x);
+    void *p;
+    mr_array *y = NULL;
+
+    if (mr_array_is_tracer(x))
+        return mr_retain(x);
+    p = malloc(n ? n : 1);
+    if (!p)
+        PyErr_NoMemory();
+    else if (mr_array_copy_out(x, p, n) == MR_OK)
+        y = mr_array_from_at(ext_site(), p, mr_array_shape(x),
+                             mr_array_dtype(x));
+    free(p);
+    return y;
+}
+
+static mr_array *
+needs_copy(void)
+{
+    PyErr_SetString(PyExc_ValueError, "this needs a copy, which copy=False "
+                                      "does not allow");
+    return NULL;
+}
+
+/* float64 comes in as float32 unless it is asked for. */
+static mr_dtype
+arriving(mr_dtype have, mr_dtype want)
+{
+    if (want != MR_DTYPE_DEFAULT)
+        return want;
+    return have == MR_FLOAT64 ? MR_FLOAT32 : have;
+}
+
+/* Memory of another library, shared where that is possible. */
+static mr_array *
+adopt(PyObject *o, mr_dtype t, PyObject *copy)
+{
+    mr_array *x, *y;
+    mr_dtype want;
+
+    if (copy == Py_True || !PyObject_HasAttrString(o, "__dlpack__"))
+        return copy == Py_False ? needs_copy() : ext_from_foreign(o, t);
+    x = ext_from_dlpack(o);
+    if (!x && copy != Py_False) { /* read-only memory, an odd type */
+        PyErr_Clear();
+        mr_error_take();
+        return ext_from_foreign(o, t);
+    }
+    want = x ? arriving(mr_array_dtype(x), t) : t;
+    if (!x || mr_array_dtype(x) == want)
+        return x;
+    if (copy == Py_False) {
+        mr_release(x);
+        return needs_copy();
+    }
+    y = cast_taken(x, want);
+    if (y && mr_eval(y) != MR_OK) { /* before the memory changes */
+        mr_release(y);
+        return NULL;
+    }
+    return y;
+}
+
+static mr_array *
+as_array(PyObject *o, mr_dtype t, PyObject *copy)
+{
+    if (ext_is_array(o)) {
+        mr_array *x = ext_x(o);
+        bool cast = t != MR_DTYPE_DEFAULT && t != mr_array_dtype(x);
+        if (cast)
+            return copy == Py_False ? needs_copy()
+                                    : mr_astype_at(ext_site(), x, t);
+        return copy == Py_True ? copied(x) : mr_retain(x);
+    }
+    if (ext_is_foreign_array(o) && !ext_is_numpy_scalar(o))
+        return adopt(o, t, copy);
+    return copy == Py_False ? needs_copy() : ext_from_object(o, t);
+}
+
+static PyObject *
+asarray(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD("a"), WORD("dtype"), WORD("copy"), NULL};
+    PyObject *o, *dtype = Py_None, *copy = Py_None;
+    mr_dtype t = MR_DTYPE_DEFAULT;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O$O:asarray", names, &o,
+                                     &dtype, &copy) ||
+        (dtype != Py_None && !ext_dtype_of(dtype, &t)))
+        return NULL;
+    return ext_wrap(as_array(o, t, copy));
+}
+
+static PyObject *
+from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD(""), WORD("copy"), NULL};
+    PyObject *o, *copy = Py_None;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:from_dlpack", names, &o,
+                                     &copy))
+        return NULL;
+    if (!PyObject_HasAttrString(o, "__dlpack__")) {
+        PyErr_SetString(PyExc_TypeError,
+                        "from_dlpack() needs an object with __dlpack__");
+        return NULL;
+    }
+    return ext_wrap(as_array(o, MR_DTYPE_DEFAULT, copy));
+}
+
+/* ---- random ------------------------------------------------------------------------------------- */
+
+static PyObject *
+seed(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD("seed"), NULL};
+    PyObject *o;
+    mr_scalar s;
+    mr_array *x;
+    int r;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O:seed", names, &o))
+        return NULL;
+    r = ext_scalar(o, &s);
+    if (r <= 0) {
+        if (r == 0)
+            PyErr_SetString(PyExc_TypeError, "a seed must be an int");
+        return NULL;
+    }
+    x = mr_random_seed_at(ext_site(), s);
+    if (!x)
+        return ext_raise();
+    mr_release(x);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+permutation(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD("x"), WORD("axis"), WORD("key"),
+                            WORD("stream"), NULL};
+    PyObject *o, *key = Py_None, *stream = Py_None, *r = NULL;
+    const char *site = ext_site();
+    mr_array *x = NULL, *k = NULL;
+    mr_stream old;
+    mr_scalar n;
+    int axis = 0, is_number;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|iOO:permutation", names, &o,
+                                     &axis, &key, &stream) ||
+        (key != Py_None && !(k = array_argument(key, "permutation", "key"))))
+        return NULL;
+    is_number = ext_is_array(o) ? 0 : ext_scalar(o, &n);
+    if (is_number > 0)
+        x = mr_arange_at(site, (mr_scalar){MR_SCALAR_INT, {.i = 0}}, n,
+                         (mr_scalar){MR_SCALAR_INT, {.i = 1}}, MR_UINT32);
+    else if (is_number == 0)
+        x = array_argument(o, "permutation", "x");
+    if (x && stream_open(stream, &old)) {
+        r = ext_wrap(mr_random_permutation_at(site, x, axis, k ? k : MR_NONE));
+        mr_stream_scope(old);
+    } else if (!PyErr_Occurred()) {
+        ext_raise();
+    }
+    mr_release(x);
+    mr_release(k);
+    return r;
+}
+
+static PyObject *
+get_key(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return ext_wrap(mr_random_state_at(ext_site()));
+}
+
+static PyObject *
+set_key(PyObject *self, PyObject *o)
+{
+    mr_array *key = array_argument(o, "set_state", "key"), *x;
+
+    (void)self;
+    if (!key)
+        return NULL;
+    x = mr_random_set_state_at(ext_site(), key);
+    mr_release(key);
+    if (!x)
+        return ext_raise();
+    mr_release(x);
+    Py_RETURN_NONE;
+}
+
+/* random.state is made in Python (marram/core/_types.py), which names its type
+ * here. */
+bool
+ext_is_random_state(PyObject *o)
+{
+    PyObject *name = PyType_GetName(Py_TYPE(o));
+    bool is = name && PyUnicode_CompareWithASCIIString(name,
+                                                       "_RandomState") == 0;
+
+    Py_XDECREF(name);
+    return is;
+}
+
+/* ---- attention ----------------------------------------------------------------------------------- */
+
+static PyObject *
+attention(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static const char who[] = "scaled_dot_product_attention";
+    static char *names[] = {WORD("q"),      WORD("k"),      WORD("v"),
+                            WORD("scale"),  WORD("mask"),   WORD("sinks"),
+                            WORD("force_fused"), WORD("stream"), NULL};
+    PyObject *o[3], *mask = Py_None, *sinks = Py_None, *stream = Py_None;
+    PyObject *r = NULL;
+    mr_array *x[5] = {NULL}; /* q, k, v, mask, sinks */
+    bool causal = false, ok;
+    int fused = 0;
+    double scale;
+    mr_stream old;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kw, "OOO$d|OOpO:scaled_dot_product_attention", names, &o[0],
+            &o[1], &o[2], &scale, &mask, &sinks, &fused, &stream))
+        return NULL;
+    if (PyUnicode_Check(mask)) {
+        causal = PyUnicode_CompareWithASCIIString(mask, "causal") == 0;
+        if (!causal) {
+            PyErr_Format(PyExc_ValueError,
+                         "the mask must be an array or 'causal', not '%U'",
+                         mask);
+            return NULL;
+        }
+    }
+    ok = (x[0] = array_argument(o[0], who, "q")) &&
+         (x[1] = array_argument(o[1], who, "k")) &&
+         (x[2] = array_argument(o[2], who, "v")) &&
+         (mask == Py_None || causal ||
+          (x[3] = array_argument(mask, who, "mask"))) &&
+         (sinks == Py_None || (x[4] = array_argument(sinks, who, "sinks")));
+    if (ok && stream_open(stream, &old)) {
+        r = ext_wrap(mr_scaled_dot_product_attention_at(
+            ext_site(), x[0], x[1], x[2], scale, x[3] ? x[3] : MR_NONE, causal,
+            x[4] ? x[4] : MR_NONE));
+        mr_stream_scope(old);
+    }
+    for (int i = 0; i < 5; i++)
+        mr_release(x[i]);
+    return r;
+}
+
+#define KEYWORDS(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
+
+PyMethodDef ext_functions[] = {
+    {"arange", KEYWORDS(arange),
+     "arange(start, stop=None, step=None, dtype=None, *, stream=None)\n--\n\n"
+     "start, start + step, ... before stop; arange(stop) starts at 0."},
+    {"split", KEYWORDS(split),
+     "split(a, /, indices_or_sections, axis=0, *, stream=None)\n--\n\n"
+     "A list of parts along an axis: equal ones, or cut before indices."},
+    {"atleast_1d", KEYWORDS(atleast_1d),
+     "atleast_1d(*arys, stream=None)\n--\n\nArrays with 1 axis at least."},
+    {"atleast_2d", KEYWORDS(atleast_2d),
+     "atleast_2d(*arys, stream=None)\n--\n\nArrays with 2 axes at least."},
+    {"atleast_3d", KEYWORDS(atleast_3d),
+     "atleast_3d(*arys, stream=None)\n--\n\nArrays with 3 axes at least."},
+    {"meshgrid", KEYWORDS(meshgrid),
+     "meshgrid(*arrays, sparse=False, indexing='xy', stream=None)\n--\n\n"
+     "Coordinate arrays of a grid, from one 1-d array an axis."},
+    {"divmod", KEYWORDS(divmod_),
+     "divmod(a, b, stream=None)\n--\n\n[floor_divide(a, b), remainder(a, b)]"},
+    {"asarray", KEYWORDS(asarray),
+     "asarray(a, dtype=None, *, copy=None)\n--\n\n"
+     "An array of a value.\n\n"
+     "Args:\n"
+     "    copy: None shares memory where that is possible, True always\n"
+     "        copies, False raises a ValueError where a copy is needed."},
+    {"from_dlpack", KEYWORDS(from_dlpack),
+     "from_dlpack(x, /, *, copy=None)\n--\n\n"
+     "An array over the memory of another library's."},
+    {NULL, NULL, 0, NULL},
+};
+
+PyMethodDef ext_random_functions[] = {
+    {"seed", KEYWORDS(seed),
+     "seed(seed)\n--\n\nStarts this thread's sequence."},
+    {"permutation", KEYWORDS(permutation),
+     "permutation(x, axis=0, key=None, stream=None)\n--\n\n"
+     "The entries of an array along an axis, or range(x), in random order."},
+    {"_get_key", get_key, METH_NOARGS, NULL},
+    {"_set_key", set_key, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+PyMethodDef ext_fast_functions[] = {
+    {"scaled_dot_product_attention", KEYWORDS(attention),
+     "scaled_dot_product_attention(q, k, v, *, scale, mask=None, sinks=None, "
+     "force_fused=False, stream=None)\n--\n\n"
+     "softmax(scale * q @ k.T + mask) @ v, for (B, H, L, D) arrays; mask may\n"
+     "be 'causal'.  Fewer heads of k and v are shared by those of q."},
+    {NULL, NULL, 0, NULL},
+};

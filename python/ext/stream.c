@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * stream.c -- devices and streams: DeviceType, Device, Stream, stream().
+ *
+ * mx.cpu and mx.gpu are DeviceTypes and stand for a Device of index 0 wherever
+ * one is wanted.
+ */
+#include "ext.h"
+
+#include "marram/marram.h"
+
+typedef struct device_object {
+    PyObject_HEAD mr_device d; /* a DeviceType has index 0 */
+} device_object;
+
+/* Owns its mr_stream unless it is a default one. */
+typedef struct stream_object {
+    PyObject_HEAD mr_stream s;
+    mr_device d;
+    bool owned;
+} stream_object;
+
+typedef struct context_object {
+    PyObject_HEAD mr_stream s;
+    mr_device d;
+    int depth;
+    struct {
+        mr_stream stream;
+        mr_device device;
+    } old[16]; /* it may be entered again */
+} context_object;
+
+static const char *
+type_name(mr_device_type t)
+{
+    return t == MR_CPU ? "cpu" : t == MR_GPU ? "gpu" : "test";
+}
+
+static bool
+device_of(PyObject *o, mr_device *out)
+{
+    if (Py_TYPE(o) == ext.device || Py_TYPE(o) == ext.device_type) {
+        *out = ((device_object *)o)->d;
+        return true;
+    }
+    return false;
+}
+
+static bool
+device_want(PyObject *o, mr_device *out)
+{
+    PyObject *name;
+
+    if (device_of(o, out))
+        return true;
+    name = PyType_GetName(Py_TYPE(o));
+    PyErr_Format(PyExc_TypeError, "expected a Device or DeviceType, not %U",
+                 name);
+    Py_XDECREF(name);
+    return false;
+}
+
+static bool
+device_check(mr_device d)
+{
+    if (mr_device_available(d))
+        return true;
+    PyErr_Format(PyExc_ValueError, "no device %s %d here", type_name(d.type),
+                 (int)d.index);
+    return false;
+}
+
+static PyObject *
+device_new_of(PyTypeObject *type, mr_device d)
+{
+    device_object *o = (device_object *)PyType_GenericAlloc(type, 0);
+
+    if (o)
+        o->d = d;
+    return (PyObject *)o;
+}
+
+static PyObject *
+device_new(PyTypeObject *type, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {(char *)(uintptr_t) "type",
+                            (char *)(uintptr_t) "index", NULL};
+    PyObject *kind;
+    mr_device d;
+    int index = 0;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|i:Device", names, &kind,
+                                     &index) ||
+        !device_want(kind, &d))
+        return NULL;
+    d.index = index;
+    return device_new_of(type, d);
+}
+
+static PyObject *
+device_repr(PyObject *self)
+{
+    mr_device d = ((device_object *)self)->d;
+
+    if (Py_TYPE(self) == ext.device_type)
+        return PyUnicode_FromFormat("DeviceType.%s", type_name(d.type));
+    return PyUnicode_FromFormat("Device(%s, %d)", type_name(d.type),
+                                (int)d.index);
+}
+
+static PyObject *
+device_richcompare(PyObject *a, PyObject *b, int op)
+{
+    mr_device x, y;
+    bool same;
+
+    if ((op != Py_EQ && op != Py_NE) || !device_of(a, &x) || !device_of(b, &y))
+        Py_RETURN_NOTIMPLEMENTED;
+    same = x.type == y.type && x.index == y.index;
+    return PyBool_FromLong(same == (op == Py_EQ));
+}
+
+static Py_hash_t
+device_hash(PyObject *self)
+{
+    mr_device d = ((device_object *)self)->d;
+
+    return (Py_hash_t)d.type * 1000 + d.index + 17;
+}
+
+static PyObject *
+device_type(PyObject *self, void *closure)
+{
+    (void)closure;
+    return Py_NewRef(((device_object *)self)->d.type == MR_CPU ? ext.cpu
+                                                               : ext.gpu);
+}
+
+static PyObject *
+device_index(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromLong(((device_object *)self)->d.index);
+}
+
+static PyObject *
+device_type_name(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyUnicode_FromString(type_name(((device_object *)self)->d.type));
+}
+
+static PyObject *
+device_type_value(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromLong((long)((device_object *)self)->d.type);
+}
+
+static PyGetSetDef device_getset[] = {
+    {"type", device_type, NULL, "Its kind: mx.cpu or mx.gpu.", NULL},
+    {"index", device_index, NULL, "Which of its kind.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyGetSetDef device_type_getset[] = {
+    {"name", device_type_name, NULL, "\"cpu\" or \"gpu\".", NULL},
+    {"value", device_type_value, NULL, "0 for cpu, 1 for gpu.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot device_slots[] = {
+    {Py_tp_doc, EXT_DOC("Device(type, index=0)\n--\n\nA device: its kind and index.")},
+    {Py_tp_new, device_new},
+    {Py_tp_repr, device_repr},
+    {Py_tp_richcompare, device_richcompare},
+    {Py_tp_hash, device_hash},
+    {Py_tp_getset, device_getset},
+    {0, NULL},
+};
+
+static PyType_Slot device_type_slots[] = {
+    {Py_tp_doc, EXT_DOC("A kind of device; stands for its Device of index 0.")},
+    {Py_tp_repr, device_repr},
+    {Py_tp_richcompare, device_richcompare},
+    {Py_tp_hash, device_hash},
+    {Py_tp_getset, device_type_getset},
+    {0, NULL},
+};
+
+/* ---- streams ------------------------------------------------------------------ */
+
+static PyObject *
+stream_object_new(mr_stream s, mr_device d, bool owned)
+{
+    stream_object *o = (stream_object *)PyType_GenericAlloc(ext.stream, 0);
+
+    if (!o) {
+        if (owned)
+            mr_stream_free(s);
+        return NULL;
+    }
+    o->s = s;
+    o->d = d;
+    o->owned = owned;
+    return (PyObject *)o;
+}
+
+static void
+stream_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    stream_object *o = (stream_object *)self;
+
+    if (o->owned)
+        mr_stream_free(o->s);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+stream_repr(PyObject *self)
+{
+    stream_object *o = (stream_object *)self;
+
+    return PyUnicode_FromFormat("Stream(Device(%s, %d), %u)",
+                                type_name(o->d.type), (int)o->d.index,
+                                (unsigned)o->s.id);
+}
+
+static PyObject *
+stream_richcompare(PyObject *a, PyObject *b, int op)
+{
+    bool same;
+
+    if ((op != Py_EQ && op != Py_NE) || Py_TYPE(b) != ext.stream)
+        Py_RETURN_NOTIMPLEMENTED;
+    same = ((stream_object *)a)->s.id == ((stream_object *)b)->s.id;
+    return PyBool_FromLong(same == (op == Py_EQ));
+}
+
+static Py_hash_t
+stream_hash(PyObject *self)
+{
+    return (Py_hash_t)((stream_object *)self)->s.id;
+}
+
+static PyObject *
+stream_device(PyObject *self, void *closure)
+{
+    (void)closure;
+    return device_new_of(ext.device, ((stream_object *)self)->d);
+}
+
+static PyGetSetDef stream_getset[] = {
+    {"device", stream_device, NULL, "The device that it runs on.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot stream_slots[] = {
+    {Py_tp_doc, EXT_DOC("An ordered queue of work on a device; any thread may use it.")},
+    {Py_tp_dealloc, stream_dealloc},
+    {Py_tp_repr, stream_repr},
+    {Py_tp_richcompare, stream_richcompare},
+    {Py_tp_hash, stream_hash},
+    {Py_tp_getset, stream_getset},
+    {0, NULL},
+};
+
+/* The stream and device that o names. */
+static bool
+place_of(PyObject *o, mr_stream *s, mr_device *d)
+{
+    *s = (mr_stream){0};
+    if (Py_TYPE(o) == ext.stream) {
+        *s = ((stream_object *)o)->s;
+        *d = ((stream_object *)o)->d;
+        return true;
+    }
+    if (device_of(o, d))
+        return device_check(*d);
+    PyErr_SetString(PyExc_TypeError,
+                    "stream must be a Stream, a Device, a DeviceType or None");
+    return false;
+}
+
+bool
+ext_stream_of(PyObject *o, mr_stream *out)
+{
+    mr_device d;
+
+    *out = (mr_stream){0};
+    return o == Py_None || place_of(o, out, &d);
+}
+
+/* ---- stream() ----------------------------------------------------------------- */
+
+static PyObject *
+context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {(char *)(uintptr_t) "s", NULL};
+    PyObject *o;
+    mr_stream s;
+    mr_device d;
+    context_object *c;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O:stream", names, &o) ||
+        !place_of(o, &s, &d))
+        return NULL;
+    c = (context_object *)PyType_GenericAlloc(type, 0);
+    if (!c)
+        return NULL;
+    c->s = s;
+    c->d = d;
+    return (PyObject *)c;
+}
+
+static PyObject *
+context_enter(PyObject *self, PyObject *unused)
+{
+    context_object *c = (context_object *)self;
+
+    (void)unused;
+    if (c->depth == 16) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this context was entered 16 times over");
+        return NULL;
+    }
+    c->old[c->depth].device = mr_default_device();
+    if (mr_set_default_device(c->d) < 0)
+        return ext_raise();
+    c->old[c->depth++].stream = mr_stream_scope(c->s);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+context_exit(PyObject *self, PyObject *args)
+{
+    context_object *c = (context_object *)self;
+
+    (void)args;
+    if (c->depth > 0) {
+        c->depth--;
+        mr_stream_scope(c->old[c->depth].stream);
+        if (mr_set_default_device(c->old[c->depth].device) < 0)
+            return ext_raise();
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef context_methods[] = {
+    {"__enter__", context_enter, METH_NOARGS, NULL},
+    {"__exit__", context_exit, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot context_slots[] = {
+    {Py_tp_doc, EXT_DOC("StreamContext(s)\n--\n\nMakes s, a stream or device, this "
+                "thread's default inside a with statement.")},
+    {Py_tp_new, context_new},
+    {Py_tp_methods, context_methods},
+    {0, NULL},
+};
+
+/* ---- functions ------------------------------------------------------------------ */
+
+static PyObject *
+default_device(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return device_new_of(ext.device, mr_default_device());
+}
+
+static PyObject *
+set_default_device(PyObject *self, PyObject *o)
+{
+    mr_device d;
+
+    (void)self;
+    if (!device_want(o, &d) || !device_check(d))
+        return NULL;
+    if (mr_set_default_device(d) < 0)
+        return ext_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+default_stream(PyObject *self, PyObject *o)
+{
+    mr_device d;
+
+    (void)self;
+    if (!device_want(o, &d) || !device_check(d))
+        return NULL;
+    return stream_object_new(mr_stream_default(), d, false);
+}
+
+static PyObject *
+new_stream(PyObject *self, PyObject *o)
+{
+    mr_device d;
+    mr_stream s;
+
+    (void)self;
+    if (!device_want(o, &d) || !device_check(d))
+        return NULL;
+    s = mr_stream_new(d);
+    if (s.id == 0)
+        return ext_raise();
+    return stream_object_new(s, d, true);
+}
+
+static PyObject *
+set_default_stream(PyObject *self, PyObject *o)
+{
+    (void)self;
+    if (Py_TYPE(o) != ext.stream) {
+        PyErr_SetString(PyExc_TypeError, "expected a Stream");
+        return NULL;
+    }
+    if (mr_stream_set_default(((stream_object *)o)->s) < 0)
+        return ext_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+stream_function(PyObject *self, PyObject *o)
+{
+    (void)self;
+    return PyObject_CallFunctionObjArgs((PyObject *)ext.stream_context, o,
+                                        NULL);
+}
+
+static PyObject *
+synchronize(PyObject *self, PyObject *args)
+{
+    PyObject *o = Py_None;
+    mr_stream s;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "|O:synchronize", &o) || !ext_stream_of(o, &s))
+        return NULL;
+    if (mr_stream_sync(s) < 0)
+        return ext_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+is_available(PyObject *self, PyObject *o)
+{
+    mr_device d;
+
+    (void)self;
+    if (!device_want(o, &d))
+        return NULL;
+    return PyBool_FromLong(mr_device_available(d));
+}
+
+static PyObject *
+device_count(PyObject *self, PyObject *o)
+{
+    mr_device d;
+
+    (void)self;
+    if (!device_want(o, &d))
+        return NULL;
+    return PyLong_FromLong(mr_device_count(d.type));
+}
+
+PyMethodDef ext_stream_functions[] = {
+    {"default_device", default_device, METH_NOARGS,
+     "default_device()\n--\n\nThe device that operators run on."},
+    {"set_default_device", set_default_device, METH_O,
+     "set_default_device(device, /)\n--\n\nMakes a device the default one.\n\n"
+     "Raises:\n    ValueError: there is no such device"},
+    {"default_stream", default_stream, METH_O,
+     "default_stream(device, /)\n--\n\nThis thread's default stream there."},
+    {"new_stream", new_stream, METH_O,
+     "new_stream(device, /)\n--\n\nA new stream; any thread may use it."},
+    {"new_thread_unsafe_stream", new_stream, METH_O,
+     "new_thread_unsafe_stream(device, /)\n--\n\nAnother name of new_stream: "
+     "every stream may be used from any thread."},
+    {"set_default_stream", set_default_stream, METH_O,
+     "set_default_stream(stream, /)\n--\n\nMakes a stream this thread's "
+     "default."},
+    {"stream", stream_function, METH_O,
+     "stream(s, /)\n--\n\nA context in which a stream or device is this "
+     "thread's default."},
+    {"synchronize", synchronize, METH_VARARGS,
+     "synchronize(stream=None, /)\n--\n\nWaits for the work submitted to a "
+     "stream."},
+    {"is_available", is_available, METH_O,
+     "is_available(device, /)\n--\n\nWhether there is such a device."},
+    {"device_count", device_count, METH_O,
+     "device_count(device_type, /)\n--\n\nHow many devices of a kind there "
+     "are."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject *
+type_new(PyObject *module, const char *name, int size, PyType_Slot *slots,
+         unsigned flags)
+{
+    PyType_Spec spec = {name, size, 0,
+                        Py_TPFLAGS_DEFAULT | (unsigned)flags, slots};
+    PyObject *type = PyType_FromSpec(&spec);
+
+    if (type && PyModule_AddType(module, (PyTypeObject *)type) < 0)
+        Py_CLEAR(type);
+    return (PyTypeObject *)type;
+}
+
+int
+ext_init_stream(PyObject *module)
+{
+    const unsigned closed = Py_TPFLAGS_DISALLOW_INSTANTIATION;
+
+    ext.device = type_new(module, "marram.core.Device", sizeof(device_object),
+                          device_slots, 0);
+    ext.device_type = type_new(module, "marram.core.DeviceType",
+                               sizeof(device_object), device_type_slots,
+                               closed);
+    ext.stream = type_new(module, "marram.core.Stream", sizeof(stream_object),
+                          stream_slots, closed);
+    ext.stream_context =
+        type_new(module, "marram.core.StreamContext", sizeof(context_object),
+                 context_slots, 0);
+    if (!ext.device || !ext.device_type || !ext.stream || !ext.stream_context)
+        return -1;
+    ext.cpu = device_new_of(ext.device_type, (mr_device){MR_CPU, 0});
+    ext.gpu = device_new_of(ext.device_type, (mr_device){MR_GPU, 0});
+    if (!ext.cpu || !ext.gpu ||
+        PyObject_SetAttrString((PyObject *)ext.device_type, "cpu", ext.cpu) <
+            0 ||
+        PyObject_SetAttrString((PyObject *)ext.device_type, "gpu", ext.gpu) < 0)
+        return -1;
+    return PyModule_AddObjectRef(module, "cpu", ext.cpu) < 0 ||
+                   PyModule_AddObjectRef(module, "gpu", ext.gpu) < 0
+               ? -1
+               : 0;
+}

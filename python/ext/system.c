@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * system.c -- evaluation and memory, and giving up the GIL where C may block.
+ */
+#include "ext.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "marram/marram.h"
+
+/* ---- the GIL ------------------------------------------------------------------ */
+
+static int (*gil_held)(void); /* PyGILState_Check, not in the limited API */
+
+/* On a thread that holds the GIL it is given up until block_leave; on others
+ * (a host's own threads) there is nothing to do. */
+static void *
+block_enter(void)
+{
+    return gil_held && gil_held() ? PyEval_SaveThread() : NULL;
+}
+
+static void
+block_leave(void *token)
+{
+    if (token)
+        PyEval_RestoreThread(token);
+}
+
+int
+ext_init_system(void)
+{
+    void *p = dlsym(RTLD_DEFAULT, "PyGILState_Check");
+
+    if (p)
+        memcpy(&gil_held, &p, sizeof p);
+    mr_set_block_hooks(block_enter, block_leave);
+    return 0;
+}
+
+/* ---- evaluation ------------------------------------------------------------------ */
+
+typedef mr_code (*evaluate)(mr_array *const *x, int n);
+
+static PyObject *
+eval_trees(PyObject *args, evaluate fn)
+{
+    ext_leaves l = {0};
+    bool ok = ext_collect(args, &l);
+
+    if (ok && l.n > 0 && fn(l.x, l.n) != MR_OK)
+        ok = ext_raise() != NULL;
+    ext_leaves_free(&l);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+eval(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return eval_trees(args, mr_eval_many);
+}
+
+static PyObject *
+async_eval(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return eval_trees(args, mr_async_eval);
+}
+
+static PyObject *
+get_array_buffer_size(PyObject *self, PyObject *args)
+{
+    ext_leaves l = {0};
+    size_t bytes = 0;
+    bool ok = ext_collect(args, &l);
+
+    (void)self;
+    for (int i = 0; ok && i < l.n; i++) {
+        ok = mr_array_is_evaluated(l.x[i]);
+        bytes += mr_array_nbytes(l.x[i]);
+        if (!ok)
+            PyErr_SetString(PyExc_ValueError,
+                            "an array that is not evaluated has no buffer");
+    }
+    ext_leaves_free(&l);
+    return ok ? PyLong_FromSize_t(bytes) : NULL;
+}
+
+/* ---- memory ------------------------------------------------------------------------ */
+
+static PyObject *
+get_active_memory(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyLong_FromSize_t(mr_memory_active());
+}
+
+static PyObject *
+get_peak_memory(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyLong_FromSize_t(mr_memory_peak());
+}
+
+static PyObject *
+get_cache_memory(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyLong_FromSize_t(mr_memory_cached());
+}
+
+static PyObject *
+get_memory_limit(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyLong_FromSize_t(mr_memory_limit());
+}
+
+static PyObject *
+reset_peak_memory(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    mr_memory_reset_peak();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+clear_cache(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    mr_memory_clear_cache();
+    Py_RETURN_NONE;
+}
+
+/* A number of bytes; a negative one is a TypeError. */
+static bool
+bytes_of(PyObject *o, size_t *out)
+{
+    *out = PyLong_AsSize_t(o);
+    if (!PyErr_Occurred())
+        return true;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError))
+        PyErr_SetString(PyExc_TypeError,
+                        "a limit is a number of bytes from 0 on");
+    return false;
+}
+
+static PyObject *
+set_memory_limit(PyObject *self, PyObject *o)
+{
+    size_t n;
+
+    (void)self;
+    return bytes_of(o, &n) ? PyLong_FromSize_t(mr_memory_set_limit(n)) : NULL;
+}
+
+static PyObject *
+set_cache_limit(PyObject *self, PyObject *o)
+{
+    size_t n;
+
+    (void)self;
+    return bytes_of(o, &n) ? PyLong_FromSize_t(mr_memory_set_cache_limit(n))
+                           : NULL;
+}
+
+static PyObject *
+set_wired_limit(PyObject *self, PyObject *o)
+{
+    size_t n;
+
+    (void)self;
+    return bytes_of(o, &n) ? PyLong_FromLong(0) : NULL;
+}
+
+/* ---- facts -------------------------------------------------------------------------- */
+
+static PyObject *
+cpu_tier(PyObject *self, PyObject *unused)
+{
+    const char *tier = mr_cpu_tier();
+
+    (void)self;
+    (void)unused;
+    return tier ? PyUnicode_FromString(tier) : ext_raise();
+}
+
+static PyObject *
+num_threads(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyLong_FromLong(mr_num_threads());
+}
+
+PyMethodDef ext_system_functions[] = {
+    {"eval", eval, METH_VARARGS,
+     "eval(*args)\n--\n\nComputes the arrays of trees and waits for them."},
+    {"async_eval", async_eval, METH_VARARGS,
+     "async_eval(*args)\n--\n\n"
+     "Starts computing the arrays of trees.  A later read waits, and raises\n"
+     "what went wrong."},
+    {"get_array_buffer_size", get_array_buffer_size, METH_VARARGS,
+     "get_array_buffer_size(*args)\n--\n\nBytes of evaluated arrays."},
+    {"get_active_memory", get_active_memory, METH_NOARGS,
+     "get_active_memory()\n--\n\nBytes in live buffers."},
+    {"get_peak_memory", get_peak_memory, METH_NOARGS,
+     "get_peak_memory()\n--\n\nThe most bytes that were in live buffers."},
+    {"get_cache_memory", get_cache_memory, METH_NOARGS,
+     "get_cache_memory()\n--\n\nBytes kept for buffers to come."},
+    {"get_memory_limit", get_memory_limit, METH_NOARGS,
+     "get_memory_limit()\n--\n\nThe limit of live buffers in bytes."},
+    {"reset_peak_memory", reset_peak_memory, METH_NOARGS,
+     "reset_peak_memory()\n--\n\nStarts the peak anew."},
+    {"clear_cache", clear_cache, METH_NOARGS,
+     "clear_cache()\n--\n\nGives the memory kept for buffers to come back."},
+    {"set_memory_limit", set_memory_limit, METH_O,
+     "set_memory_limit(limit, /)\n--\n\nSets the limit; gives the old one."},
+    {"set_cache_limit", set_cache_limit, METH_O,
+     "set_cache_limit(limit, /)\n--\n\nSets the limit of what is kept; gives "
+     "the old one."},
+    {"set_wired_limit", set_wired_limit, METH_O,
+     "set_wired_limit(limit, /)\n--\n\nWithout effect on this system: 0."},
+    {"cpu_tier", cpu_tier, METH_NOARGS,
+     "cpu_tier()\n--\n\nThe instruction set that the kernels use."},
+    {"num_threads", num_threads, METH_NOARGS,
+     "num_threads()\n--\n\nThe threads that kernels run on."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays, operators, transforms, devices: ``import marram.core as mx``.
+
+Almost everything lives in the extension ``marram._core``; what is plain Python
+stands in ``_types``.
+"""
+
+from .. import _core
+from .._core import *  # noqa: F403
+from .._core import __version__
+from ._types import *  # noqa: F403
+from ._types import _RandomState
+
+random = _core.random
+fast = _core.fast
+linalg = _core.linalg
+fft = _core.fft
+
+random.state = _RandomState()
+
+pi = 3.141592653589793
+e = 2.718281828459045
+euler_gamma = 0.5772156649015329
+inf = float("inf")
+nan = float("nan")
+newaxis = None
+
+__all__ = [n for n in globals() if not n.startswith("_")] + ["__version__"]
