@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attention.c -- attention and rotary positions, made of other operators.
+ *
+ * Query heads that share a key head are rows of one product: (B, Hq, Lq, D) is
+ * seen as (B, Hkv, Hq / Hkv * Lq, D), so nothing is repeated.
+ * Called by: the generated doors.  Calls: marram/ops.h.
+ */
+#include <math.h>
+
+#include "array/dtype.h"
+#include "base/error.h"
+#include "gen/build.h"
+#include "graph/op.h"
+#include "marram/array.h"
+#include "marram/ops.h"
+#include "ops/door.h"
+#include "ops/rules.h"
+
+/* ---- attention
+ * ---------------------------------------------------------------- */
+
+static mr_code
+check_attention(const mr_array *q, const mr_array *k, const mr_array *v)
+{
+    const mr_array *x[3] = {q, k, v};
+    bool fits = q->ndim == 4 && k->ndim == 4 && v->ndim == 4;
+    mr_text tq, tk, tv;
+
+    for (int i = 0; i < 3; i++)
+        if (!mr__dtype_is_inexact((mr_dtype)x[i]->dtype) ||
+            mr__dtype_is_complex((mr_dtype)x[i]->dtype))
+            return mr__fail(MR_E_DTYPE, "needs real floating numbers, got %s",
+                            mr_dtype_name((mr_dtype)x[i]->dtype));
+    fits = fits && q->dim[0] == k->dim[0] && q->dim[0] == v->dim[0] &&
+           k->dim[1] == v->dim[1] && k->dim[2] == v->dim[2] &&
+           q->dim[3] == k->dim[3] && k->dim[1] > 0 &&
+           q->dim[1] % k->dim[1] == 0;
+    if (!fits)
+        return mr__fail(MR_E_SHAPE,
+                        "shapes %s, %s, %s: needs q (B, Hq, Lq, D), k (B, Hkv, "
+                        "Lkv, D), v (B, Hkv, Lkv, Dv), Hq a multiple of Hkv",
+                        mr__shape_of(q, &tq), mr__shape_of(k, &tk),
+                        mr__shape_of(v, &tv));
+    return MR_OK;
+}
+
+/* Scores below every number that a sum could notice: a row that is masked as a
+ * whole stays finite, and gives the mean of the values. */
+static mr_array *
+masked_score(mr_dtype t)
+{
+    return mr__number(t, t == MR_FLOAT64 ? -0x1.fffffffffffffp1023
+                                         : -0x1.fffffep127);
+}
+
+static mr_array *
+apply_mask(mr_array *s, mr_array *mask)
+{
+    mr_text tm, ts;
+
+    if ((mr_dtype)mask->dtype == MR_BOOL)
+        mask = mr_where(mask, s, masked_score((mr_dtype)s->dtype));
+    else
+        mask = mr_add(s, mr__cast(mask, (mr_dtype)s->dtype));
+    if (mask != NULL && (mask->ndim != 4 || mask->size != s->size))
+        return mr__fail_null(MR_E_SHAPE,
+                             "a mask that makes scores of shape %s of %s",
+                             mr__shape_of(mask, &tm), mr__shape_of(s, &ts));
+    return mask;
+}
+
+/* Query i sees keys up to i + (Lkv - Lq). */
+static mr_array *
+apply_causal(mr_array *s)
+{
+    int64_t lq = s->dim[2], lk = s->dim[3];
+
+    return apply_mask(s, mr_tri(lq, lk, lk - lq, MR_BOOL));
+}
+
+/* One logit a query head joins the row and is dropped after the softmax. */
+static mr_array *
+softmax_with_sinks(mr_array *s, mr_array *sinks)
+{
+    mr_list shape = mr__dims(s);
+    mr_array *extra;
+
+    if (sinks->size != s->dim[1])
+        return mr__fail_null(MR_E_SHAPE, "%lld sinks for %lld query heads",
+                             (long long)sinks->size, (long long)s->dim[1]);
+    extra = mr_reshape(mr__cast(sinks, (mr_dtype)s->dtype),
+                       MR_SHAPE(1, s->dim[1], 1, 1));
+    shape.v[3] = 1;
+    extra = mr_broadcast_to(extra, mr__shape(&shape));
+    s = mr_concatenate(((mr_array *[]){s, extra}), 2, 3);
+    return mr__slice_one(mr_softmax(s, MR_AXES(-1), true), 3, MR_INT_NONE, -1,
+                         1);
+}
+
+/* (B, Hkv, rows, n) and (B, Hq, Lq, n) hold the same in the same order. */
+static mr_array *
+by_key_head(mr_array *x, const mr_array *k)
+{
+    int64_t rows = x->dim[1] / k->dim[1] * x->dim[2];
+
+    return mr_reshape(x, MR_SHAPE(x->dim[0], k->dim[1], rows, x->dim[3]));
+}
+
+mr_array *
+mr__build_scaled_dot_product_attention(mr_array *q, mr_array *k, mr_array *v,
+                                       double scale, mr_array *mask,
+                                       bool causal, mr_array *sinks)
+{
+    mr_dtype t;
+    mr_array *s, *y;
+
+    if (check_attention(q, k, v) != MR_OK)
+        return NULL;
+    t = mr__promote(mr__promote((mr_dtype)q->dtype, (mr_dtype)k->dtype),
+                    (mr_dtype)v->dtype);
+    q = mr__cast(q, t);
+    k = mr__cast(k, t);
+    v = mr__cast(v, t);
+    if (q == NULL || k == NULL || v == NULL)
+        return NULL;
+    s = mr_matmul(by_key_head(mr__scale(q, scale), k), mr_swapaxes(k, -1, -2));
+    if (s == NULL)
+        return NULL;
+    s = mr__cast(s, mr__accumulate_dtype(t));
+    s = mr_reshape(s, MR_SHAPE(q->dim[0], q->dim[1], q->dim[2], k->dim[2]));
+    if (s != NULL && causal)
+        s = apply_causal(s);
+    if (s != NULL && mr__given(mask))
+        s = apply_mask(s, mask);
+    if (s == NULL)
+        return NULL;
+    s = mr__given(sinks) ? softmax_with_sinks(s, sinks)
+                         : mr_softmax(s, MR_AXES(-1), true);
+    if (s == NULL)
+        return NULL;
+    y = mr_matmul(by_key_head(mr__cast(s, t), k), v);
+    return mr_reshape(y, MR_SHAPE(q->dim[0], q->dim[1], q->dim[2], v->dim[3]));
+}
+
+/* ---- rotary positions
+ * ------------------------------------------------------------ */
+
+/* (positions..., dims / 2), float32 or float64. */
+static mr_array *
+rope_angles(const mr_array *a, int64_t dims, double base, double scale,
+            mr_array *offset, mr_array *freqs, mr_dtype t)
+{
+    mr_array *at = mr__cast(mr__iota(a->dim[a->ndim - 2], 0, 1), t);
+    mr_array *turn;
+
+    offset = mr__cast(offset, t);
+    if (offset == NULL)
+        return NULL;
+    if (offset->ndim == 1 && offset->size != 1) { /* one a batch entry */
+        mr_list shape = {.n = a->ndim - 1};
+
+        for (int64_t i = 0; i < shape.n; i++)
+            shape.v[i] = i == 0 ? offset->dim[0] : 1;
+        offset = mr_reshape(offset, mr__shape(&shape));
+    }
+    at = mr__scale(mr_add(at, offset), scale);
+    if (mr__given(freqs)) {
+        turn = mr_reciprocal(mr__cast(freqs, t));
+    } else {
+        turn = mr__scale(mr__cast(mr__iota(dims / 2, 0, 1), t),
+                         -2.0 * log(base) / (double)dims);
+        turn = mr_exp(turn);
+    }
+    return mr_multiply(mr_expand_dims(at, MR_AXES(-1)), turn);
+}
+
+static mr_code
+check_rope(const mr_array *a, int64_t dims, double base, const mr_array *offset,
+           const mr_array *freqs)
+{
+    if (!mr__dtype_is_inexact((mr_dtype)a->dtype) ||
+        mr__dtype_is_complex((mr_dtype)a->dtype))
+        return mr__fail(MR_E_DTYPE, "needs real floating numbers, got %s",
+                        mr_dtype_name((mr_dtype)a->dtype));
+    if (a->ndim < 2)
+        return mr__fail(MR_E_VALUE, "needs 2 axes or more, got %d",
+                        (int)a->ndim);
+    if (dims < 2 || dims % 2 != 0 || dims > a->dim[a->ndim - 1])
+        return mr__fail(MR_E_VALUE,
+                        "dims %lld: needs an even number up to the last axis, "
+                        "%lld",
+                        (long long)dims, (long long)a->dim[a->ndim - 1]);
+    if (isnan(base) != mr__given(freqs))
+        return mr__fail(MR_E_VALUE, "needs exactly one of base and freqs");
+    if (mr__given(freqs) && (freqs->ndim != 1 || freqs->size != dims / 2))
+        return mr__fail(MR_E_SHAPE, "freqs needs the shape (%lld,)",
+                        (long long)(dims / 2));
+    if (offset->size != 1 &&
+        !(offset->ndim == 1 && a->ndim > 2 && offset->dim[0] == a->dim[0]))
+        return mr__fail(MR_E_SHAPE,
+                        "offset is one number or one a batch entry");
+    return MR_OK;
+}
+
+mr_array *
+mr__build_rope(mr_array *a, int64_t dims, bool traditional, double base,
+               double scale, mr_array *offset, mr_array *freqs)
+{
+    mr_dtype t = (mr_dtype)a->dtype, wide = mr__accumulate_dtype(t);
+    mr_array *x, *first, *second, *angle, *c, *s, *rest, *turned[2];
+    int32_t last = a->ndim - 1;
+
+    if (check_rope(a, dims, base, offset, freqs) != MR_OK)
+        return NULL;
+    if (offset->size == 1)
+        offset = mr_reshape(offset, MR_SCALAR_SHAPE);
+    angle = rope_angles(a, dims, base, scale, offset, freqs, wide);
+    c = mr_cos(angle);
+    s = mr_sin(angle);
+    x = mr__cast(mr__slice_one(a, last, 0, dims, 1), wide);
+    first = traditional ? mr__slice_one(x, last, 0, dims, 2)
+                        : mr__slice_one(x, last, 0, dims / 2, 1);
+    second = traditional ? mr__slice_one(x, last, 1, dims, 2)
+                         : mr__slice_one(x, last, dims / 2, dims, 1);
+    turned[0] = mr_subtract(mr_multiply(first, c), mr_multiply(second, s));
+    turned[1] = mr_add(mr_multiply(first, s), mr_multiply(second, c));
+    if (turned[0] == NULL || turned[1] == NULL)
+        return NULL;
+    if (traditional)
+        x = mr_flatten(mr_stack(turned, 2, last + 1), last, last + 1);
+    else
+        x = mr_concatenate(turned, 2, last);
+    x = x == NULL ? NULL : mr__cast(x, t);
+    if (x == NULL || dims == a->dim[last])
+        return x;
+    rest = mr__slice_one(a, last, dims, MR_INT_NONE, 1);
+    return rest == NULL ? NULL
+                        : mr_concatenate(((mr_array *[]){x, rest}), 2, last);
+}

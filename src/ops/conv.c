@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * conv.c -- convolutions over 1 to 3 spatial axes.
+ *
+ * One operator, general enough to be its own derivative:
+ *   by the input   the cotangent, with stride - 1 zeros between its entries,
+ *                  against the kernel turned round with its channel axes
+ *                  exchanged: strides and input dilation change places.
+ *   by the weight  the input against the cotangent, with channels as batch and
+ *                  batch as channels: stride and kernel dilation change
+ *                  places; the rows beyond the kernel are cropped.
+ * Called by: the generated doors, transforms.  Calls: marram/ops.h.
+ */
+#include <string.h>
+
+#include "array/dtype.h"
+#include "array/layout.h"
+#include "base/error.h"
+#include "gen/build.h"
+#include "gen/ids.h"
+#include "graph/op.h"
+#include "marram/array.h"
+#include "marram/ops.h"
+#include "ops/door.h"
+#include "ops/params.h"
+#include "ops/rules.h"
+
+#define MAX_SPATIAL 3
+
+/* The parameters with room for their lists. */
+typedef struct conv {
+    mr_list stride, low, high, kernel_dilation, input_dilation;
+    int64_t groups;
+    bool flip;
+} conv;
+
+static mr_array *
+conv_node(mr_array *x, mr_array *w, const conv *c)
+{
+    mr_conv_params p = {mr__ints(&c->stride),
+                        mr__ints(&c->low),
+                        mr__ints(&c->high),
+                        mr__ints(&c->kernel_dilation),
+                        mr__ints(&c->input_dilation),
+                        c->groups,
+                        c->flip};
+
+    if (x == NULL || w == NULL)
+        return NULL;
+    return mr__node_new(&mr__op_conv_general, &p, 2, (mr_array *[]){x, w});
+}
+
+static mr_list
+list_of(mr_ints v)
+{
+    mr_list l = {.n = v.n};
+
+    memcpy(l.v, v.v, (size_t)v.n * sizeof *l.v);
+    return l;
+}
+
+static conv
+conv_of(const mr_node *n)
+{
+    const mr_conv_params *p = mr__params(n);
+
+    return (conv){list_of(p->stride),
+                  list_of(p->low),
+                  list_of(p->high),
+                  list_of(p->kernel_dilation),
+                  list_of(p->input_dilation),
+                  p->groups,
+                  p->flip};
+}
+
+/* The size of n entries with dilation - 1 zeros between them. */
+static int64_t
+spread(int64_t n, int64_t dilation)
+{
+    return n == 0 ? 0 : (n - 1) * dilation + 1;
+}
+
+/* ---- checks and shapes
+ * -------------------------------------------------------- */
+
+static mr_code
+check_steps(const char *what, mr_ints v, int64_t n)
+{
+    if (v.n != n)
+        return mr__fail(MR_E_VALUE, "%lld numbers of %s for %lld spatial axes",
+                        (long long)v.n, what, (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (v.v[i] < 1 || v.v[i] > INT32_MAX)
+            return mr__fail(MR_E_VALUE, "a %s of %lld, needs 1 or more", what,
+                            (long long)v.v[i]);
+    return MR_OK;
+}
+
+static mr_code
+check_channels(const mr_array *x, const mr_array *w, int64_t groups)
+{
+    int64_t channels = x->dim[x->ndim - 1], each = w->dim[w->ndim - 1];
+
+    if (groups < 1 || channels % groups != 0 || w->dim[0] % groups != 0 ||
+        each != channels / groups)
+        return mr__fail(
+            MR_E_SHAPE,
+            "%lld groups: %lld input channels and %lld outputs "
+            "must divide, and the weight must have %lld channels, "
+            "not %lld",
+            (long long)groups, (long long)channels, (long long)w->dim[0],
+            (long long)(groups < 1 ? 0 : channels / groups), (long long)each);
+    return MR_OK;
+}
+
+static mr_code
+conv_infer(const mr_op_call *call, mr_aval *out)
+{
+    const mr_conv_params *p = call->params;
+    const mr_array *x = call->in[0], *w = call->in[1];
+    int32_t n = x->ndim - 2;
+    mr_text tx, tw;
+
+    if (n < 1 || n > MAX_SPATIAL || w->ndim != x->ndim)
+        return mr__fail(MR_E_SHAPE,
+                        "shapes %s and %s: needs (N, spatial..., C) with 1 to "
+                        "3 spatial axes and (O, kernel..., C / groups)",
+                        mr__shape_of(x, &tx), mr__shape_of(w, &tw));
+    if (check_steps("stride", p->stride, n) != MR_OK ||
+        check_steps("kernel dilation", p->kernel_dilation, n) != MR_OK ||
+        check_steps("input dilation", p->input_dilation, n) != MR_OK ||
+        check_channels(x, w, p->groups) != MR_OK)
+        return mr__error_code();
+    if (p->low.n != n || p->high.n != n)
+        return mr__fail(MR_E_VALUE, "padding for each of %d axes is needed",
+                        (int)n);
+    mr__aval_like(out, x);
+    out->dim[n + 1] = w->dim[0];
+    for (int32_t i = 0; i < n; i++) {
+        int64_t room = spread(x->dim[i + 1], p->input_dilation.v[i]) +
+                       p->low.v[i] + p->high.v[i];
+        int64_t kernel = spread(w->dim[i + 1], p->kernel_dilation.v[i]);
+
+        if (w->dim[i + 1] < 1 || room < kernel)
+            return mr__fail(MR_E_SHAPE,
+                            "axis %d: a kernel of %lld over %lld entries with "
+                            "their padding",
+                            (int)(i + 1), (long long)kernel, (long long)room);
+        out->dim[i + 1] = (room - kernel) / p->stride.v[i] + 1;
+    }
+    return MR_OK;
+}
+
+/* ---- rules
+ * ------------------------------------------------------------------------ */
+
+/* (O, K..., C / g) to (C, K..., O / g): what group g maps stays in group g. */
+static mr_array *
+exchange_channels(mr_array *w, int64_t groups)
+{
+    int32_t n = w->ndim;
+    mr_list split = {.n = n + 1}, order = {.n = n + 1}, shape = {.n = n};
+    int64_t outs = w->dim[0] / groups, ins = w->dim[n - 1];
+
+    split.v[0] = groups;
+    split.v[1] = outs;
+    for (int32_t i = 1; i < n; i++)
+        split.v[i + 1] = w->dim[i];
+    order.v[0] = 0;
+    order.v[1] = n;
+    for (int32_t i = 2; i < n; i++)
+        order.v[i] = i;
+    order.v[n] = 1;
+    for (int32_t i = 1; i < n - 1; i++)
+        shape.v[i] = w->dim[i];
+    shape.v[0] = groups * ins;
+    shape.v[n - 1] = outs;
+    w = mr_transpose(mr_reshape(w, mr__shape(&split)), mr__ints(&order));
+    return mr_reshape(w, mr__shape(&shape));
+}
+
+static mr_array *
+input_vjp(const mr_rule *r)
+{
+    const mr_array *x = r->primal[0];
+    mr_array *w = r->primal[1];
+    conv c = conv_of(r->node), back = c;
+
+    back.stride = c.input_dilation;
+    back.input_dilation = c.stride;
+    back.flip = !c.flip;
+    for (int64_t i = 0; i < c.low.n; i++) {
+        int64_t kernel = spread(w->dim[i + 1], c.kernel_dilation.v[i]);
+        int64_t given = spread(r->output[0]->dim[i + 1], c.stride.v[i]);
+        int64_t want = spread(x->dim[i + 1], c.input_dilation.v[i]);
+
+        back.low.v[i] = kernel - 1 - c.low.v[i];
+        back.high.v[i] = want + kernel - 1 - given - back.low.v[i];
+    }
+    return conv_node(r->cotangent[0], exchange_channels(w, c.groups), &back);
+}
+
+/* (N, S..., g * m) to (m, S..., g * N). */
+static mr_array *
+batch_as_channels(mr_array *x, int64_t groups)
+{
+    int32_t n = x->ndim;
+    mr_list split = {.n = n + 1}, order = {.n = n + 1}, shape;
+    int64_t each = x->dim[n - 1] / groups;
+
+    shape = mr__dims(x);
+    for (int32_t i = 0; i < n - 1; i++)
+        split.v[i] = x->dim[i];
+    split.v[n - 1] = groups;
+    split.v[n] = each;
+    order.v[0] = n;
+    for (int32_t i = 1; i < n - 1; i++)
+        order.v[i] = i;
+    order.v[n - 1] = n - 1;
+    order.v[n] = 0;
+    shape.v[0] = each;
+    shape.v[n - 1] = groups * x->dim[0];
+    x = mr_transpose(mr_reshape(x, mr__shape(&split)), mr__ints(&order));
+    return mr_reshape(x, mr__shape(&shape));
+}
+
+static mr_array *
+weight_vjp(const mr_rule *r)
+{
+    mr_array *x = r->primal[0], *g = r->cotangent[0], *y;
+    const mr_array *w = r->primal[1];
+    conv c = conv_of(r->node), back = c;
+    int32_t axes[MAX_SPATIAL], n = 0;
+
+    back.stride = c.kernel_dilation;
+    back.kernel_dilation = c.stride;
+    back.flip = false;
+    for (int64_t i = 0; i < c.low.n; i++) {
+        int64_t room = spread(x->dim[i + 1], c.input_dilation.v[i]) +
+                       c.low.v[i] + c.high.v[i];
+        int64_t kernel = spread(w->dim[i + 1], c.kernel_dilation.v[i]);
+        int64_t outs = spread(g->dim[i + 1], c.stride.v[i]);
+
+        back.high.v[i] = c.high.v[i] - (room - (outs + kernel - 1));
+        axes[n++] = (int32_t)i + 1;
+    }
+    g = mr_swapaxes(g, 0, -1); /* (O, S..., N) */
+    y = conv_node(batch_as_channels(x, c.groups), g, &back);
+    y = mr_swapaxes(y, 0, -1); /* (O, K..., C / g) */
+    return c.flip ? mr_flip(y, (mr_axes){axes, n}) : y;
+}
+
+static mr_array *
+conv_vjp(const mr_rule *r, int i)
+{
+    return i == 0 ? input_vjp(r) : weight_vjp(r);
+}
+
+static mr_array *
+conv_jvp(const mr_rule *r, int i)
+{
+    conv c = conv_of(r->node);
+
+    return i == 0 ? conv_node(r->tangent[0], r->primal[1], &c)
+                  : conv_node(r->primal[0], r->tangent[1], &c);
+}
+
+/* (B, N, ...) as (B * N, ...), and back. */
+static mr_array *
+fold_batch(mr_array *x)
+{
+    return mr_flatten(x, 0, 1);
+}
+
+static mr_array *
+unfold_batch(mr_array *y, int64_t size)
+{
+    return y == NULL
+               ? NULL
+               : mr_unflatten(y, 0,
+                              MR_SHAPE(size, size == 0 ? 0 : y->dim[0] / size));
+}
+
+/* A kernel for each of the batch: the batch becomes groups.  Output channels
+ * come out as (B, groups, O / groups), so B is outside. */
+static mr_array *
+batched_kernels(const mr_batch *b, mr_array *w, conv c)
+{
+    mr_array *x = mr__batch_in(b, 0), *y;
+    int32_t last;
+
+    x = mr_moveaxis(x, 0, -2); /* (N, S..., B, C) */
+    if (x == NULL)
+        return NULL;
+    x = mr_flatten(x, x->ndim - 2, x->ndim - 1);
+    w = mr_flatten(w, 0, 1);
+    c.groups *= b->size;
+    y = conv_node(x, w, &c);
+    if (y == NULL)
+        return NULL;
+    last = y->ndim - 1;
+    y = mr_unflatten(y, last, MR_SHAPE(b->size, y->dim[last] / b->size));
+    return mr_moveaxis(y, last, 0);
+}
+
+static mr_array *
+conv_vmap(const mr_batch *b)
+{
+    conv c = conv_of(b->node);
+
+    if (b->batched[1])
+        return batched_kernels(b, b->in[1], c);
+    return unfold_batch(conv_node(fold_batch(b->in[0]), b->in[1], &c), b->size);
+}
+
+static const mr_field conv_fields[] = {
+    MR_FIELD(1, INTS, mr_conv_params, stride),
+    MR_FIELD(2, INTS, mr_conv_params, low),
+    MR_FIELD(3, INTS, mr_conv_params, high),
+    MR_FIELD(4, INTS, mr_conv_params, kernel_dilation),
+    MR_FIELD(5, INTS, mr_conv_params, input_dilation),
+    MR_FIELD(6, INT, mr_conv_params, groups),
+    MR_FIELD(7, BOOL, mr_conv_params, flip),
+};
+
+const mr_op mr__op_conv_general = {
+    .id = MR_OP_CONV_GENERAL,
+    .version = 1,
+    .n_in = 2,
+    .name = "conv",
+    MR__PARAMS(mr_conv_params, conv_fields),
+    .infer = conv_infer,
+    .vjp = conv_vjp,
+    .jvp = conv_jvp,
+    .vmap = conv_vmap,
+};
+
+/* ---- bodies
+ * ------------------------------------------------------------------------- */
+
+/* One number for all axes, a number for each, or none for the default. */
+static mr_code
+per_axis(const char *what, mr_ints v, int64_t n, int64_t value, mr_list *out)
+{
+    out->n = n;
+    if (v.n > 1 && v.n != n)
+        return mr__fail(MR_E_VALUE, "%lld numbers of %s for %lld spatial axes",
+                        (long long)v.n, what, (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        out->v[i] = v.n < 1 ? value : v.v[v.n == 1 ? 0 : i];
+    return MR_OK;
+}
+
+static mr_code
+common_float(mr_array **x, mr_array **w)
+{
+    mr_dtype t = mr__promote((mr_dtype)(*x)->dtype, (mr_dtype)(*w)->dtype);
+
+    if (!mr__dtype_is_inexact(t) || mr__dtype_is_complex(t))
+        return mr__fail(MR_E_DTYPE, "needs real floating numbers, got %s",
+                        mr_dtype_name(t));
+    *x = mr__cast(*x, t);
+    *w = mr__cast(*w, t);
+    return *x == NULL || *w == NULL ? mr__error_code() : MR_OK;
+}
+
+static mr_code
+check_ndim(const mr_array *x, const mr_array *w, int32_t spatial)
+{
+    mr_text tx, tw;
+
+    if (x->ndim == spatial + 2 && w->ndim == spatial + 2)
+        return MR_OK;
+    return mr__fail(MR_E_SHAPE, "shapes %s and %s: needs %d axes each",
+                    mr__shape_of(x, &tx), mr__shape_of(w, &tw),
+                    (int)spatial + 2);
+}
+
+mr_array *
+mr__build_conv_general(mr_array *input, mr_array *weight, mr_ints stride,
+                       mr_ints padding, mr_ints kernel_dilation,
+                       mr_ints input_dilation, int64_t groups, bool flip,
+                       mr_ints padding_high)
+{
+    int64_t n = input->ndim - 2;
+    conv c = {.groups = groups, .flip = flip};
+
+    if (n < 1 || n > MAX_SPATIAL ||
+        check_ndim(input, weight, (int32_t)n) != MR_OK)
+        return n < 1 || n > MAX_SPATIAL
+                   ? mr__fail_null(MR_E_SHAPE,
+                                   "an input of %d axes, needs 3 to 5",
+                                   (int)input->ndim)
+                   : NULL;
+    if (padding_high.n < 0)
+        padding_high = padding;
+    if (per_axis("stride", stride, n, 1, &c.stride) != MR_OK ||
+        per_axis("padding", padding, n, 0, &c.low) != MR_OK ||
+        per_axis("padding", padding_high, n, 0, &c.high) != MR_OK ||
+        per_axis("kernel dilation", kernel_dilation, n, 1,
+                 &c.kernel_dilation) != MR_OK ||
+        per_axis("input dilation", input_dilation, n, 1, &c.input_dilation) !=
+            MR_OK ||
+        common_float(&input, &weight) != MR_OK)
+        return NULL;
+    return conv_node(input, weight, &c);
+}
+
+static mr_array *
+plain_conv(mr_array *x, mr_array *w, int32_t n, mr_ints stride, mr_ints padding,
+           mr_ints dilation, int64_t groups)
+{
+    if (check_ndim(x, w, n) != MR_OK)
+        return NULL;
+    for (int64_t i = 0; i < padding.n; i++)
+        if (padding.v[i] < 0)
+            return mr__fail_null(MR_E_VALUE, "a padding of %lld",
+                                 (long long)padding.v[i]);
+    return mr_conv_general(x, w, stride, padding, dilation, MR_INTS_NONE,
+                           groups, false, MR_INTS_NONE);
+}
+
+mr_array *
+mr__build_conv1d(mr_array *input, mr_array *weight, int64_t stride,
+                 int64_t padding, int64_t dilation, int64_t groups)
+{
+    return plain_conv(input, weight, 1, MR_INTS(stride), MR_INTS(padding),
+                      MR_INTS(dilation), groups);
+}
+
+mr_array *
+mr__build_conv2d(mr_array *input, mr_array *weight, mr_ints stride,
+                 mr_ints padding, mr_ints dilation, int64_t groups)
+{
+    return plain_conv(input, weight, 2, stride, padding, dilation, groups);
+}
+
+mr_array *
+mr__build_conv3d(mr_array *input, mr_array *weight, mr_ints stride,
+                 mr_ints padding, mr_ints dilation, int64_t groups)
+{
+    return plain_conv(input, weight, 3, stride, padding, dilation, groups);
+}
+
+/* The strides become input dilation, the padding what remains of a kernel's
+ * reach, and the kernel is turned round. */
+static mr_array *
+transposed_conv(mr_array *x, mr_array *w, int32_t n, mr_ints stride,
+                mr_ints padding, mr_ints dilation, mr_ints output_padding,
+                int64_t groups)
+{
+    mr_list pad, dil, extra, low = {.n = n}, high = {.n = n};
+
+    if (check_ndim(x, w, n) != MR_OK ||
+        per_axis("padding", padding, n, 0, &pad) != MR_OK ||
+        per_axis("dilation", dilation, n, 1, &dil) != MR_OK ||
+        per_axis("output padding", output_padding, n, 0, &extra) != MR_OK)
+        return NULL;
+    for (int32_t i = 0; i < n; i++) {
+        low.v[i] = dil.v[i] * (w->dim[i + 1] - 1) - pad.v[i];
+        high.v[i] = low.v[i] + extra.v[i];
+    }
+    return mr_conv_general(x, w, MR_INTS_NONE, mr__ints(&low), mr__ints(&dil),
+                           stride, groups, true, mr__ints(&high));
+}
+
+mr_array *
+mr__build_conv_transpose1d(mr_array *input, mr_array *weight, int64_t stride,
+                           int64_t padding, int64_t dilation,
+                           int64_t output_padding, int64_t groups)
+{
+    return transposed_conv(input, weight, 1, MR_INTS(stride), MR_INTS(padding),
+                           MR_INTS(dilation), MR_INTS(output_padding), groups);
+}
+
+mr_array *
+mr__build_conv_transpose2d(mr_array *input, mr_array *weight, mr_ints stride,
+                           mr_ints padding, mr_ints dilation,
+                           mr_ints output_padding, int64_t groups)
+{
+    return transposed_conv(input, weight, 2, stride, padding, dilation,
+                           output_padding, groups);
+}
+
+mr_array *
+mr__build_conv_transpose3d(mr_array *input, mr_array *weight, mr_ints stride,
+                           mr_ints padding, mr_ints dilation,
+                           mr_ints output_padding, int64_t groups)
+{
+    return transposed_conv(input, weight, 3, stride, padding, dilation,
+                           output_padding, groups);
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * order.c -- sorting and searching.
+ *
+ * A partition is a full sort: it keeps every promise of one.
+ * Called by: the generated doors, transforms.  Calls: marram/ops.h.
+ */
+#include <string.h>
+
+#include "array/dtype.h"
+#include "base/error.h"
+#include "gen/build.h"
+#include "gen/ids.h"
+#include "graph/op.h"
+#include "marram/array.h"
+#include "marram/ops.h"
+#include "ops/door.h"
+#include "ops/params.h"
+#include "ops/rules.h"
+
+static const mr_field axis_fields[] = {
+    MR_FIELD(1, AXIS, mr_axis_params, axis),
+};
+
+/* The axis to work along; none flattens the array. */
+static mr_array *
+flat_or_axis(mr_array *a, int32_t axis, int32_t *k)
+{
+    *k = 0;
+    if (axis == MR_AXIS_NONE)
+        return mr_flatten(a, 0, -1);
+    return mr__axis(axis, a->ndim, k) ? a : NULL;
+}
+
+static mr_array *
+ordered(const mr_op *op, mr_array *a, int32_t axis)
+{
+    mr_axis_params p;
+
+    a = flat_or_axis(a, axis, &p.axis);
+    return a == NULL ? NULL : mr__node_new(op, &p, 1, &a);
+}
+
+static mr_array *
+order_vmap(const mr_batch *b)
+{
+    const mr_axis_params *p = mr__params(b->node);
+    mr_axis_params q = {p->axis + 1};
+
+    return mr__node_new(b->node->op, &q, 1, b->in);
+}
+
+/* -- argsort --------------------------------------------------------------- */
+
+mr_array *
+mr__build_argsort(mr_array *a, int32_t axis)
+{
+    return ordered(&mr__op_argsort, a, axis);
+}
+
+static mr_code
+argsort_infer(const mr_op_call *c, mr_aval *out)
+{
+    const mr_axis_params *p = c->params;
+
+    mr__aval_like(out, c->in[0]);
+    out->dtype = MR_UINT32;
+    if (out->dim[p->axis] > UINT32_MAX)
+        return mr__fail(MR_E_OVERFLOW, "more than 2^32 - 1 elements to sort");
+    return MR_OK;
+}
+
+const mr_op mr__op_argsort = {
+    .id = MR_OP_ARGSORT,
+    .version = 1,
+    .n_in = 1,
+    .name = "argsort",
+    .flags = MR_OP_ZERO_GRADIENT,
+    MR__PARAMS(mr_axis_params, axis_fields),
+    .infer = argsort_infer,
+    .vmap = order_vmap,
+};
+
+/* -- sort ------------------------------------------------------------------ */
+
+mr_array *
+mr__build_sort(mr_array *a, int32_t axis)
+{
+    return ordered(&mr__op_sort, a, axis);
+}
+
+static mr_array *
+sort_order(const mr_rule *r)
+{
+    const mr_axis_params *p = mr__params(r->node);
+
+    return mr_argsort(r->primal[0], p->axis);
+}
+
+/* Each place belongs to the element that landed there. */
+static mr_array *
+sort_vjp(const mr_rule *r, int i)
+{
+    const mr_axis_params *p = mr__params(r->node);
+
+    return mr__put_along(mr__zeros_like(r->primal[i]),
+                         mr_rule_once(r, 0, sort_order), r->cotangent[0],
+                         p->axis, MR_SCATTER_ADD);
+}
+
+static mr_array *
+sort_jvp(const mr_rule *r, int i)
+{
+    const mr_axis_params *p = mr__params(r->node);
+
+    return mr__take_along(r->tangent[i], mr_rule_once(r, 0, sort_order),
+                          p->axis);
+}
+
+const mr_op mr__op_sort = {
+    .id = MR_OP_SORT,
+    .version = 1,
+    .n_in = 1,
+    .name = "sort",
+    MR__PARAMS(mr_axis_params, axis_fields),
+    .infer = mr__infer_same,
+    .vjp = sort_vjp,
+    .jvp = sort_jvp,
+    .vmap = order_vmap,
+};
+
+/* ---- partition, topk
+ * ------------------------------------------------------------ */
+
+static mr_code
+check_kth(const mr_array *a, int32_t axis, int64_t kth)
+{
+    int64_t n = a->size;
+    int32_t k;
+
+    if (axis != MR_AXIS_NONE) {
+        if (!mr__axis(axis, a->ndim, &k))
+            return mr__error_code();
+        n = a->dim[k];
+    }
+    if (kth < -n || kth >= n)
+        return mr__fail(MR_E_VALUE, "kth %lld of %lld elements", (long long)kth,
+                        (long long)n);
+    return MR_OK;
+}
+
+mr_array *
+mr__build_partition(mr_array *a, int64_t kth, int32_t axis)
+{
+    return check_kth(a, axis, kth) == MR_OK ? mr_sort(a, axis) : NULL;
+}
+
+mr_array *
+mr__build_argpartition(mr_array *a, int64_t kth, int32_t axis)
+{
+    return check_kth(a, axis, kth) == MR_OK ? mr_argsort(a, axis) : NULL;
+}
+
+mr_array *
+mr__build_topk(mr_array *a, int64_t k, int32_t axis)
+{
+    int32_t along;
+
+    a = flat_or_axis(a, axis, &along);
+    if (a == NULL)
+        return NULL;
+    if (k < 0 || k > a->dim[along])
+        return mr__fail_null(MR_E_VALUE, "the %lld largest of %lld elements",
+                             (long long)k, (long long)a->dim[along]);
+    return mr__slice_one(mr_sort(a, along), along, a->dim[along] - k,
+                         MR_INT_NONE, 1);
+}
+
+/* -- searchsorted ---------------------------------------------------------- */
+
+mr_array *
+mr__build_searchsorted(mr_array *sorted_sequence, mr_array *values,
+                       const char *side)
+{
+    mr_searchsorted_params p = {side != NULL && strcmp(side, "right") == 0};
+    mr_dtype t =
+        mr__promote((mr_dtype)sorted_sequence->dtype, (mr_dtype)values->dtype);
+    mr_array *in[2];
+
+    if (!p.right && (side == NULL || strcmp(side, "left") != 0))
+        return mr__fail_null(MR_E_VALUE, "side is left or right");
+    if (sorted_sequence->ndim != 1)
+        return mr__fail_null(MR_E_VALUE, "a sequence of 1 axis, got %d",
+                             (int)sorted_sequence->ndim);
+    in[0] = mr__cast(sorted_sequence, t);
+    in[1] = mr__cast(values, t);
+    if (in[0] == NULL || in[1] == NULL)
+        return NULL;
+    return mr__node_new(&mr__op_searchsorted, &p, 2, in);
+}
+
+static mr_code
+searchsorted_infer(const mr_op_call *c, mr_aval *out)
+{
+    mr__aval_like(out, c->in[1]);
+    out->dtype = MR_UINT32;
+    return MR_OK;
+}
+
+/* With a sequence for each: how many entries come before each value. */
+static mr_array *
+searchsorted_each(const mr_batch *b, bool right)
+{
+    mr_array *s = mr_expand_dims(b->in[0], MR_AXES(1));
+    mr_array *v = mr__batch_in(b, 1), *before, *nan;
+    mr_list shape, rows = {.n = 2};
+
+    if (s == NULL || v == NULL)
+        return NULL;
+    shape = mr__dims(v);
+    rows.v[0] = b->size;
+    rows.v[1] = b->size == 0 ? 0 : v->size / b->size;
+    v = mr_expand_dims(mr_reshape(v, mr__shape(&rows)), MR_AXES(2));
+    before = right ? mr_less_equal(s, v) : mr_less(s, v);
+    nan = mr_isnan(v);
+    if (!right)
+        nan = mr_logical_and(nan, mr_logical_not(mr_isnan(s)));
+    before = mr__cast(mr_logical_or(before, nan), MR_UINT32);
+    return mr_reshape(mr_sum(before, MR_AXES(2), false), mr__shape(&shape));
+}
+
+static mr_array *
+searchsorted_vmap(const mr_batch *b)
+{
+    const mr_searchsorted_params *p = mr__params(b->node);
+
+    if (b->batched[0])
+        return searchsorted_each(b, p->right);
+    return mr__node_new(b->node->op, p, 2, b->in);
+}
+
+static const mr_field searchsorted_fields[] = {
+    MR_FIELD(1, BOOL, mr_searchsorted_params, right),
+};
+
+const mr_op mr__op_searchsorted = {
+    .id = MR_OP_SEARCHSORTED,
+    .version = 1,
+    .n_in = 2,
+    .name = "searchsorted",
+    .flags = MR_OP_ZERO_GRADIENT,
+    MR__PARAMS(mr_searchsorted_params, searchsorted_fields),
+    .infer = searchsorted_infer,
+    .vmap = searchsorted_vmap,
+};

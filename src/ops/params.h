@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * params.h -- the parameters of the operators that have any: all of ops/ that
+ * devices and files know.
+ *
+ * Below, "inputs" gives the order of a node's inputs, "output" its shape and
+ * dtype.  Unless said otherwise the output has the dtype of input 0.  What is
+ * said of kernels holds for every device.  Operators that fuse (elementwise,
+ * reductions) have no kernel and stand here only where they have parameters;
+ * a view has a kernel only where "copies" is said: it is asked when the layout
+ * of the input allows no view, and copies the elements in row-major order.
+ *
+ * Index arrays have any integer dtype; negative entries count from the end; an
+ * entry out of [-n, n) is MR_E_INDEX, and then nothing may be read or written
+ * out of bounds.
+ */
+#ifndef MR_OPS_PARAMS_H
+#define MR_OPS_PARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "marram/types.h"
+
+/* ---- casts, creation ----------------------------------------------------- */
+
+/* cast: input x; output x's shape, dtype.  Elementwise (MR_K_CAST). */
+typedef struct mr_cast_params {
+    mr_dtype dtype;
+} mr_cast_params;
+
+/* arange (also linspace): no input; output (n), dtype.
+ * exact: entry i is istart + i * istep, wrapping, an integer; else it is
+ * fstart + i * fstep computed in double, then converted to dtype as MR_K_CAST
+ * does; entry n - 1 is `last` when `last` is not NaN (and not exact). */
+typedef struct mr_arange_params {
+    mr_dtype dtype;
+    int64_t n;
+    bool exact;
+    int64_t istart, istep;
+    double fstart, fstep, last;
+} mr_arange_params;
+
+/* random_bits: input key, uint32 (batch..., 2); output (batch..., shape...),
+ * uint8, uint16 or uint32 by width 1, 2 or 4 (bytes).  Each key gives its own
+ * stream (Threefry-2x32, random.c says how words are laid out). */
+typedef struct mr_random_bits_params {
+    mr_ints shape;
+    int64_t width;
+} mr_random_bits_params;
+
+/* ---- shapes -------------------------------------------------------------- */
+
+/* reshape (view, copies): one entry of shape may be -1. */
+typedef struct mr_reshape_params {
+    mr_ints shape;
+} mr_reshape_params;
+
+/* flatten (view, copies): axes start..end become one. */
+typedef struct mr_flatten_params {
+    int32_t start, end;
+} mr_flatten_params;
+
+/* unflatten (view): axis becomes the axes of shape, one of which may be -1. */
+typedef struct mr_unflatten_params {
+    int32_t axis;
+    mr_ints shape;
+} mr_unflatten_params;
+
+/* transpose (view): output axis k is input axis axes[k]. */
+typedef struct mr_transpose_params {
+    mr_ints axes;
+} mr_transpose_params;
+
+/* broadcast_to (view): shape is the output's.  implicit: made by a front door
+ * to line operands up, not asked for. */
+typedef struct mr_broadcast_params {
+    mr_ints shape;
+    bool implicit;
+} mr_broadcast_params;
+
+/* expand_dims (view): axes are those of the output that are new;
+ * squeeze (view): axes are those of the input that go. */
+typedef struct mr_axes_params {
+    uint32_t axes;
+} mr_axes_params;
+
+/* diagonal (view): axes axis1 and axis2 go, the diagonal comes last. */
+typedef struct mr_diagonal_params {
+    int64_t offset;
+    int32_t axis1, axis2;
+} mr_diagonal_params;
+
+/* split_piece (view): piece `index` of `sections` equal pieces of axis. */
+typedef struct mr_split_params {
+    int32_t axis;
+    int64_t index, sections;
+} mr_split_params;
+
+/* concatenate: n inputs of one dtype that agree but for axis. */
+typedef struct mr_axis_params {
+    int32_t axis;
+} mr_axis_params;
+
+/* pad_constant: inputs x, value (0-d, x's dtype); low[k] and high[k] (>= 0)
+ * entries of value before and after axis k. */
+typedef struct mr_pad_params {
+    mr_ints low, high;
+} mr_pad_params;
+
+/* view: input x; output x's bytes as dtype: the last axis times
+ * size(x) / size(dtype).  Kernel: copies the bytes of a row-major input. */
+typedef struct mr_view_params {
+    mr_dtype dtype;
+} mr_view_params;
+
+/* contiguous (view when x is row-major, else copies), stop_gradient (view):
+ * no parameters. */
+
+/* ---- indexing ------------------------------------------------------------ */
+
+/* index_slice (view): input x.  index_slice_update: inputs x, update (of the
+ * slice's shape, x's dtype); output x with
+ * update written to the slice.  One entry an axis, as Python's slice():
+ * negative starts and stops count from the end, all are clamped,
+ * MR_INT_NONE is "left out"; strides are neither 0 nor INT64_MIN. */
+typedef struct mr_slice_params {
+    mr_ints start, stop, stride;
+} mr_slice_params;
+
+/* The slice of an axis of size n: the first entry, how many there are. */
+static inline void
+mr__slice_axis(const mr_slice_params *p, int axis, int64_t n, int64_t *first,
+               int64_t *count)
+{
+    int64_t a = p->start.v[axis], b = p->stop.v[axis], s = p->stride.v[axis];
+    int64_t low = s > 0 ? 0 : -1, high = s > 0 ? n : n - 1;
+
+    if (a == MR_INT_NONE)
+        a = s > 0 ? low : high;
+    else {
+        a = a < 0 ? a + n : a;
+        a = a < low ? low : a > high ? high : a;
+    }
+    if (b == MR_INT_NONE)
+        b = s > 0 ? high : low;
+    else {
+        b = b < 0 ? b + n : b;
+        b = b < low ? low : b > high ? high : b;
+    }
+    *first = a;
+    if (s > 0)
+        *count = b > a ? (b - a - 1) / s + 1 : 0;
+    else
+        *count = a > b ? (a - b - 1) / -s + 1 : 0;
+}
+
+/* index_gather: inputs x, then one index array for each entry of axes, all of
+ * one shape I (the front door broadcast them).  output I + sizes: entry [i...,
+ * s...] is x at s, with index_k[i] added on axis axes[k].  sizes has one entry
+ * an axis of x; an index i on an axis of size n must leave room: 0 <= i <= n -
+ * size after the end-relative entry was resolved. */
+typedef struct mr_gather_params {
+    mr_ints axes, sizes;
+} mr_gather_params;
+
+/* index_scatter: inputs x, then the index arrays (one shape I), last the
+ * updates, I + sizes, x's dtype; output x with the updates combined in
+ * row-major order of the updates: of equal places the last set wins. */
+typedef enum mr_scatter_mode {
+    MR_SCATTER_SET = 0,
+    MR_SCATTER_ADD = 1,
+    MR_SCATTER_MULTIPLY = 2,
+    MR_SCATTER_MAXIMUM = 3, /* NaN wins */
+    MR_SCATTER_MINIMUM = 4
+} mr_scatter_mode;
+
+typedef struct mr_scatter_params {
+    mr_ints axes;
+    int64_t mode; /* mr_scatter_mode */
+} mr_scatter_params;
+
+/* take_along_axis (mr_axis_params): inputs x, index, equal but for axis;
+ * output index's shape: x[..., index[..., j, ...], ...]. */
+
+/* put_along_axis: inputs x, index, values (index's shape, x's dtype); output
+ * x with the values combined as scatter does. */
+typedef struct mr_put_params {
+    int32_t axis;
+    int64_t mode; /* mr_scatter_mode: SET or ADD */
+} mr_put_params;
+
+/* ---- products, rows ------------------------------------------------------ */
+
+/* matmul: inputs a (..., m, k), b (..., k, n), one inexact dtype, both of at
+ * least 2 axes; batch axes broadcast (aligned at the right); no parameters.
+ * k == 0 gives zeros.  Halves accumulate in float32. */
+
+/* softmax: input x, real inexact, at least 1 axis: over the last axis; halves are
+ * computed in float32 and rounded once; no parameters.  A row of -inf gives
+ * NaN. */
+
+/* layer_norm, rms_norm: inputs x (..., n), real inexact; then weight (n) if
+ * has_weight, then bias (n) if has_bias (layer_norm alone), x's dtype.  Over
+ * the last axis: (x - mean) * rsqrt(variance + eps) * weight + bias, with the
+ * mean of squared differences as variance; x * rsqrt(mean(x^2) + eps) *
+ * weight.  Halves are computed in float32 and rounded once at the end. */
+typedef struct mr_norm_params {
+    double eps;
+    bool has_weight, has_bias;
+} mr_norm_params;
+
+/* ---- order, scans -------------------------------------------------------- */
+
+/* sort, argsort (output uint32), mr_axis_params: ascending, stable, NaN last;
+ * complex: by real, then imaginary part. */
+
+/* scan: input x; output x's shape and dtype: running combination along axis.
+ * exclusive: entry i combines the entries before it and the first is the
+ * neutral value (0, 1, lowest or -inf, highest or inf, -inf).  Halves carry
+ * float32, rounded at each output.  NaN goes through from where it occurs. */
+typedef enum mr_scan_mode {
+    MR_SCAN_SUM = 0,
+    MR_SCAN_PROD = 1,
+    MR_SCAN_MAX = 2,
+    MR_SCAN_MIN = 3,
+    MR_SCAN_LOGADDEXP = 4 /* real inexact alone */
+} mr_scan_mode;
+
+typedef struct mr_scan_params {
+    int32_t axis;
+    int64_t mode; /* mr_scan_mode */
+    bool reverse, inclusive;
+} mr_scan_params;
+
+/* searchsorted: inputs sorted (n), values (any shape, the same dtype); output
+ * values' shape, uint32: how many of sorted are < (right: <=) the value; a
+ * NaN is larger than all numbers and equal to NaN. */
+typedef struct mr_searchsorted_params {
+    bool right;
+} mr_searchsorted_params;
+
+/* ---- convolution --------------------------------------------------------- */
+
+/* conv_general: inputs x (N, spatial..., C), w (O, kernel..., C / groups), one
+ * real inexact dtype, 1 to 3 spatial axes; output (N, out..., O).
+ * Cross-correlation (flip: the kernel reversed on all spatial axes) of x, with
+ * input_dilation - 1 zeros between its entries and then low/high zeros around
+ * it (negative: cropped).  Group g of the O / groups outputs sees the g-th
+ * C / groups channels.  Halves accumulate in float32. */
+typedef struct mr_conv_params {
+    mr_ints stride, low, high, kernel_dilation, input_dilation;
+    int64_t groups;
+    bool flip;
+} mr_conv_params;
+
+#endif

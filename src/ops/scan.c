@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * scan.c -- running sums, products, extremes and log-sums along an axis.
+ *
+ * One operator with a mode.  Derivatives by mode:
+ *   sum    a scan the other way round.
+ *   prod   by counting zeros, so that nothing is divided by 0: with P the
+ *          running product of the nonzero elements and c the running count of
+ *          zeros, entry k depends on a nonzero element i by P_k / x_i where
+ *          c_k = 0, and on a zero by P_k where c_k = 1.
+ *   max    entry k belongs to the last element that equals it; so does min.
+ *   logsum exp(x_i - y_k), summed as logs of the positive and the negative
+ *          part apart, because neither exp(x) nor exp(-y) need be finite.
+ * Called by: the generated doors, transforms.  Calls: marram/ops.h.
+ */
+#include <math.h>
+
+#include "array/dtype.h"
+#include "base/error.h"
+#include "gen/build.h"
+#include "gen/ids.h"
+#include "graph/op.h"
+#include "marram/array.h"
+#include "marram/ops.h"
+#include "ops/door.h"
+#include "ops/params.h"
+#include "ops/rules.h"
+
+static mr_array *
+scan_node(mr_array *x, mr_scan_params p)
+{
+    return x == NULL ? NULL : mr__node_new(&mr__op_scan, &p, 1, &x);
+}
+
+/* The node's direction, another mode. */
+static mr_array *
+scan_like(const mr_rule *r, mr_array *x, mr_scan_mode mode)
+{
+    mr_scan_params p = *(const mr_scan_params *)mr__params(r->node);
+
+    p.mode = mode;
+    return scan_node(x, p);
+}
+
+static mr_array *
+scan_back(const mr_rule *r, mr_array *x, mr_scan_mode mode)
+{
+    mr_scan_params p = *(const mr_scan_params *)mr__params(r->node);
+
+    p.mode = mode;
+    p.reverse = !p.reverse;
+    return scan_node(x, p);
+}
+
+/* ---- sum
+ * ----------------------------------------------------------------------- */
+
+static mr_array *
+sum_part(const mr_rule *r, mr_array *x, bool back)
+{
+    return back ? scan_back(r, x, MR_SCAN_SUM) : scan_like(r, x, MR_SCAN_SUM);
+}
+
+/* ---- prod
+ * ---------------------------------------------------------------------- */
+
+static mr_array *
+prod_zero(const mr_rule *r)
+{
+    mr_array *x = r->primal[0];
+
+    return mr_equal(x, mr__number((mr_dtype)x->dtype, 0.0));
+}
+
+static mr_array *
+prod_safe(const mr_rule *r)
+{
+    mr_array *x = r->primal[0];
+
+    return mr_where(mr_rule_once(r, 0, prod_zero),
+                    mr__number((mr_dtype)x->dtype, 1.0), x);
+}
+
+static mr_array *
+prod_whole(const mr_rule *r)
+{
+    return scan_like(r, mr_rule_once(r, 1, prod_safe), MR_SCAN_PROD);
+}
+
+static mr_array *
+prod_zeros(const mr_rule *r)
+{
+    mr_array *zero = mr_rule_once(r, 0, prod_zero);
+
+    return zero == NULL ? NULL
+                        : scan_like(r, mr__cast(zero, MR_INT64), MR_SCAN_SUM);
+}
+
+static mr_array *
+prod_part(const mr_rule *r, mr_array *v, bool back)
+{
+    mr_array *zero = mr_rule_once(r, 0, prod_zero);
+    mr_array *safe = mr_rule_once(r, 1, prod_safe);
+    mr_array *whole = mr_rule_once(r, 2, prod_whole);
+    mr_array *zeros = mr_rule_once(r, 3, prod_zeros);
+    mr_array *none = mr_equal(zeros, mr__integer(MR_INT64, 0));
+    mr_array *one = mr_equal(zeros, mr__integer(MR_INT64, 1));
+    mr_array *of_zero, *of_others;
+
+    if (back) {
+        v = mr_multiply(v, mr__conj(whole));
+        of_zero = sum_part(r, mr__masked(one, v), true);
+        of_others = sum_part(r, mr__masked(none, v), true);
+        return mr_where(zero, of_zero, mr_divide(of_others, mr__conj(safe)));
+    }
+    of_zero = sum_part(r, mr__masked(zero, v), false);
+    of_others = sum_part(r, mr_divide(v, safe), false);
+    return mr_multiply(whole,
+                       mr_where(none, of_others, mr__masked(one, of_zero)));
+}
+
+/* ---- max, min
+ * -------------------------------------------------------------------- */
+
+/* For each entry the place of the last element, in the scan's direction, that
+ * is the running extreme; outside of [0, n) where there is none yet. */
+static mr_array *
+extreme_places(const mr_rule *r)
+{
+    const mr_scan_params *p = mr__params(r->node);
+    mr_scan_params q = *p;
+    mr_array *x = r->primal[0], *hit, *place;
+    int64_t n = x->dim[p->axis];
+
+    q.inclusive = true;
+    hit = mr_logical_or(mr_equal(x, scan_node(x, q)), mr_isnan(x));
+    place = mr_where(hit, mr__cast(mr__iota(n, p->axis, x->ndim), MR_INT64),
+                     mr__integer(MR_INT64, p->reverse ? n : -1));
+    q = *p;
+    q.mode = p->reverse ? MR_SCAN_MIN : MR_SCAN_MAX;
+    return scan_node(place, q);
+}
+
+static mr_array *
+extreme_part(const mr_rule *r, mr_array *v, bool back)
+{
+    const mr_scan_params *p = mr__params(r->node);
+    mr_array *place = mr_rule_once(r, 0, extreme_places), *some;
+    int64_t n = r->primal[0]->dim[p->axis];
+    mr_array *zero = mr__integer(MR_INT64, 0);
+
+    if (place == NULL || n == 0)
+        return place == NULL ? NULL : v;
+    some = mr_logical_and(mr_greater_equal(place, zero),
+                          mr_less(place, mr__integer(MR_INT64, n)));
+    place = mr_where(some, place, zero);
+    if (back)
+        return mr__put_along(mr__zeros_like(r->primal[0]), place,
+                             mr__masked(some, v), p->axis, MR_SCATTER_ADD);
+    return mr__masked(some, mr__take_along(v, place, p->axis));
+}
+
+/* ---- logaddexp
+ * -------------------------------------------------------------------- */
+
+/* log of the positive part of v; -inf elsewhere. */
+static mr_array *
+log_positive(mr_array *v)
+{
+    mr_dtype t = (mr_dtype)v->dtype;
+    mr_array *some = mr_greater(v, mr__number(t, 0.0));
+
+    v = mr_log(mr_where(some, v, mr__number(t, 1.0)));
+    return mr_where(some, v, mr__number(t, -INFINITY));
+}
+
+/* exp(scan(x + log v) - y) forward, exp(x + scan(log v - y)) back, for the
+ * positive part of v. */
+static mr_array *
+logsum_half(const mr_rule *r, mr_array *v, bool back)
+{
+    mr_array *x = r->primal[0], *y = r->output[0], *low;
+    mr_dtype t = (mr_dtype)x->dtype;
+
+    v = log_positive(v);
+    if (v == NULL)
+        return NULL;
+    low = mr_equal(y, mr__number(t, -INFINITY));
+    y = mr__masked_not(low, y);
+    if (back)
+        return mr_exp(
+            mr_add(x, scan_back(r,
+                                mr_where(low, mr__number(t, -INFINITY),
+                                         mr_subtract(v, y)),
+                                MR_SCAN_LOGADDEXP)));
+    return mr_exp(
+        mr_subtract(scan_like(r, mr_add(x, v), MR_SCAN_LOGADDEXP), y));
+}
+
+static mr_array *
+logsum_part(const mr_rule *r, mr_array *v, bool back)
+{
+    return mr_subtract(logsum_half(r, v, back),
+                       logsum_half(r, mr_negative(v), back));
+}
+
+/* ---- the operator
+ * ------------------------------------------------------------------ */
+
+static mr_array *
+scan_part(const mr_rule *r, mr_array *v, bool back)
+{
+    switch ((mr_scan_mode)((const mr_scan_params *)mr__params(r->node))->mode) {
+    case MR_SCAN_SUM:
+        return sum_part(r, v, back);
+    case MR_SCAN_PROD:
+        return prod_part(r, v, back);
+    case MR_SCAN_LOGADDEXP:
+        return logsum_part(r, v, back);
+    case MR_SCAN_MAX:
+    case MR_SCAN_MIN:
+        break;
+    }
+    return extreme_part(r, v, back);
+}
+
+static mr_array *
+scan_vjp(const mr_rule *r, int i)
+{
+    (void)i;
+    return scan_part(r, r->cotangent[0], true);
+}
+
+static mr_array *
+scan_jvp(const mr_rule *r, int i)
+{
+    return scan_part(r, r->tangent[i], false);
+}
+
+static mr_array *
+scan_vmap(const mr_batch *b)
+{
+    mr_scan_params p = *(const mr_scan_params *)mr__params(b->node);
+
+    p.axis++;
+    return scan_node(b->in[0], p);
+}
+
+static const mr_field scan_fields[] = {
+    MR_FIELD(1, AXIS, mr_scan_params, axis),
+    MR_FIELD(2, INT, mr_scan_params, mode),
+    MR_FIELD(3, BOOL, mr_scan_params, reverse),
+    MR_FIELD(4, BOOL, mr_scan_params, inclusive),
+};
+
+const mr_op mr__op_scan = {
+    .id = MR_OP_SCAN,
+    .version = 1,
+    .n_in = 1,
+    .name = "scan",
+    MR__PARAMS(mr_scan_params, scan_fields),
+    .infer = mr__infer_same,
+    .vjp = scan_vjp,
+    .jvp = scan_jvp,
+    .vmap = scan_vmap,
+};
+
+/* ---- bodies
+ * -------------------------------------------------------------------------- */
+
+static mr_array *
+scan(mr_array *a, int32_t axis, mr_scan_params p)
+{
+    p.axis = 0;
+    if (axis == MR_AXIS_NONE)
+        a = mr_flatten(a, 0, -1);
+    else if (a == NULL || !mr__axis(axis, a->ndim, &p.axis))
+        return NULL;
+    return scan_node(a, p);
+}
+
+/* bool counts as int32; dtype casts first. */
+static mr_array *
+counted(mr_array *a, mr_dtype dtype)
+{
+    if (dtype != MR_DTYPE_DEFAULT)
+        a = mr__cast(a, dtype);
+    return a != NULL && (mr_dtype)a->dtype == MR_BOOL ? mr__cast(a, MR_INT32)
+                                                      : a;
+}
+
+mr_array *
+mr__build_cumsum(mr_array *a, int32_t axis, bool reverse, bool inclusive,
+                 mr_dtype dtype)
+{
+    return scan(counted(a, dtype), axis,
+                (mr_scan_params){.mode = MR_SCAN_SUM,
+                                 .reverse = reverse,
+                                 .inclusive = inclusive});
+}
+
+mr_array *
+mr__build_cumprod(mr_array *a, int32_t axis, bool reverse, bool inclusive,
+                  mr_dtype dtype)
+{
+    return scan(counted(a, dtype), axis,
+                (mr_scan_params){.mode = MR_SCAN_PROD,
+                                 .reverse = reverse,
+                                 .inclusive = inclusive});
+}
+
+/* The kernels compare numbers: bool goes as uint8. */
+static mr_array *
+running_extreme(mr_array *a, int32_t axis, mr_scan_params p)
+{
+    if ((mr_dtype)a->dtype == MR_BOOL)
+        return mr__cast(scan(mr__cast(a, MR_UINT8), axis, p), MR_BOOL);
+    return scan(a, axis, p);
+}
+
+mr_array *
+mr__build_cummax(mr_array *a, int32_t axis, bool reverse, bool inclusive)
+{
+    return running_extreme(a, axis,
+                           (mr_scan_params){.mode = MR_SCAN_MAX,
+                                            .reverse = reverse,
+                                            .inclusive = inclusive});
+}
+
+mr_array *
+mr__build_cummin(mr_array *a, int32_t axis, bool reverse, bool inclusive)
+{
+    return running_extreme(a, axis,
+                           (mr_scan_params){.mode = MR_SCAN_MIN,
+                                            .reverse = reverse,
+                                            .inclusive = inclusive});
+}
+
+/* Complex numbers are shifted by their largest real part, a constant of the
+ * derivative. */
+static mr_array *
+complex_logcumsumexp(mr_array *a, int32_t axis, mr_scan_params p)
+{
+    mr_array *top;
+
+    if (axis == MR_AXIS_NONE) {
+        a = mr_flatten(a, 0, -1);
+        axis = 0;
+    }
+    if (a == NULL || !mr__axis(axis, a->ndim, &axis))
+        return NULL;
+    if (a->dim[axis] == 0)
+        return a;
+    top = mr_stop_gradient(mr_max(mr_real(a), MR_AXES(axis), true));
+    top = mr__masked(mr_isfinite(top), top);
+    p.mode = MR_SCAN_SUM;
+    return mr_add(mr_log(scan(mr_exp(mr_subtract(a, top)), axis, p)), top);
+}
+
+mr_array *
+mr__build_logcumsumexp(mr_array *a, int32_t axis, bool reverse, bool inclusive)
+{
+    mr_scan_params p = {
+        .mode = MR_SCAN_LOGADDEXP, .reverse = reverse, .inclusive = inclusive};
+
+    a = mr__cast(a, mr__to_inexact((mr_dtype)a->dtype));
+    if (a != NULL && mr__dtype_is_complex((mr_dtype)a->dtype))
+        return complex_logcumsumexp(a, axis, p);
+    return scan(a, axis, p);
+}

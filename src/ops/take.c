@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * take.c -- entries along one axis, and masks.
+ *
+ * Called by: the generated doors, transforms.  Calls: marram/ops.h.
+ */
+#include <string.h>
+
+#include "array/dtype.h"
+#include "array/layout.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "gen/build.h"
+#include "gen/ids.h"
+#include "graph/op.h"
+#include "marram/array.h"
+#include "marram/ops.h"
+#include "ops/door.h"
+#include "ops/params.h"
+#include "ops/rules.h"
+
+static mr_code
+check_integers(const mr_array *indices)
+{
+    if (mr__is_index(indices))
+        return MR_OK;
+    return mr__fail(MR_E_VALUE, "indices must be integers, got %s",
+                    mr_dtype_name((mr_dtype)indices->dtype));
+}
+
+mr_array *
+mr__counting(const mr_array *like)
+{
+    mr_list shape = mr__dims(like);
+
+    return mr_reshape(mr__cast(mr__iota(like->size, 0, 1), MR_INT64),
+                      mr__shape(&shape));
+}
+
+/* ---- take
+ * ------------------------------------------------------------------------ */
+
+/* (index axes, axes of a without `axis`) to the index axes in its place. */
+static mr_array *
+index_axes_to(mr_array *y, int32_t n_index, int32_t axis)
+{
+    mr_list order = {.n = 0};
+
+    if (y == NULL || axis == 0)
+        return y;
+    for (int32_t i = 0; i < axis; i++)
+        order.v[order.n++] = n_index + i;
+    for (int32_t i = 0; i < n_index; i++)
+        order.v[order.n++] = i;
+    for (int32_t i = n_index + axis; i < y->ndim; i++)
+        order.v[order.n++] = i;
+    return mr_transpose(y, mr__ints(&order));
+}
+
+mr_array *
+mr__build_take(mr_array *a, mr_array *indices, int32_t axis)
+{
+    int32_t k = 0;
+    mr_list sizes;
+    mr_array *y;
+
+    if (check_integers(indices) != MR_OK)
+        return NULL;
+    if (axis == MR_AXIS_NONE)
+        a = mr_flatten(a, 0, -1);
+    else if (!mr__axis(axis, a->ndim, &k))
+        return NULL;
+    if (a == NULL)
+        return NULL;
+    sizes = mr__dims(a);
+    sizes.v[k] = 1;
+    y = mr_index_gather(a, &indices, 1, MR_INTS(k), mr__ints(&sizes));
+    y = mr_squeeze(y, MR_AXES(indices->ndim + k));
+    return index_axes_to(y, indices->ndim, k);
+}
+
+/* -- take_along_axis ------------------------------------------------------- */
+
+static const mr_field axis_fields[] = {
+    MR_FIELD(1, AXIS, mr_axis_params, axis),
+};
+
+mr_array *
+mr__take_along(mr_array *x, mr_array *index, int32_t axis)
+{
+    mr_axis_params p = {axis};
+
+    if (x == NULL || index == NULL)
+        return NULL;
+    return mr__node_new(&mr__op_take_along_axis, &p, 2,
+                        (mr_array *[]){x, index});
+}
+
+/* Both to one shape but for axis. */
+static mr_code
+line_up_but(mr_array **a, mr_array **index, int32_t axis)
+{
+    int64_t dim[MR_MAX_NDIM];
+    mr_array *x[2] = {*a, *index};
+    mr_text ta, tb;
+
+    for (int32_t i = 0; i < x[0]->ndim; i++) {
+        int64_t da = x[0]->dim[i], db = x[1]->dim[i];
+
+        if (i != axis && da != db && da != 1 && db != 1)
+            return mr__fail(MR_E_SHAPE,
+                            "shapes %s and %s do not broadcast outside of "
+                            "axis %d",
+                            mr__shape_of(x[0], &ta), mr__shape_of(x[1], &tb),
+                            (int)axis);
+        dim[i] = da == 1 ? db : da;
+    }
+    for (int k = 0; k < 2; k++) {
+        dim[axis] = x[k]->dim[axis];
+        x[k] = mr__broadcast(x[k], x[k]->ndim, dim);
+        if (x[k] == NULL)
+            return mr__error_code();
+    }
+    *a = x[0];
+    *index = x[1];
+    return MR_OK;
+}
+
+static mr_code
+along_axis(mr_array **a, mr_array **indices, int32_t axis, int32_t *k)
+{
+    if (check_integers(*indices) != MR_OK)
+        return mr__error_code();
+    *k = 0;
+    if (axis == MR_AXIS_NONE) {
+        *a = mr_flatten(*a, 0, -1);
+        *indices = mr_flatten(*indices, 0, -1);
+        if (*a == NULL || *indices == NULL)
+            return mr__error_code();
+    } else if (!mr__axis(axis, (*a)->ndim, k))
+        return mr__error_code();
+    if ((*a)->ndim != (*indices)->ndim)
+        return mr__fail(MR_E_VALUE, "indices of %d axes for an array of %d",
+                        (int)(*indices)->ndim, (int)(*a)->ndim);
+    return MR_OK;
+}
+
+mr_array *
+mr__build_take_along_axis(mr_array *a, mr_array *indices, int32_t axis)
+{
+    int32_t k;
+
+    if (along_axis(&a, &indices, axis, &k) != MR_OK ||
+        line_up_but(&a, &indices, k) != MR_OK)
+        return NULL;
+    return mr__take_along(a, indices, k);
+}
+
+static mr_code
+take_along_infer(const mr_op_call *c, mr_aval *out)
+{
+    mr__aval_like(out, c->in[1]);
+    out->dtype = (mr_dtype)c->in[0]->dtype;
+    return MR_OK;
+}
+
+static int32_t
+axis_of(const mr_node *n)
+{
+    return ((const mr_axis_params *)mr__params(n))->axis;
+}
+
+static mr_array *
+take_along_vjp(const mr_rule *r, int i)
+{
+    if (i == 1)
+        return MR_NONE;
+    return mr__put_along(mr__zeros_like(r->primal[0]), r->primal[1],
+                         r->cotangent[0], axis_of(r->node), MR_SCATTER_ADD);
+}
+
+static mr_array *
+take_along_jvp(const mr_rule *r, int i)
+{
+    if (i == 1)
+        return MR_NONE;
+    return mr__take_along(r->tangent[0], r->primal[1], axis_of(r->node));
+}
+
+static mr_array *
+take_along_vmap(const mr_batch *b)
+{
+    return mr__take_along(mr__batch_in(b, 0), mr__batch_in(b, 1),
+                          axis_of(b->node) + 1);
+}
+
+const mr_op mr__op_take_along_axis = {
+    .id = MR_OP_TAKE_ALONG_AXIS,
+    .version = 1,
+    .n_in = 2,
+    .name = "take_along_axis",
+    MR__PARAMS(mr_axis_params, axis_fields),
+    .infer = take_along_infer,
+    .vjp = take_along_vjp,
+    .jvp = take_along_jvp,
+    .vmap = take_along_vmap,
+};
+
+/* -- put_along_axis -------------------------------------------------------- */
+
+mr_array *
+mr__put_along(mr_array *x, mr_array *index, mr_array *values, int32_t axis,
+              int64_t mode)
+{
+    mr_put_params p = {axis, mode};
+
+    if (x == NULL || index == NULL || values == NULL)
+        return NULL;
+    return mr__node_new(&mr__op_put_along_axis, &p, 3,
+                        (mr_array *[]){x, index, values});
+}
+
+mr_array *
+mr__build_put_along_axis(mr_array *a, mr_array *indices, mr_array *values,
+                         int32_t axis)
+{
+    mr_list shape = mr__dims(a), places;
+    int32_t k;
+    mr_array *y;
+
+    values = mr__cast(values, (mr_dtype)a->dtype);
+    if (values != NULL && axis == MR_AXIS_NONE && values->ndim > 1) {
+        places = mr__dims(indices);
+        values = mr_flatten(mr_broadcast_to(values, mr__shape(&places)), 0, -1);
+    }
+    if (values == NULL || along_axis(&a, &indices, axis, &k) != MR_OK)
+        return NULL;
+    places = mr__dims(a);
+    places.v[k] = indices->dim[k];
+    indices = mr_broadcast_to(indices, mr__shape(&places));
+    values = mr_broadcast_to(values, mr__shape(&places));
+    y = mr__put_along(a, indices, values, k, MR_SCATTER_SET);
+    return axis == MR_AXIS_NONE ? mr_reshape(y, mr__shape(&shape)) : y;
+}
+
+/* Which values stayed where several were put: see scatter's set_winners. */
+static mr_array *
+put_winners(const mr_rule *r)
+{
+    const mr_put_params *p = mr__params(r->node);
+    const mr_array *x = r->primal[0];
+    mr_array *number = mr__counting(r->primal[1]);
+    mr_array *none = mr__filled(MR_INT64, x->ndim, x->dim, -1.0);
+
+    none = mr__put_along(none, r->primal[1], number, p->axis, MR_SCATTER_SET);
+    return mr_equal(mr__take_along(none, r->primal[1], p->axis), number);
+}
+
+static mr_array *
+put_vjp(const mr_rule *r, int i)
+{
+    const mr_put_params *p = mr__params(r->node);
+    mr_array *c = r->cotangent[0];
+
+    if (i == 1)
+        return MR_NONE;
+    if (i == 0)
+        return p->mode == MR_SCATTER_ADD
+                   ? c
+                   : mr__put_along(c, r->primal[1],
+                                   mr__zeros_like(r->primal[2]), p->axis,
+                                   MR_SCATTER_SET);
+    c = mr__take_along(c, r->primal[1], p->axis);
+    return p->mode == MR_SCATTER_ADD
+               ? c
+               : mr__masked(mr_rule_once(r, 0, put_winners), c);
+}
+
+static mr_array *
+put_jvp(const mr_rule *r, int i)
+{
+    const mr_put_params *p = mr__params(r->node);
+    mr_array *t[3];
+
+    if (i == 1 || (i == 2 && r->tangent[0] != NULL))
+        return MR_NONE;
+    for (int k = 0; k < 3; k += 2)
+        t[k] = r->tangent[k] != NULL ? r->tangent[k]
+                                     : mr__zeros_like(r->primal[k]);
+    return mr__put_along(t[0], r->primal[1], t[2], p->axis, p->mode);
+}
+
+static mr_array *
+put_vmap(const mr_batch *b)
+{
+    const mr_put_params *p = mr__params(b->node);
+
+    return mr__put_along(mr__batch_in(b, 0), mr__batch_in(b, 1),
+                         mr__batch_in(b, 2), p->axis + 1, p->mode);
+}
+
+static mr_code
+put_infer(const mr_op_call *c, mr_aval *out)
+{
+    mr__aval_like(out, c->in[0]);
+    return MR_OK;
+}
+
+static const mr_field put_fields[] = {
+    MR_FIELD(1, AXIS, mr_put_params, axis),
+    MR_FIELD(2, INT, mr_put_params, mode),
+};
+
+const mr_op mr__op_put_along_axis = {
+    .id = MR_OP_PUT_ALONG_AXIS,
+    .version = 1,
+    .n_in = 3,
+    .name = "put_along_axis",
+    MR__PARAMS(mr_put_params, put_fields),
+    .infer = put_infer,
+    .vjp = put_vjp,
+    .jvp = put_jvp,
+    .vmap = put_vmap,
+};
+
+/* ---- masks
+ * -------------------------------------------------------------------------- */
+
+static mr_code
+check_mask(const mr_array *a, const mr_array *mask)
+{
+    bool fits = mask->ndim <= a->ndim;
+    mr_text ta, tm;
+
+    if ((mr_dtype)mask->dtype != MR_BOOL)
+        return mr__fail(MR_E_VALUE, "a mask is of bool, not %s",
+                        mr_dtype_name((mr_dtype)mask->dtype));
+    for (int32_t i = 0; fits && i < mask->ndim; i++)
+        fits = mask->dim[i] == a->dim[i];
+    if (!fits)
+        return mr__fail(MR_E_SHAPE,
+                        "a mask of shape %s for an array of shape %s: its axes "
+                        "must be the array's first ones",
+                        mr__shape_of(mask, &tm), mr__shape_of(a, &ta));
+    return MR_OK;
+}
+
+/* The mask with axes of size 1 behind, to broadcast over an array. */
+static mr_array *
+mask_over(mr_array *mask, int32_t ndim)
+{
+    mr_list shape = mr__dims(mask);
+
+    while (shape.n < ndim)
+        shape.v[shape.n++] = 1;
+    return mr_reshape(mask, mr__shape(&shape));
+}
+
+/* Row k of values for the k-th True; 0 rows are asked for none. */
+static mr_array *
+spread_values(const mr_array *a, mr_array *mask, mr_array *values)
+{
+    mr_array *flat = mr_flatten(mask, 0, -1), *count, *zero;
+    mr_dtype t = mask->size > INT32_MAX ? MR_INT64 : MR_INT32;
+    mr_list shape = mr__dims(values), full = mr__dims(a);
+    bool empty = values->dim[0] == 0;
+
+    count = mr_cumsum(mr__cast(flat, t), 0, false, true, t);
+    zero = mr__integer(t, 0);
+    if (empty) { /* entry 0 stands for "not asked for" */
+        shape.v[0] = 1;
+        values = mr__filled((mr_dtype)a->dtype, (int32_t)shape.n, shape.v, 0.0);
+    } else
+        count = mr_subtract(count, mr__integer(t, 1));
+    count = mr_where(flat, count, zero);
+    for (int32_t i = mask->ndim; i < a->ndim; i++)
+        shape.v[1 + i - mask->ndim] = a->dim[i];
+    values = mr_broadcast_to(values, mr__shape(&shape));
+    return mr_reshape(mr_take(values, count, 0), mr__shape(&full));
+}
+
+mr_array *
+mr__build_index_mask_set(mr_array *a, mr_array *mask, mr_array *values)
+{
+    int32_t rest = a->ndim - mask->ndim;
+    mr_list shape;
+    mr_text text;
+
+    if (check_mask(a, mask) != MR_OK)
+        return NULL;
+    values = mr__cast(values, (mr_dtype)a->dtype);
+    if (values == NULL)
+        return NULL;
+    if (values->ndim > rest + 1)
+        return mr__fail_null(MR_E_SHAPE,
+                             "values of shape %s: needs entries of %d axes",
+                             mr__shape_of(values, &text), (int)rest);
+    if (values->ndim == rest + 1 && values->dim[0] == 1)
+        values = mr_squeeze(values, MR_AXES(0));
+    else if (values->ndim == rest + 1)
+        values = spread_values(a, mask, values);
+    if (values == NULL)
+        return NULL;
+    shape = mr__dims(a);
+    return mr_where(mask_over(mask, a->ndim),
+                    mr_broadcast_to(values, mr__shape(&shape)), a);
+}
+
+/* The places of the True entries, on the host. */
+static mr_array *
+true_places(mr_array *mask)
+{
+    bool *m = mr__alloc((size_t)mask->size);
+    int64_t *place = NULL, n = 0;
+    mr_array *y = NULL;
+
+    if (m == NULL)
+        return NULL;
+    if (mr_array_copy_out(mask, m, (size_t)mask->size) != MR_OK)
+        goto out;
+    for (int64_t i = 0; i < mask->size; i++)
+        n += m[i];
+    place = mr__alloc_array((size_t)n, sizeof *place);
+    if (place == NULL)
+        goto out;
+    n = 0;
+    for (int64_t i = 0; i < mask->size; i++)
+        if (m[i])
+            place[n++] = i;
+    y = mr_array_from(place, MR_SHAPE(n), MR_INT64);
+out:
+    mr__dealloc(place);
+    mr__dealloc(m);
+    return y;
+}
+
+mr_array *
+mr__build_index_compress(mr_array *a, mr_array *mask)
+{
+    mr_list shape = {.n = 0};
+    mr_array *places;
+
+    if (check_mask(a, mask) != MR_OK)
+        return NULL;
+    places = true_places(mask);
+    if (places == NULL)
+        return NULL;
+    shape.v[shape.n++] = mask->size;
+    for (int32_t i = mask->ndim; i < a->ndim; i++)
+        shape.v[shape.n++] = a->dim[i];
+    return mr_take(mr_reshape(a, mr__shape(&shape)), places, 0);
+}
