@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dispatch.c -- the tables of the instruction set in use.
+ *
+ * Chosen once, at the first need, from what the CPU has; MARRAM_CPU forces
+ * one.  A variable that names an unknown or unsupported tier is an error of
+ * mr__cpu_tier(), which the library calls at start; until somebody heeds it
+ * the kernels run on the best tier.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/copy.h"
+#include "kernels/program.h"
+#include "kernels/random.h"
+#include "kernels/tier/tier.h"
+
+#define MR_X_baseline(id, file) [id] = &mr__tier_##file##_baseline,
+#define MR_X_avx2(id, file)     [id] = &mr__tier_##file##_avx2,
+#define MR_X_avx512(id, file)   [id] = &mr__tier_##file##_avx512,
+
+static const mr_tier baseline = {
+    "baseline",
+    {MR_TIER_DTYPES(MR_X_baseline)},
+    &mr__tier_casts_baseline,
+    &mr__tier_moves_baseline,
+    &mr__tier_random_baseline,
+};
+#if defined(__x86_64__)
+static const mr_tier avx2 = {
+    "avx2",
+    {MR_TIER_DTYPES(MR_X_avx2)},
+    &mr__tier_casts_avx2,
+    &mr__tier_moves_avx2,
+    &mr__tier_random_avx2,
+};
+static const mr_tier avx512 = {
+    "avx512",
+    {MR_TIER_DTYPES(MR_X_avx512)},
+    &mr__tier_casts_avx512,
+    &mr__tier_moves_avx512,
+    &mr__tier_random_avx512,
+};
+#endif
+
+const mr_tier *
+mr__tier_by_id(int id)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (id == MR_TIER_AVX512)
+        return __builtin_cpu_supports("x86-64-v4") ? &avx512 : NULL;
+    if (id == MR_TIER_AVX2)
+        return __builtin_cpu_supports("x86-64-v3") ? &avx2 : NULL;
+#endif
+    return id == MR_TIER_BASELINE ? &baseline : NULL;
+}
+
+static const mr_tier *
+best_tier(void)
+{
+    const mr_tier *t = NULL;
+
+    for (int id = MR_N_TIERS - 1; t == NULL; id--)
+        t = mr__tier_by_id(id);
+    return t;
+}
+
+/* The tier that MARRAM_CPU names; the best one without the variable; NULL if
+ * it cannot be. */
+static const mr_tier *
+wanted_tier(const char *name)
+{
+    if (name == NULL || name[0] == '\0')
+        return best_tier();
+    for (int id = 0; id < MR_N_TIERS; id++) {
+        const mr_tier *t = mr__tier_by_id(id);
+
+        if (t != NULL && strcmp(t->name, name) == 0)
+            return t;
+    }
+    return NULL;
+}
+
+/* Written with the same value by whoever is first; the tables are const, so
+ * relaxed order is enough. */
+static _Atomic(const mr_tier *) chosen;
+
+const mr_tier *
+mr__tier(void)
+{
+    const mr_tier *t = atomic_load_explicit(&chosen, memory_order_relaxed);
+
+    if (t == NULL) {
+        t = wanted_tier(getenv("MARRAM_CPU"));
+        if (t == NULL)
+            t = best_tier();
+        atomic_store_explicit(&chosen, t, memory_order_relaxed);
+    }
+    return t;
+}
+
+const char *
+mr__cpu_tier(void)
+{
+    const char *name = getenv("MARRAM_CPU");
+
+    if (wanted_tier(name) == NULL)
+        return mr__fail_null(
+            MR_E_VALUE,
+            "MARRAM_CPU is '%s', but this machine has: baseline%s%s", name,
+            mr__tier_by_id(MR_TIER_AVX2) ? ", avx2" : "",
+            mr__tier_by_id(MR_TIER_AVX512) ? ", avx512" : "");
+    return mr__tier()->name;
+}
+
+void
+mr__const_cast(const mr_const *from, mr_dtype from_dtype, mr_const *to,
+               mr_dtype to_dtype)
+{
+    mr_const x = {.u64 = {0, 0}};
+
+    if (from_dtype == to_dtype)
+        x = *from;
+    else
+        mr__tier()->casts->cast[from_dtype][to_dtype](x.bytes, from->bytes, 1);
+    *to = x;
+}
+
+void
+mr__random_bits(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first,
+                uint64_t count, uint32_t *out)
+{
+    mr__tier()->random->bits(k0, k1, n_words, first, count, out);
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * elementwise_float.h -- the scalar operations on float16, bfloat16, float32
+ * and float64 (halves arrive widened and are rounded by the store).
+ *
+ * Part of elementwise.h, which says what V, R, M and the v_ functions are.
+ */
+#ifndef MR_KERNELS_ELEMENTWISE_FLOAT_H
+#define MR_KERNELS_ELEMENTWISE_FLOAT_H
+
+typedef R V;
+
+/* X(ID, function) by the kinds of operands and result. */
+#define MR_MAP_V(X)                                                            \
+    X(COPY, copy) X(ABS, abs) X(NEGATIVE, negative) X(SIGN, sign)              \
+    X(SQUARE, square) X(SQRT, sqrt) X(RSQRT, rsqrt)                            \
+    X(RECIPROCAL, reciprocal) X(EXP, exp) X(EXPM1, expm1) X(LOG, log)          \
+    X(LOG2, log2) X(LOG10, log10) X(LOG1P, log1p) X(SIN, sin) X(COS, cos)      \
+    X(TAN, tan) X(ARCSIN, arcsin) X(ARCCOS, arccos) X(ARCTAN, arctan)          \
+    X(SINH, sinh) X(COSH, cosh) X(TANH, tanh) X(ARCSINH, arcsinh)              \
+    X(ARCCOSH, arccosh) X(ARCTANH, arctanh) X(ERF, erf) X(ERFINV, erfinv)      \
+    X(SIGMOID, sigmoid) X(FLOOR, floor) X(CEIL, ceil) X(ROUND, round)          \
+    X(TRUNC, trunc) X(REAL, copy) X(IMAG, imag) X(CONJUGATE, copy)
+#define MR_MAP_V_BOOL(X)                                                       \
+    X(LOGICAL_NOT, logical_not) X(ISNAN, isnan) X(ISINF, isinf)                \
+    X(ISFINITE, isfinite) X(ISPOSINF, isposinf) X(ISNEGINF, isneginf)
+#define MR_MAP_V_REAL(X)
+#define MR_MAP_VV(X)                                                           \
+    X(ADD, add) X(SUBTRACT, subtract) X(MULTIPLY, multiply)                    \
+    X(DIVIDE, divide) X(FLOOR_DIVIDE, floor_divide)                            \
+    X(REMAINDER, remainder) X(POWER, power) X(MAXIMUM, maximum)                \
+    X(MINIMUM, minimum) X(ARCTAN2, arctan2) X(LOGADDEXP, logaddexp)
+#define MR_MAP_VV_BOOL(X)                                                      \
+    X(EQUAL, equal) X(NOT_EQUAL, not_equal) X(LESS, less)                      \
+    X(LESS_EQUAL, less_equal) X(GREATER, greater)                              \
+    X(GREATER_EQUAL, greater_equal) X(LOGICAL_AND, logical_and)                \
+    X(LOGICAL_OR, logical_or) X(LOGICAL_XOR, logical_xor)
+
+/* ---- one operand ---------------------------------------------------------- */
+
+INLINE V
+k_copy(V x)
+{
+    return x;
+}
+
+INLINE V
+k_imag(V x)
+{
+    (void)x;
+    return C(0);
+}
+
+INLINE V
+k_abs(V x)
+{
+    return v_abs(x);
+}
+
+INLINE V
+k_negative(V x)
+{
+    return v_neg(x);
+}
+
+/* NaN gives NaN, both zeros +0. */
+INLINE V
+k_sign(V x)
+{
+    V s = v_select(v_lt(x, C(0)), C(-1), x + C(0));
+
+    return v_select(v_lt(C(0), x), C(1), s);
+}
+
+INLINE V
+k_square(V x)
+{
+    return x * x;
+}
+
+INLINE V
+k_sqrt(V x)
+{
+    return v_sqrt(x);
+}
+
+INLINE V
+k_rsqrt(V x)
+{
+    return C(1) / v_sqrt(x);
+}
+
+INLINE V
+k_reciprocal(V x)
+{
+    return C(1) / x;
+}
+
+INLINE V
+k_exp(V x)
+{
+    return v_exp(x);
+}
+
+INLINE V
+k_expm1(V x)
+{
+    return v_expm1(x);
+}
+
+INLINE V
+k_log(V x)
+{
+    return v_log(x);
+}
+
+INLINE V
+k_log2(V x)
+{
+    return v_log2(x);
+}
+
+INLINE V
+k_log10(V x)
+{
+    return v_log10(x);
+}
+
+INLINE V
+k_log1p(V x)
+{
+    return v_log1p(x);
+}
+
+INLINE V
+k_sin(V x)
+{
+    return v_sin(x);
+}
+
+INLINE V
+k_cos(V x)
+{
+    return v_cos(x);
+}
+
+INLINE V
+k_tan(V x)
+{
+    return v_tan(x);
+}
+
+INLINE V
+k_arcsin(V x)
+{
+    return v_asin(x);
+}
+
+INLINE V
+k_arccos(V x)
+{
+    return v_acos(x);
+}
+
+INLINE V
+k_arctan(V x)
+{
+    return v_atan(x);
+}
+
+INLINE V
+k_sinh(V x)
+{
+    return v_sinh(x);
+}
+
+INLINE V
+k_cosh(V x)
+{
+    return v_cosh(x);
+}
+
+INLINE V
+k_tanh(V x)
+{
+    return v_tanh(x);
+}
+
+INLINE V
+k_arcsinh(V x)
+{
+    return v_asinh(x);
+}
+
+INLINE V
+k_arccosh(V x)
+{
+    return v_acosh(x);
+}
+
+INLINE V
+k_arctanh(V x)
+{
+    return v_atanh(x);
+}
+
+INLINE V
+k_erf(V x)
+{
+    return v_erf(x);
+}
+
+INLINE V
+k_erfinv(V x)
+{
+    return v_erfinv(x);
+}
+
+/* With exp of the negative magnitude nothing overflows and small results
+ * keep their digits. */
+INLINE V
+k_sigmoid(V x)
+{
+    V e = v_exp(v_neg(v_abs(x)));
+
+    return v_select(v_lt(x, C(0)), e, C(1)) / (C(1) + e);
+}
+
+INLINE V
+k_floor(V x)
+{
+    return v_floor(x);
+}
+
+INLINE V
+k_ceil(V x)
+{
+    return v_ceil(x);
+}
+
+INLINE V
+k_round(V x)
+{
+    return v_round(x);
+}
+
+INLINE V
+k_trunc(V x)
+{
+    return v_trunc(x);
+}
+
+/* ---- one operand, a bool -------------------------------------------------- */
+
+INLINE M
+k_logical_not(V x)
+{
+    return v_eq(x, C(0));
+}
+
+INLINE M
+k_isnan(V x)
+{
+    return v_isnan(x);
+}
+
+INLINE M
+k_isinf(V x)
+{
+    return v_eq(v_abs(x), C(HUGE_VAL));
+}
+
+INLINE M
+k_isfinite(V x)
+{
+    return v_lt(v_abs(x), C(HUGE_VAL));
+}
+
+INLINE M
+k_isposinf(V x)
+{
+    return v_eq(x, C(HUGE_VAL));
+}
+
+INLINE M
+k_isneginf(V x)
+{
+    return v_eq(x, C(-HUGE_VAL));
+}
+
+/* ---- two operands --------------------------------------------------------- */
+
+INLINE V
+k_add(V a, V b)
+{
+    return a + b;
+}
+
+INLINE V
+k_subtract(V a, V b)
+{
+    return a - b;
+}
+
+INLINE V
+k_multiply(V a, V b)
+{
+    return a * b;
+}
+
+INLINE V
+k_divide(V a, V b)
+{
+    return a / b;
+}
+
+/* Has a remainder r (of the sign of a) the wrong sign for divisor b? */
+INLINE M
+remainder_below(V r, V b)
+{
+    return m_and(v_ne(r, C(0)), m_xor(v_lt(r, C(0)), v_lt(b, C(0))));
+}
+
+/* The remainder with the divisor's sign, zero included; b = 0 gives NaN. */
+INLINE V
+k_remainder(V a, V b)
+{
+    V r = v_fmod(a, b);
+
+    r = v_select(remainder_below(r, b), r + b, r);
+    return v_select(v_eq(r, C(0)), v_copysign(r, b), r);
+}
+
+/* floor(a / b) of the exact quotient, as Python has it: the dividend less its
+ * remainder is a multiple of b but for rounding, which the nearest whole
+ * number undoes. */
+INLINE V
+k_floor_divide(V a, V b)
+{
+    V r = v_fmod(a, b);
+    V q = (a - r) / b;
+    V f;
+
+    q = v_select(remainder_below(r, b), q - C(1), q);
+    f = v_floor(q);
+    f = v_select(v_lt(C(0.5), q - f), f + C(1), f);
+    f = v_select(v_eq(q, C(0)), v_copysign(C(0), a / b), f);
+    return v_select(v_eq(b, C(0)), a / b, f);
+}
+
+INLINE V
+k_power(V a, V b)
+{
+    return v_pow(a, b);
+}
+
+/* A NaN in either operand wins. */
+INLINE V
+k_maximum(V a, V b)
+{
+    return v_select(m_or(v_lt(b, a), v_isnan(a)), a, b);
+}
+
+INLINE V
+k_minimum(V a, V b)
+{
+    return v_select(m_or(v_lt(a, b), v_isnan(a)), a, b);
+}
+
+INLINE V
+k_arctan2(V a, V b)
+{
+    return v_atan2(a, b);
+}
+
+/* Equal operands (infinities too) differ by 0. */
+INLINE V
+k_logaddexp(V a, V b)
+{
+    V d = v_select(v_eq(a, b), C(0), v_neg(v_abs(a - b)));
+
+    return k_maximum(a, b) + v_log1p(v_exp(d));
+}
+
+/* ---- two operands, a bool ------------------------------------------------- */
+
+INLINE M
+k_equal(V a, V b)
+{
+    return v_eq(a, b);
+}
+
+INLINE M
+k_not_equal(V a, V b)
+{
+    return v_ne(a, b);
+}
+
+INLINE M
+k_less(V a, V b)
+{
+    return v_lt(a, b);
+}
+
+INLINE M
+k_less_equal(V a, V b)
+{
+    return v_le(a, b);
+}
+
+INLINE M
+k_greater(V a, V b)
+{
+    return v_lt(b, a);
+}
+
+INLINE M
+k_greater_equal(V a, V b)
+{
+    return v_le(b, a);
+}
+
+INLINE M
+k_logical_and(V a, V b)
+{
+    return m_and(v_ne(a, C(0)), v_ne(b, C(0)));
+}
+
+INLINE M
+k_logical_or(V a, V b)
+{
+    return m_or(v_ne(a, C(0)), v_ne(b, C(0)));
+}
+
+INLINE M
+k_logical_xor(V a, V b)
+{
+    return m_xor(v_ne(a, C(0)), v_ne(b, C(0)));
+}
+
+INLINE V
+k_select(M m, V a, V b)
+{
+    return v_select(m, a, b);
+}
+
+/* For reductions: the identities; is a better than b (argmax, argmin)? */
+#define MR_IDENTITY_SUM  C(-0.0)
+#define MR_IDENTITY_PROD C(1)
+#define MR_IDENTITY_MAX  C(-HUGE_VAL)
+#define MR_IDENTITY_MIN  C(HUGE_VAL)
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * frame.c -- laying out the working memory of a run.
+ */
+#include "kernels/frame.h"
+
+int64_t
+mr__row_blocks(int64_t points)
+{
+    return points > 0 ? (points + MR_RED_BLOCK - 1) / MR_RED_BLOCK : 1;
+}
+
+int
+mr__block_levels(int64_t points)
+{
+    return 64 - __builtin_clzll((unsigned long long)mr__row_blocks(points));
+}
+
+typedef struct region {
+    char *base; /* NULL: only measure */
+    size_t used;
+} region;
+
+static char *
+take(region *at, int64_t bytes)
+{
+    size_t p = at->used;
+
+    at->used += ((size_t)bytes + 63) / 64 * 64;
+    return at->base != NULL ? at->base + p : NULL;
+}
+
+static void
+take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t,
+          region *at)
+{
+    const mr_geometry *g = &s->g;
+    int64_t size = (int64_t)mr__elem_size((mr_dtype)t->acc);
+    int64_t rows = mr__tile_rows(g), lanes = MR_LANES;
+    /* whole vectors of the widest kind */
+    int64_t width = (rows * size + 127) / 128 * 128;
+
+    f->lane_bytes[t->dst] = width;
+    if (t->kind == MR_STEP_ARG) {
+        f->lanes[t->dst] = take(at, width + 64);
+        f->blocks[t->dst] = take(at, rows * (int64_t)sizeof(uint32_t));
+        return;
+    }
+    if (g->strategy == MR_RUN_COLS) {
+        if (t->exact_lanes && g->points < lanes)
+            lanes = g->points > 0 ? g->points : 1;
+        f->lanes[t->dst] = take(at, lanes * width);
+    } else if (g->strategy == MR_RUN_LONG) {
+        f->lanes[t->dst] = take(at, lanes * size);
+    } else {
+        f->lanes[t->dst] = take(at, width);
+    }
+    f->blocks[t->dst] =
+        take(at, g->strategy == MR_RUN_ROWS
+                     ? 0
+                     : width * (mr__block_levels(g->points) + 1));
+}
+
+size_t
+mr__frame_make(mr_frame *f, const mr_schedule *s, char *base)
+{
+    const mr_lowered *low = s->low;
+    region at = {base, 0};
+    int64_t tile = s->g.outer * s->g.inner;
+    int64_t rows = mr__tile_rows(&s->g);
+    uint32_t brought = ~(s->direct_in | s->rowwise_in | low->splat_in);
+
+    rows = rows < MR_SPLAT_N ? MR_SPLAT_N : rows;
+    for (int r = 0; r < low->n_reg; r++) {
+        int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[r]);
+        bool input = low->kind[r] == MR_REG_INPUT;
+
+        if (low->row[r])
+            f->row[r] = take(&at, rows * size);
+        if (low->kind[r] == MR_REG_CONST ||
+            (input && ((low->splat_in >> r) & 1)))
+            f->own[r] = take(&at, MR_SPLAT_N * size);
+        else if (low->row[r] ? s->spread[r] : input && ((brought >> r) & 1))
+            f->own[r] = take(&at, tile * size);
+    }
+    for (int i = 0; i < low->n_step; i++) {
+        if (low->step[i].kind == MR_STEP_FOLD ||
+            low->step[i].kind == MR_STEP_ARG)
+            take_fold(f, s, &low->step[i], &at);
+    }
+    f->slot_bytes = (tile * low->max_size + 63) / 64 * 64;
+    f->slots = take(&at, f->slot_bytes * s->n_slot);
+    return at.used;
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm.c -- packing, blocks and edges of the matrix product, over the tiles
+ * that the tier gives.
+ *
+ * Called by: cpu/matmul.c, cpu/conv.c.  Calls: the tier's tiles, casts, moves.
+ */
+#include "kernels/gemm.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "kernels/tier/tier.h"
+
+/* The tiles of the tier in use.  Relaxed: every thread finds the same. */
+static const mr_gemm_tier *
+gemm_tier(void)
+{
+    static const mr_gemm_tier *const tiers[MR_N_TIERS] = {
+        [MR_TIER_BASELINE] = &mr__gemm_tier_baseline,
+#if defined(__x86_64__)
+        [MR_TIER_AVX2] = &mr__gemm_tier_avx2,
+        [MR_TIER_AVX512] = &mr__gemm_tier_avx512,
+#endif
+    };
+    static const mr_gemm_tier *_Atomic found;
+    const mr_gemm_tier *t = atomic_load_explicit(&found, memory_order_relaxed);
+
+    for (int i = 0; !t; i++)
+        if (mr__tier_by_id(i) == mr__tier()) {
+            t = tiers[i];
+            atomic_store_explicit(&found, t, memory_order_relaxed);
+        }
+    return t;
+}
+
+int
+mr__gemm_rows(void)
+{
+    return gemm_tier()->rows;
+}
+
+int
+mr__gemm_cols(void)
+{
+    return gemm_tier()->cols;
+}
+
+bool
+mr__gemm_fast(void)
+{
+    return gemm_tier()->fast;
+}
+
+static bool
+is_half(mr_dtype t)
+{
+    return t == MR_FLOAT16 || t == MR_BFLOAT16;
+}
+
+static const void *
+side_at(const mr_gemm_side *s, int64_t lane, int64_t depth)
+{
+    int64_t i = lane * s->lane_stride + depth * s->depth_stride;
+
+    return is_half(s->dtype) ? (const void *)((const uint16_t *)s->data + i)
+                             : (const void *)((const float *)s->data + i);
+}
+
+/* n elements, `stride` apart, as floats at `to`; n <= MR_GEMM_DEPTH. */
+static void
+run_widen(float *to, const mr_gemm_side *s, const void *from, int64_t stride,
+          int64_t n)
+{
+    const mr_tier *tier = mr__tier();
+    uint16_t dense[MR_GEMM_DEPTH];
+
+    if (!is_half(s->dtype)) {
+        if (stride == 1)
+            memcpy(to, from, (size_t)n * sizeof *to);
+        else
+            tier->moves->gather[2](to, from, stride * 4, n);
+        return;
+    }
+    if (stride != 1) {
+        tier->moves->gather[1](dense, from, stride * 2, n);
+        from = dense;
+    }
+    tier->casts->cast[s->dtype][MR_FLOAT32](to, from, n);
+}
+
+/* Lanes are adjacent: each depth is a run. */
+static void
+pack_runs(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
+          int64_t depth0, int64_t depth, float *to)
+{
+    for (int64_t p = 0; p < depth; p++, to += width) {
+        run_widen(to, s, side_at(s, lane0, depth0 + p), s->lane_stride, lanes);
+        for (int64_t l = lanes; l < width; l++)
+            to[l] = 0.0F;
+    }
+}
+
+/* Depths are adjacent: a few lanes at a time are widened, then turned. */
+static void
+pack_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
+            int64_t depth0, int64_t depth, float *to)
+{
+    enum { PIECE = 128 };
+    float wide[MR_GEMM_MAX_COLS * PIECE];
+
+    if (!is_half(s->dtype) && s->depth_stride == 1) {
+        gemm_tier()->turn(to, side_at(s, lane0, depth0), s->lane_stride, lanes,
+                          width, depth);
+        return;
+    }
+    for (int64_t p = 0; p < depth; p += PIECE, to += PIECE * width) {
+        int64_t n = depth - p < PIECE ? depth - p : PIECE;
+
+        for (int64_t l = 0; l < lanes; l++)
+            run_widen(wide + l * PIECE, s, side_at(s, lane0 + l, depth0 + p),
+                      s->depth_stride, n);
+        gemm_tier()->turn(to, wide, PIECE, lanes, width, n);
+    }
+}
+
+void
+mr__gemm_pack(const mr_gemm_side *s, int width, int64_t panel, int64_t depth0,
+              int64_t depth, float *to)
+{
+    int64_t lane0 = panel * width, lanes = s->lanes - lane0;
+
+    if (lanes > width)
+        lanes = width;
+    if (s->lane_stride == 1 && s->depth_stride != 1)
+        pack_runs(s, width, lane0, lanes, depth0, depth, to);
+    else
+        pack_turned(s, width, lane0, lanes, depth0, depth, to);
+}
+
+/* One tile: straight into c where it fits and c is float32, else through a
+ * buffer.  Halves add up in `sums` and are rounded after the last chunk. */
+static void
+tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
+{
+    float buffer[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS];
+    int64_t row = i * t->rows, col = j * t->cols;
+    int64_t n_rows = g->m - row, n_cols = g->n - col;
+    int third = t->rows / 3, half = t->cols / 2, r, v;
+    const float *a = g->a + row * g->depth, *b = g->b + col * g->depth;
+    float *to = NULL;
+    int64_t to_row = 0;
+    bool add = !g->first;
+
+    n_rows = n_rows < t->rows ? n_rows : t->rows;
+    n_cols = n_cols < t->cols ? n_cols : t->cols;
+    r = (int)((n_rows - 1) / third);
+    v = (int)((n_cols - 1) / half);
+    if (g->dtype == MR_FLOAT32) {
+        to = (float *)g->c + row * g->c_row + col;
+        to_row = g->c_row;
+    } else if (g->sums) {
+        to = g->sums + row * g->n + col;
+        to_row = g->n;
+    }
+    if (to && n_rows == (r + 1) * third && n_cols == (v + 1) * half) {
+        t->tile[r][v](g->depth, a, b, to, to_row, add);
+    } else {
+        t->tile[r][v](g->depth, a, b, buffer, t->cols, false);
+        for (int64_t k = 0; to && k < n_rows; k++)
+            for (int64_t l = 0; l < n_cols; l++)
+                to[k * to_row + l] =
+                    add ? to[k * to_row + l] + buffer[k * t->cols + l]
+                        : buffer[k * t->cols + l];
+    }
+    if (g->dtype == MR_FLOAT32 || !g->last)
+        return;
+    if (!to) {
+        to = buffer;
+        to_row = t->cols;
+    }
+    for (int64_t k = 0; k < n_rows; k++)
+        mr__tier()->casts->cast[MR_FLOAT32][g->dtype](
+            (uint16_t *)g->c + (row + k) * g->c_row + col, to + k * to_row,
+            n_cols);
+}
+
+void
+mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
+               int64_t j1)
+{
+    const mr_gemm_tier *t = gemm_tier();
+
+    for (int64_t j = j0; j < j1; j++)
+        for (int64_t i = i0; i < i1; i++)
+            tile_run(g, t, i, j);
+}
+
+/* ---- few rows -------------------------------------------------------------- */
+
+static void
+rows_clear(float *y, int64_t y_row, int m, int64_t n)
+{
+    for (int i = 0; i < m; i++)
+        memset(y + i * y_row, 0, (size_t)n * sizeof *y);
+}
+
+static mr_gemm_kind
+side_kind(const mr_gemm_side *s)
+{
+    return s->dtype == MR_FLOAT32   ? MR_GEMM_FLOAT32
+           : s->dtype == MR_FLOAT16 ? MR_GEMM_FLOAT16
+                                    : MR_GEMM_BFLOAT16;
+}
+
+void
+mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
+              const mr_gemm_side *b, int64_t depth, int64_t n)
+{
+    rows_clear(y, y_row, m, n);
+    gemm_tier()->wide[side_kind(b)](y, y_row, x, x_row, m, b->data,
+                                    b->depth_stride, depth, n);
+}
+
+void
+mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
+              const mr_gemm_side *b, int64_t depth, int64_t n)
+{
+    const mr_fold_fns *sum = &mr__tier()->dtype[MR_FLOAT32]->fold[MR_FOLD_SUM];
+    mr_gemv_dot_fn *dot = gemm_tier()->dot[side_kind(b)];
+    float lanes[MR_LANES];
+
+    for (int64_t j = 0; j < n; j++)
+        for (int i = 0; i < m; i++) {
+            memset(lanes, 0, sizeof lanes);
+            dot(lanes, x + i * x_row, side_at(b, j, 0), depth);
+            sum->done(y + i * y_row + j, lanes);
+        }
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm.h -- the packed matrix product in float32, and products with vectors.
+ *
+ * c = a @ b for float32, float16 and bfloat16 operands of any strides.  Both
+ * operands are first packed: their lanes (rows of a, columns of b) go into
+ * panels as wide as the register tile, depth by depth, halves widened on the
+ * way, missing lanes zero.  Then each tile of c is computed in registers.
+ * The depth is cut into chunks of MR_GEMM_DEPTH, the same in every tier: each
+ * element is a chain of fused multiply-adds over a chunk, the chunks' sums
+ * added in order.  So the bits depend on the operands alone, not on the tier
+ * (but baseline, which has no FMA), the tiles or the threads.
+ *
+ * The caller owns the loops over chunks, panels and blocks, and runs them on
+ * as many threads as it likes.
+ */
+#ifndef MR_KERNELS_GEMM_H
+#define MR_KERNELS_GEMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "marram/types.h"
+
+#define MR_GEMM_DEPTH 512
+
+/* The widest panels of any tier, in lanes. */
+#define MR_GEMM_MAX_ROWS 12
+#define MR_GEMM_MAX_COLS 32
+
+/* One operand: element (lane, depth) is at data + lane * lane_stride + depth *
+ * depth_stride elements. */
+typedef struct mr_gemm_side {
+    const void *data;
+    mr_dtype dtype;
+    int64_t lanes;
+    int64_t lane_stride, depth_stride;
+} mr_gemm_side;
+
+/* One chunk of depth of one product. */
+typedef struct mr_gemm_chunk {
+    int64_t m, n, depth;
+    const float *a, *b; /* packed, all panels of the chunk */
+    void *c;            /* rows c_row elements apart, columns adjacent */
+    int64_t c_row;
+    mr_dtype dtype;     /* of c */
+    float *sums;        /* m x n, dense: where halves wait between chunks;
+                           NULL when there is one chunk or c is float32 */
+    bool first, last;
+} mr_gemm_chunk;
+
+/* Lanes of a panel, of a (rows) and of b (columns), in the tier in use. */
+int mr__gemm_rows(void);
+int mr__gemm_cols(void);
+/* Does this tier's kernel run near the machine's peak? */
+bool mr__gemm_fast(void);
+
+/* Packs lanes [panel * width, ...) of depths [depth0, depth0 + depth) to
+ * width * depth floats at `to` (64-byte aligned). */
+void mr__gemm_pack(const mr_gemm_side *s, int width, int64_t panel,
+                   int64_t depth0, int64_t depth, float *to);
+
+/* The tiles of the panels of a [i0, i1) times those of b [j0, j1). */
+void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
+                    int64_t j1);
+
+/* ---- few rows ------------------------------------------------------------
+ * y (m x n floats, rows y_row apart) = x (m rows of float32, x_row apart) @ b
+ * over `depth`; m <= MR_GEMV_ROWS.  mr__gemv_wide: the columns of b are
+ * adjacent, n <= MR_GEMV_COLS.  mr__gemv_deep: its depths are adjacent. */
+#define MR_GEMV_ROWS 4
+#define MR_GEMV_COLS 512
+
+void mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row,
+                   int m, const mr_gemm_side *b, int64_t depth, int64_t n);
+void mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row,
+                   int m, const mr_gemm_side *b, int64_t depth, int64_t n);
+
+/* ---- plain loops: integers (wrapping), bool (or of ands), double, complex -
+ * Rows [i0, i1) of c, row-major, rows c_row apart. */
+void mr__gemm_plain(const mr_gemm_side *a, const mr_gemm_side *b, void *c,
+                    int64_t c_row, int64_t depth, int64_t i0, int64_t i1);
+
+/* ---- what a tier gives (tier/gemm.c) --------------------------------------
+ * tile[r][v]: (r + 1) * rows / 3 rows times (v + 1) * cols / 2 columns of c,
+ * which are added to c or replace it. */
+typedef void mr_gemm_tile_fn(int64_t depth, const float *a, const float *b,
+                             float *c, int64_t c_row, bool add);
+typedef void mr_gemv_wide_fn(float *y, int64_t y_row, const float *x,
+                             int64_t x_row, int m, const void *b,
+                             int64_t b_row, int64_t depth, int64_t n);
+typedef void mr_gemv_dot_fn(float *lanes, const float *x, const void *b,
+                            int64_t n);
+/* What b is made of. */
+typedef enum mr_gemm_kind {
+    MR_GEMM_FLOAT32,
+    MR_GEMM_FLOAT16,
+    MR_GEMM_BFLOAT16,
+    MR_N_GEMM_KINDS
+} mr_gemm_kind;
+
+typedef struct mr_gemm_tier {
+    int32_t rows, cols;
+    bool fast;
+    mr_gemm_tile_fn *tile[3][2];
+    /* to[p * width + l] = from[l * lane_stride + p]; lanes <= width, others
+     * 0 */
+    void (*turn)(float *to, const float *from, int64_t lane_stride,
+                 int64_t lanes, int64_t width, int64_t depth);
+    /* y[i][j] += sum over p < depth of x[i][p] * b[p][j] */
+    mr_gemv_wide_fn *wide[MR_N_GEMM_KINDS];
+    /* lane p % 64 += x[p] * b[p] */
+    mr_gemv_dot_fn *dot[MR_N_GEMM_KINDS];
+} mr_gemm_tier;
+
+extern const mr_gemm_tier mr__gemm_tier_baseline, mr__gemm_tier_avx2,
+    mr__gemm_tier_avx512;
+
+#endif

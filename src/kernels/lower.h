@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * lower.h -- a block program as the interpreter runs it: kernels looked up,
+ * compound reductions taken apart.  Private to plan.c, interp.c, lower.c.
+ */
+#ifndef MR_KERNELS_LOWER_H
+#define MR_KERNELS_LOWER_H
+
+#include "kernels/program.h"
+#include "kernels/tier/tier.h"
+
+/* Registers of a lowered program: those of the code, and a few for what
+ * lowering adds. */
+#define MR_LOW_REGS   (MR_CODE_MAX_REG + 64)
+#define MR_LOW_NO_REG UINT16_MAX
+
+typedef enum mr_step_kind {
+    MR_STEP_MAP,
+    MR_STEP_CAST,
+    MR_STEP_FOLD,
+    MR_STEP_ARG
+} mr_step_kind;
+
+typedef struct mr_step {
+    union {
+        mr_map_fn *map;
+        mr_cast_fn *cast;
+        const mr_fold_fns *fold;
+        const mr_arg_fns *arg_fns;
+    } fn;
+    uint16_t dst, arg[3];
+    uint8_t kind; /* mr_step_kind */
+    uint8_t n_arg;
+    uint8_t k;         /* what it was: MR_R_SUM, MR_R_MEAN matter later */
+    uint8_t acc;       /* reductions: the dtype of the accumulation */
+    uint8_t fold;      /* mr_fold */
+    bool row;          /* runs once a row (never true of a reduction) */
+    bool exact_lanes;  /* folds: absent lanes may be left out */
+} mr_step;
+
+/* What a register is. */
+#define MR_REG_INPUT  0
+#define MR_REG_CONST  1
+#define MR_REG_RESULT 2
+
+typedef struct mr_lowered {
+    int n_reg, n_step, n_in, n_out;
+    int n_pass;  /* passes over the row: 1 + the largest phase of a value */
+    int n_fold;  /* reductions */
+    int n_row;   /* registers of the kind one a row */
+    bool rows;   /* there are rows: else every register is a value */
+    int max_size; /* bytes of the widest value or row register */
+    uint32_t splat_in; /* inputs that are one element */
+    uint8_t kind[MR_LOW_REGS], dtype[MR_LOW_REGS];
+    bool row[MR_LOW_REGS];
+    uint8_t phase[MR_LOW_REGS];
+    const mr_const *value[MR_LOW_REGS]; /* of constants */
+    mr_step step[MR_LOW_REGS];
+    uint16_t out_reg[MR_CODE_MAX_IO];
+    bool out_row[MR_CODE_MAX_IO];
+} mr_lowered;
+
+size_t mr__elem_size(mr_dtype d);
+
+void mr__lower(const mr_block_code *c, const mr_block_launch *l,
+               const mr_tier *tier, mr_lowered *o);
+
+#endif

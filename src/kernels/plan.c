@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan.c -- how a launch is run: strategy, tiles, units.
+ *
+ * Tiles are chosen so that what is alive fits the first-level cache (and the
+ * frame, which has about its size); units so that one takes some tens of
+ * microseconds.  Nothing here depends on the number of threads, and nothing
+ * that is chosen here changes a result.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/frame.h"
+
+#define UNIT_NANOSECONDS  30000
+#define MAX_ROWS_OF_TILE  128
+#define LANES_BYTES       (12 * 1024)
+#define STREAM_BYTES      (16LL << 20) /* outputs beyond this skip the caches */
+#define TRANSPOSED_INNER  32
+#define NARROW_COLUMNS    8
+
+/* ---- cost ------------------------------------------------------------------------ */
+
+/* Picoseconds for one element of four bytes. */
+static int64_t
+k_cost(int k, mr_dtype dtype)
+{
+    int64_t cost = 60;
+
+    if (k >= MR_K_EXPM1 && k <= MR_K_SIGMOID)
+        cost = 700;
+    if (k == MR_K_EXP || k == MR_K_ERF || k == MR_K_DIVIDE || k == MR_K_SQRT)
+        cost = 300;
+    if (k == MR_K_FLOOR_DIVIDE || k == MR_K_REMAINDER || k == MR_K_POWER ||
+        k == MR_K_ARCTAN2 || k == MR_K_LOGADDEXP)
+        cost = 3000;
+    if (dtype == MR_FLOAT64 || dtype == MR_COMPLEX64)
+        cost *= 2;
+    if (dtype == MR_COMPLEX128)
+        cost *= 4;
+    return cost;
+}
+
+static int64_t
+point_cost(const mr_block_code *c)
+{
+    int64_t cost = 50;
+
+    for (int i = 0; i < c->n_inst; i++)
+        cost += k_cost(c->inst[i].k,
+                       (mr_dtype)c->reg_dtype[c->inst[i].arg[0]]);
+    for (int i = 0; i < c->n_in; i++)
+        cost += 40 * (int64_t)mr__elem_size((mr_dtype)c->reg_dtype[i]);
+    for (int i = 0; i < c->n_out; i++) {
+        if (!c->out[i].per_row)
+            cost += 60 * (int64_t)mr__elem_size(
+                             (mr_dtype)c->reg_dtype[c->out[i].reg]);
+    }
+    return cost;
+}
+
+/* How many pieces of `points` make one unit: at least 1. */
+static int64_t
+pieces_of_unit(int64_t points, int64_t cost)
+{
+    int64_t piece = points * cost / 1000 + 50;
+
+    return piece >= UNIT_NANOSECONDS ? 1 : UNIT_NANOSECONDS / piece;
+}
+
+/* ---- one instruction on contiguous memory --------------------------------------- */
+
+static bool
+is_contiguous(const mr_block_launch *l, const mr_block_io *io, size_t size)
+{
+    return l->n_kept == 0 || io->stride[0] == (int64_t)size;
+}
+
+static bool
+is_one(const mr_block_code *c, const mr_block_launch *l)
+{
+    if (c->n_inst != 1 || c->n_out != 1 || l->n_red != 0 || l->n_kept > 1 ||
+        MR_K_IS_REDUCTION(c->inst[0].k) || c->out[0].reg != c->inst[0].dst)
+        return false;
+    for (int i = 0; i < c->n_in; i++) {
+        if (!is_contiguous(l, &l->in[i],
+                           mr__elem_size((mr_dtype)c->reg_dtype[i])) &&
+            l->in[i].stride[0] != 0)
+            return false;
+    }
+    return is_contiguous(l, &l->out[0],
+                         mr__elem_size((mr_dtype)c->reg_dtype[c->out[0].reg]));
+}
+
+static bool
+wants_stream(const mr_block_code *c, const mr_block_launch *l, int64_t n)
+{
+    int64_t bytes = 0;
+
+    for (int o = 0; o < c->n_out; o++) {
+        bytes += n * (int64_t)mr__elem_size(
+                         (mr_dtype)c->reg_dtype[c->out[o].reg]);
+        for (int i = 0; i < c->n_in; i++) {
+            if (l->in[i].data == l->out[o].data)
+                return false;
+        }
+    }
+    return bytes > STREAM_BYTES;
+}
+
+static mr_block_plan
+plan_one(const mr_block_code *c, const mr_block_launch *l)
+{
+    int64_t n = l->n_kept > 0 ? l->dim[0] : 1, cost = point_cost(c);
+    int64_t chunk = pieces_of_unit(1024, cost) * 1024;
+    mr_block_plan p = {.strategy = MR_RUN_ONE};
+
+    if (wants_stream(c, l, n))
+        p.strategy |= MR_PLAN_STREAM;
+    p.n_units = (n + chunk - 1) / chunk;
+    p.unit_cost = (n < chunk ? n : chunk) * cost / 1000;
+    p.private_[1] = chunk;
+    return p;
+}
+
+/* ---- tiles ------------------------------------------------------------------------- */
+
+/* The dim along which an input is contiguous that is not contiguous along the
+ * last one; -1 if there is none. */
+static int
+transposed_dim(const mr_lowered *low, const mr_block_launch *l, int n)
+{
+    for (int i = 0; i < low->n_in; i++) {
+        int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
+
+        if (n < 2 || l->in[i].stride[n - 1] == size ||
+            l->in[i].stride[n - 1] == 0)
+            continue;
+        for (int d = n - 2; d >= 0; d--) {
+            if (l->in[i].stride[d] == size)
+                return d;
+        }
+    }
+    return -1;
+}
+
+static void
+geometry_map(mr_geometry *g, const mr_lowered *low, const mr_block_launch *l,
+             int64_t tile)
+{
+    int n = l->n_kept + l->n_red, d = transposed_dim(low, l, n);
+    int64_t inner_n = n > 0 ? l->dim[n - 1] : 1;
+    int64_t inner = inner_n < tile ? inner_n : tile;
+
+    if (d >= 0 && inner > TRANSPOSED_INNER)
+        inner = TRANSPOSED_INNER;
+    inner += inner == 0;
+    mr__geometry_make(g, MR_RUN_MAP, low, l, d >= 0 ? d : n - 2, tile / inner,
+                      inner);
+}
+
+/* Do the rows' neighbours lie closer together than a row's own points? */
+static bool
+wants_columns(const mr_lowered *low, const mr_block_launch *l)
+{
+    int kept = l->n_kept - 1, point = l->n_kept + l->n_red - 1, votes = 0;
+
+    if (kept < 0 || l->n_red == 0 || l->dim[kept] < NARROW_COLUMNS)
+        return false;
+    for (int i = 0; i < low->n_in; i++) {
+        int64_t k = llabs(l->in[i].stride[kept]);
+        int64_t p = llabs(l->in[i].stride[point]);
+
+        if (!low->row[i] && k != 0 && p != 0)
+            votes += k < p ? 1 : -1;
+    }
+    return votes > 0;
+}
+
+static void
+geometry_columns(mr_geometry *g, const mr_lowered *low,
+                 const mr_block_launch *l, int64_t tile)
+{
+    int64_t lane = 0, lanes = MR_LANES, points = 1, width;
+
+    for (int i = l->n_kept; i < l->n_kept + l->n_red; i++)
+        points *= l->dim[i];
+    for (int i = 0; i < low->n_step; i++) {
+        const mr_step *t = &low->step[i];
+
+        if (t->kind != MR_STEP_FOLD)
+            continue;
+        lane += (int64_t)mr__elem_size((mr_dtype)t->acc);
+        if (!t->exact_lanes)
+            points = MR_LANES;
+    }
+    lanes = points < lanes ? points + (points == 0) : lanes;
+    width = lane > 0 ? LANES_BYTES / (lane * lanes) : 64;
+    width = width > tile ? tile : width < 16 ? 16 : width / 16 * 16;
+    width = width > 512 ? 512 : width;
+    mr__geometry_make(g, MR_RUN_COLS, low, l, -1, tile / width, width);
+}
+
+static void
+geometry_rows(mr_geometry *g, const mr_lowered *low, const mr_block_launch *l,
+              int64_t tile)
+{
+    int64_t points = 1, rows;
+
+    for (int i = l->n_kept; i < l->n_kept + l->n_red; i++)
+        points *= l->dim[i];
+    if (points > tile) {
+        mr__geometry_make(g, MR_RUN_LONG, low, l, -1, 1, tile);
+        return;
+    }
+    rows = points > 0 ? tile / points : MAX_ROWS_OF_TILE;
+    rows = rows > MAX_ROWS_OF_TILE ? MAX_ROWS_OF_TILE : rows;
+    mr__geometry_make(g, MR_RUN_ROWS, low, l, -1, rows, points);
+}
+
+static void
+geometry_of(mr_geometry *g, const mr_lowered *low, const mr_block_launch *l,
+            int64_t tile)
+{
+    if (!low->rows)
+        geometry_map(g, low, l, tile);
+    else if (wants_columns(low, l))
+        geometry_columns(g, low, l, tile);
+    else
+        geometry_rows(g, low, l, tile);
+}
+
+/* The largest tile of the sizes tried that fits the frame.  A tile of a whole
+ * block is worth it when nothing is stored in between; one of a whole row when
+ * the row is passed over several times. */
+static void
+schedule_fit(mr_schedule *s, const mr_lowered *low, const mr_block_launch *l)
+{
+    int64_t tile = 4096 / low->max_size;
+    mr_geometry g;
+    mr_frame f;
+
+    tile = tile < 256 ? 256 : tile > 2048 ? 2048 : tile;
+    for (int64_t big = MR_RED_BLOCK; big > tile; big /= 2) {
+        geometry_of(&g, low, l, big);
+        mr__schedule_make(s, low, l, &g);
+        if (mr__frame_make(&f, s, NULL) <= MR_FRAME_BYTES &&
+            (s->n_slot == 0 ||
+             (low->n_pass > 1 && g.strategy == MR_RUN_ROWS)))
+            return;
+    }
+    for (;; tile /= 2) {
+        geometry_of(&g, low, l, tile);
+        mr__schedule_make(s, low, l, &g);
+        if (tile <= 64 || mr__frame_make(&f, s, NULL) <= MR_FRAME_BYTES)
+            return;
+    }
+}
+
+/* ---- units --------------------------------------------------------------------------- */
+
+/* A row may be split if everything after its first pass is done once a row. */
+static bool
+may_split(const mr_lowered *low)
+{
+    for (int i = 0; i < low->n_step; i++) {
+        const mr_step *t = &low->step[i];
+
+        if ((t->kind == MR_STEP_FOLD || t->kind == MR_STEP_ARG) &&
+            low->phase[t->arg[0]] > 0)
+            return false;
+    }
+    for (int o = 0; o < low->n_out; o++) {
+        if (!low->out_row[o] && low->phase[low->out_reg[o]] > 0)
+            return false;
+    }
+    return low->n_fold > 0;
+}
+
+static void
+plan_split(mr_block_plan *p, const mr_schedule *s, int64_t cost)
+{
+    const mr_geometry *g = &s->g;
+    int64_t blocks = mr__row_blocks(g->points), groups;
+    int64_t width = mr__tile_rows(g);
+    int64_t block_points = MR_RED_BLOCK * width;
+
+    if (g->strategy != MR_RUN_LONG && g->strategy != MR_RUN_COLS)
+        return;
+    if (p->n_units >= 16 || blocks < 4 || s->alias_out != 0 ||
+        blocks * block_points * cost / 1000 < 2 * UNIT_NANOSECONDS ||
+        !may_split(s->low))
+        return;
+    p->private_[3] = pieces_of_unit(block_points, cost);
+    groups = (blocks + p->private_[3] - 1) / p->private_[3];
+    p->n_units = g->n_tiles * groups;
+    p->unit_cost = p->private_[3] * block_points * cost / 1000;
+    p->scratch_bytes = (size_t)(g->n_tiles * blocks) *
+                       mr__partial_bytes(s->low, width);
+}
+
+size_t
+mr__partial_bytes(const mr_lowered *low, int64_t width)
+{
+    return ((size_t)(width * low->n_fold) * (16 + sizeof(uint32_t)) + 63) /
+           64 * 64;
+}
+
+mr_block_plan
+mr__block_plan(const mr_block_code *c, const mr_block_launch *l)
+{
+    mr_block_plan p = {.strategy = MR_RUN_NOTHING};
+    const mr_tier *tier = mr__tier();
+    mr_lowered low;
+    mr_schedule s;
+    int64_t points = 1, cost, tile_points, total = 1;
+
+    for (int i = 0; i < l->n_kept; i++)
+        total *= l->dim[i];
+    if (total == 0 || c->n_out == 0)
+        return p;
+    if (is_one(c, l))
+        return plan_one(c, l);
+    mr__lower(c, l, tier, &low);
+    for (int i = l->n_kept; i < l->n_kept + l->n_red; i++)
+        points *= l->dim[i];
+    if (points == 0 && !low.rows)
+        return p;
+    schedule_fit(&s, &low, l);
+    cost = point_cost(c);
+    tile_points = s.g.outer * s.g.inner;
+    if (s.g.strategy == MR_RUN_LONG || s.g.strategy == MR_RUN_COLS)
+        tile_points = s.g.points * mr__tile_rows(&s.g) * low.n_pass;
+    p.strategy = (int32_t)s.g.strategy;
+    p.private_[0] = s.g.outer;
+    p.private_[1] = s.g.inner;
+    p.private_[2] = pieces_of_unit(tile_points, cost);
+    p.strategy |= (s.g.outer_dim + 2) << MR_PLAN_OUTER_SHIFT;
+    p.n_units = (s.g.n_tiles + p.private_[2] - 1) / p.private_[2];
+    p.unit_cost = (p.private_[2] < s.g.n_tiles ? p.private_[2] : s.g.n_tiles) *
+                  tile_points * cost / 1000;
+    plan_split(&p, &s, cost);
+    return p;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * program.h -- block programs: what a fused group computes, and on what.
+ *
+ * The *code* says what is computed, knows no sizes and can be kept, hashed
+ * and compiled; the *launch* says over which loop nest and on which memory.
+ *
+ * The loop nest has `n_kept` outer dims and `n_red` reduced dims, in logical
+ * order, reduced dims last.  A program without reductions has n_red == 0.
+ * "Row" is one point of the kept dims: all its reduced points in order.
+ *
+ * Registers: 0 .. n_in-1 are the inputs, then n_const constants, then one for
+ * each instruction's result.  Each register has a dtype and a phase.  A value
+ * register holds one value a point; the result of a reduction holds one value
+ * a row and may be used (broadcast along the row) by instructions of later
+ * phases.  An instruction's phase is the largest number of reductions on any
+ * path to it: phase p runs after all reductions whose operand is of phase
+ * < p.  Value registers of an earlier phase used in a later one are computed
+ * again (same bits) or kept, as the interpreter likes.
+ *
+ * Halves (float16, bfloat16) are rounded after each instruction, so fusing
+ * never changes bits.  The order of a reduction is fixed by the logical
+ * order of the reduced points alone: 64 virtual lanes within blocks of
+ * MR_RED_BLOCK points (point k of a block goes to lane k % 64), lanes combined
+ * pairwise (l with l + 32, then 16, ... 1), blocks combined pairwise in order
+ * (a binary counter).  The same whatever the tier, fusion, layout, or number
+ * of threads.
+ */
+#ifndef MR_KERNELS_PROGRAM_H
+#define MR_KERNELS_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/ids.h"
+#include "marram/types.h"
+
+#define MR_RED_BLOCK    4096
+#define MR_CODE_MAX_REG 256
+#define MR_CODE_MAX_IO  32
+
+typedef struct mr_inst {
+    uint16_t k;       /* mr_k: scalar operation or reduction */
+    uint16_t dst;     /* register of the result */
+    uint16_t arg[3];  /* registers of the operands */
+    uint16_t phase;
+} mr_inst;
+
+/* A constant's bits in its dtype, in the first bytes. */
+typedef union mr_const {
+    uint8_t bytes[16];
+    uint64_t u64[2];
+    mr_c128 c128;
+} mr_const;
+
+typedef struct mr_code_out {
+    uint16_t reg;
+    bool per_row; /* one value a row (a reduction, or computed from such) */
+} mr_code_out;
+
+/* Plain data: may be copied, compared and hashed field by field. */
+typedef struct mr_block_code {
+    uint16_t n_in, n_const, n_inst, n_out, n_reg, n_phases;
+    const uint8_t *reg_dtype;  /* n_reg mr_dtype values */
+    const uint8_t *reg_row;    /* n_reg: 1 if the register is one a row */
+    const mr_const *consts;    /* n_const */
+    const mr_inst *inst;       /* n_inst, in an order that computes operands
+                                  first */
+    const mr_code_out *out;    /* n_out */
+} mr_block_code;
+
+/* Memory of an operand.  Strides are in bytes, may be 0 (broadcast) or
+ * negative.  For outputs strides are those of a fresh contiguous array unless
+ * the planner gives the memory of a donated input. */
+typedef struct mr_block_io {
+    void *data;
+    int64_t stride[MR_MAX_NDIM]; /* n_kept + n_red entries */
+} mr_block_io;
+
+typedef struct mr_block_launch {
+    int32_t n_kept, n_red;
+    int64_t dim[MR_MAX_NDIM]; /* kept dims, then reduced dims */
+    mr_block_io in[MR_CODE_MAX_IO];
+    mr_block_io out[MR_CODE_MAX_IO]; /* per_row outputs: kept strides only */
+} mr_block_launch;
+
+/* Merge neighbouring dims wherever all operands allow it, drop dims of size
+ * 1, and reorder kept dims for memory order where that changes no result.
+ * Called once by the planner; the result is what runs. */
+void mr__block_normalise(const mr_block_code *c, mr_block_launch *l);
+
+/* How a launch is split: units are independent and may run on any thread, in
+ * any order and grouping.  Scratch is for partial results of split rows (0
+ * bytes when none); finish() combines them and must follow all units. */
+typedef struct mr_block_plan {
+    int64_t n_units;        /* 0 when there is nothing to do */
+    int64_t unit_cost;      /* estimated nanoseconds of one unit */
+    size_t scratch_bytes;   /* shared by all units, 64-byte aligned */
+    int32_t strategy;       /* private to the interpreter */
+    int64_t private_[4];
+} mr_block_plan;
+
+mr_block_plan mr__block_plan(const mr_block_code *c, const mr_block_launch *l);
+void mr__block_run(const mr_block_code *c, const mr_block_launch *l,
+                   const mr_block_plan *p, void *scratch, int64_t unit_begin,
+                   int64_t unit_end);
+void mr__block_finish(const mr_block_code *c, const mr_block_launch *l,
+                      const mr_block_plan *p, void *scratch);
+
+/* Is there arithmetic for this operation on operands of this dtype? */
+bool mr__k_supports(mr_k k, mr_dtype operand);
+/* The dtype of the result for operands of this dtype (SAME, BOOL, REAL). */
+mr_dtype mr__k_result(mr_k k, mr_dtype operand);
+
+/* The instruction set chosen at start: "baseline", "avx2", "avx512"; the
+ * variable MARRAM_CPU forces one.  NULL with MR_E_VALUE set when it names an
+ * unknown one or one that this CPU lacks. */
+const char *mr__cpu_tier(void);
+
+/* One value from one dtype to another, by the same rules as MR_K_CAST (used
+ * for constants and scalars). */
+void mr__const_cast(const mr_const *from, mr_dtype from_dtype, mr_const *to,
+                    mr_dtype to_dtype);
+
+#endif

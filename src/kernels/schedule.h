@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * schedule.h -- how the interpreter goes over a launch: tiles, passes, and
+ * where each register lives.  Private to plan.c, schedule.c and interp.c.
+ *
+ * A tile is `outer` by `inner` points.  What these are depends on the
+ * strategy:
+ *
+ *   ONE   one instruction on contiguous memory: no tiles
+ *   MAP   no rows: the last two kept dims
+ *   ROWS  outer: rows (the last kept dim); inner: all points of a row
+ *   LONG  outer: 1; inner: a chunk of one row
+ *   COLS  outer: a chunk of the points; inner: rows that lie side by side in
+ *         memory (the last kept dim)
+ *
+ * ROWS computes everything of a tile in one go.  LONG and COLS pass over the
+ * row once for each phase and compute values of earlier phases again.
+ */
+#ifndef MR_KERNELS_SCHEDULE_H
+#define MR_KERNELS_SCHEDULE_H
+
+#include "kernels/lower.h"
+
+typedef enum mr_strategy {
+    MR_RUN_NOTHING,
+    MR_RUN_ONE,
+    MR_RUN_MAP,
+    MR_RUN_ROWS,
+    MR_RUN_LONG,
+    MR_RUN_COLS
+} mr_strategy;
+
+typedef struct mr_geometry {
+    mr_strategy strategy;
+    int outer_dim, inner_dim;   /* kept dims, or -1 */
+    int n_dims;                 /* kept dims: these two and the rest */
+    int64_t outer_n, inner_n;   /* extents of the whole */
+    int64_t outer, inner;       /* extents of a tile */
+    int64_t n_outer, n_inner;   /* tiles along each */
+    int64_t n_tiles;
+    int64_t points;             /* of a row */
+    int64_t per_unit;           /* tiles of one unit */
+    int64_t split_blocks;       /* blocks of one unit of a split row, or 0 */
+} mr_geometry;
+
+#define MR_PASSES_KEPT 4
+
+typedef struct mr_pass {
+    int n, n_slot;
+    uint32_t inputs;  /* read in this pass */
+    uint32_t outputs; /* value outputs written in this pass */
+    bool folds;
+    uint16_t step[MR_LOW_REGS]; /* in order */
+    int16_t slot[MR_LOW_REGS];  /* of the result of each; -1 - output when it
+                                   goes straight there; rows: unused */
+} mr_pass;
+
+typedef struct mr_schedule {
+    const mr_lowered *low;
+    const mr_block_launch *l;
+    mr_geometry g;
+    int n_slot;            /* the most of any pass */
+    uint32_t direct_in;    /* inputs read where they are */
+    uint32_t rowwise_in;   /* the same, but only row by row, for folds */
+    uint32_t direct_out;
+    uint32_t alias_out;    /* outputs in the memory of an input */
+    uint8_t out_pass[MR_CODE_MAX_IO];
+    bool spread[MR_LOW_REGS]; /* row registers that are wanted along the row,
+                                 when a tile has several rows */
+    mr_pass pass[MR_PASSES_KEPT];
+} mr_schedule;
+
+/* Rows of a tile. */
+static inline int64_t
+mr__tile_rows(const mr_geometry *g)
+{
+    return g->strategy == MR_RUN_ROWS   ? g->outer
+           : g->strategy == MR_RUN_COLS ? g->inner
+                                        : 1;
+}
+
+/* Tiles of the given extents; outer_dim is the dim that MAP pairs with the
+ * last one, or -1. */
+void mr__geometry_make(mr_geometry *g, mr_strategy strategy,
+                       const mr_lowered *low, const mr_block_launch *l,
+                       int outer_dim, int64_t outer, int64_t inner);
+/* The schedule for these tiles; g is copied. */
+void mr__schedule_make(mr_schedule *s, const mr_lowered *low,
+                       const mr_block_launch *l, const mr_geometry *g);
+/* The steps of pass p; `room` is for passes that are not kept. */
+const mr_pass *mr__schedule_pass(const mr_schedule *s, int p, mr_pass *room);
+
+/* Does an operand's stride step to the neighbour in a tile, outwards and
+ * inwards?  Bytes; for a reduced direction those of the last reduced dim. */
+int64_t mr__stride_outer(const mr_geometry *g, const mr_block_launch *l,
+                         const mr_block_io *io, int64_t size);
+int64_t mr__stride_inner(const mr_geometry *g, const mr_block_launch *l,
+                         const mr_block_io *io, int64_t size);
+
+#endif

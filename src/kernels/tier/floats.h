@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * floats.h -- the part of the dialect that floating-point lanes have.
+ *
+ * Rounding, square root and fused multiply-add are the machine's; the
+ * transcendental functions are SLEEF's (the deterministic family, which gives
+ * equal bits for 256- and 512-bit vectors) but for those of approx32.h.
+ * Included by lanes.h alone.
+ */
+#include <float.h>
+#include <math.h>
+#include <sleef.h>
+
+#if MR_LANE_BITS == 32
+#define SIGN_BIT 0x80000000U
+#else
+#define SIGN_BIT 0x8000000000000000ULL
+#endif
+
+/* INTRINSIC(name): the intrinsic of this tier and lane. */
+#if MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 32
+#define INTRINSIC(name) _mm512_##name##_ps
+#define SLEEF(name)     Sleef_finz_##name##f16_u10avx512f
+#define SLEEF_U05(name) Sleef_finz_##name##f16_u05avx512f
+#define SLEEF_U15(name) Sleef_finz_##name##f16_u15avx512f
+#define SLEEF_RAW(name) Sleef_finz_##name##f16_avx512f
+#elif MR_TIER_ID == MR_TIER_AVX512
+#define INTRINSIC(name) _mm512_##name##_pd
+#define SLEEF(name)     Sleef_finz_##name##d8_u10avx512f
+#define SLEEF_U05(name) Sleef_finz_##name##d8_u05avx512f
+#define SLEEF_U15(name) Sleef_finz_##name##d8_u15avx512f
+#define SLEEF_RAW(name) Sleef_finz_##name##d8_avx512f
+#elif MR_TIER_ID == MR_TIER_AVX2 && MR_LANE_BITS == 32
+#define INTRINSIC(name) _mm256_##name##_ps
+#define SLEEF(name)     Sleef_finz_##name##f8_u10avx2
+#define SLEEF_U05(name) Sleef_finz_##name##f8_u05avx2
+#define SLEEF_U15(name) Sleef_finz_##name##f8_u15avx2
+#define SLEEF_RAW(name) Sleef_finz_##name##f8_avx2
+#elif MR_TIER_ID == MR_TIER_AVX2
+#define INTRINSIC(name) _mm256_##name##_pd
+#define SLEEF(name)     Sleef_finz_##name##d4_u10avx2
+#define SLEEF_U05(name) Sleef_finz_##name##d4_u05avx2
+#define SLEEF_U15(name) Sleef_finz_##name##d4_u15avx2
+#define SLEEF_RAW(name) Sleef_finz_##name##d4_avx2
+#elif MR_LANE_BITS == 32
+#define INTRINSIC(name) _mm_##name##_ps
+#define SLEEF(name)     Sleef_cinz_##name##f4_u10sse2
+#define SLEEF_U05(name) Sleef_cinz_##name##f4_u05sse2
+#define SLEEF_U15(name) Sleef_cinz_##name##f4_u15sse2
+#define SLEEF_RAW(name) Sleef_cinz_##name##f4_sse2
+#else
+#define INTRINSIC(name) _mm_##name##_pd
+#define SLEEF(name)     Sleef_cinz_##name##d2_u10sse2
+#define SLEEF_U05(name) Sleef_cinz_##name##d2_u05sse2
+#define SLEEF_U15(name) Sleef_cinz_##name##d2_u15sse2
+#define SLEEF_RAW(name) Sleef_cinz_##name##d2_sse2
+#endif
+
+INLINE R
+v_sqrt(R x)
+{
+    return (R)INTRINSIC(sqrt)(x);
+}
+
+INLINE R
+v_abs(R x)
+{
+    return v_from_bits(v_bits(x) & ~u_set(SIGN_BIT));
+}
+
+INLINE R
+v_neg(R x)
+{
+    return v_from_bits(v_bits(x) ^ u_set(SIGN_BIT));
+}
+
+/* The magnitude of x with the sign of y. */
+INLINE R
+v_copysign(R x, R y)
+{
+    return v_from_bits((v_bits(x) & ~u_set(SIGN_BIT)) |
+                       (v_bits(y) & u_set(SIGN_BIT)));
+}
+
+/* x within [low, high]; NaN stays. */
+INLINE R
+v_clamp(R x, R low, R high)
+{
+    return (R)INTRINSIC(min)(high, (R)INTRINSIC(max)(low, x));
+}
+
+INLINE M
+v_isnan(R x)
+{
+    return v_ne(x, x);
+}
+
+#if MR_TIER_ID != MR_TIER_BASELINE
+
+INLINE R
+v_fma(R a, R b, R c)
+{
+    return (R)INTRINSIC(fmadd)(a, b, c);
+}
+
+#if MR_TIER_ID == MR_TIER_AVX512
+#define ROUNDED(x, mode) (R) INTRINSIC(roundscale)(x, (mode) | 8)
+#else
+#define ROUNDED(x, mode) (R) INTRINSIC(round)(x, (mode) | 8)
+#endif
+
+INLINE R
+v_round(R x)
+{
+    return ROUNDED(x, 0);
+}
+
+INLINE R
+v_floor(R x)
+{
+    return ROUNDED(x, 1);
+}
+
+INLINE R
+v_ceil(R x)
+{
+    return ROUNDED(x, 2);
+}
+
+INLINE R
+v_trunc(R x)
+{
+    return ROUNDED(x, 3);
+}
+
+#else
+
+/* Without FMA: once rounded through double for float lanes, else twice. */
+INLINE R
+v_fma(R a, R b, R c)
+{
+#if MR_LANE_BITS == 32
+    R r;
+
+    for (int i = 0; i < N_LANES; i++)
+        r[i] = (float)((double)a[i] * (double)b[i] + (double)c[i]);
+    return r;
+#else
+    return a * b + c;
+#endif
+}
+
+/* Adding and taking away 2^(precision - 1) rounds to an integer; beyond it
+ * every number is one. */
+INLINE R
+v_round(R x)
+{
+    R big = C(MR_LANE_BITS == 32 ? 8388608.0 : 4503599627370496.0);
+    R r = (v_abs(x) + big) - big;
+
+    return v_select(v_lt(v_abs(x), big), v_copysign(r, x), x);
+}
+
+INLINE R
+v_floor(R x)
+{
+    R r = v_round(x);
+
+    return v_copysign(r - v_select(v_lt(x, r), C(1), C(0)), x);
+}
+
+INLINE R
+v_ceil(R x)
+{
+    return v_neg(v_floor(v_neg(x)));
+}
+
+INLINE R
+v_trunc(R x)
+{
+    return v_copysign(v_floor(v_abs(x)), x);
+}
+
+#endif
+
+#define MR_FROM_SLEEF(X)                                                       \
+    X(expm1) X(log) X(log2) X(log10) X(sin) X(cos) X(tan) X(asin)     \
+    X(acos) X(atan) X(sinh) X(cosh) X(atanh)
+#define MR_X(name)                                                             \
+    INLINE R v_##name(R x)                                                     \
+    {                                                                          \
+        return (R)SLEEF(name)(x);                                              \
+    }
+MR_FROM_SLEEF(MR_X)
+#undef MR_X
+
+/* SLEEF's log1p, asinh and acosh overflow near the largest numbers, where
+ * they are the log of x and of 2x. */
+#define HUGE_ARGUMENT (MR_LANE_BITS == 32 ? 1e18 : 1e150)
+
+INLINE R
+v_log1p(R x)
+{
+    M huge = v_lt(C(HUGE_ARGUMENT), x);
+    R r = (R)SLEEF(log1p)(x);
+
+    return m_any(huge) ? v_select(huge, v_log(x), r) : r;
+}
+
+INLINE R
+v_asinh(R x)
+{
+    R t = v_abs(x), r = (R)SLEEF(asinh)(x);
+    M huge = v_lt(C(HUGE_ARGUMENT), t);
+
+    if (!m_any(huge))
+        return r;
+    t = v_copysign(v_log(t) + C(0.69314718055994531), x);
+    return v_select(huge, t, r);
+}
+
+INLINE R
+v_acosh(R x)
+{
+    M huge = v_lt(C(HUGE_ARGUMENT), x);
+    R r = (R)SLEEF(acosh)(x);
+
+    if (!m_any(huge))
+        return r;
+    return v_select(huge, v_log(x) + C(0.69314718055994531), r);
+}
+
+INLINE R
+v_atan2(R y, R x)
+{
+    return (R)SLEEF(atan2)(y, x);
+}
+
+INLINE R
+v_pow(R x, R y)
+{
+    return (R)SLEEF(pow)(x, y);
+}
+
+/* Exact, with the sign of x. */
+INLINE R
+v_fmod(R x, R y)
+{
+    return (R)SLEEF_RAW(fmod)(x, y);
+}
+
+INLINE R
+v_hypot(R x, R y)
+{
+    return (R)SLEEF_U05(hypot)(x, y);
+}
+
+#if MR_LANE_BITS == 32
+#include "kernels/approx32.h"
+#else
+
+INLINE R
+v_exp(R x)
+{
+    return (R)SLEEF(exp)(x);
+}
+
+INLINE R
+v_tanh(R x)
+{
+    return (R)SLEEF(tanh)(x);
+}
+
+INLINE R
+v_erf(R x)
+{
+    return (R)SLEEF(erf)(x);
+}
+
+#include "kernels/approx64.h"
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * folds.h -- the reductions of one dtype, in the canonical order of
+ * ../program.h: 64 virtual lanes, combined pairwise.
+ *
+ * A lane that no element reached holds the identity; for every fold but the
+ * complex product combining with it changes nothing, so absent lanes may be
+ * left out.  For the complex product they never are.  Included by ops.h.
+ */
+#ifndef MR_KERNELS_TIER_FOLDS_H
+#define MR_KERNELS_TIER_FOLDS_H
+
+/* Vectors that hold the 64 lanes. */
+#define N_VECS (MR_LANES / N_LANES)
+
+typedef V fold_op(V, V);
+
+INLINE int64_t
+lanes_in_use(int64_t n, bool exact_identity)
+{
+    return exact_identity && n < MR_LANES ? n : MR_LANES;
+}
+
+/* The vectors' lanes pairwise: l with l + 32, then 16, ... 1. */
+INLINE V
+fold_lanes(V *v, int64_t n_lanes, fold_op *op)
+{
+    V x;
+
+#if N_VECS > 1
+    int64_t used = (n_lanes + N_LANES - 1) / N_LANES;
+
+    for (int64_t h = N_VECS / 2; h > 0; h /= 2) {
+        for (int64_t j = 0; j < h; j++) {
+            if (j + h < used)
+                v[j] = op(v[j], v[j + h]);
+        }
+        used = used < h ? used : h;
+    }
+#endif
+    x = v[0];
+#pragma GCC unroll 6
+    for (int h = N_LANES / 2; h > 0; h /= 2) {
+        if (h < n_lanes)
+            x = op(x, x_up(x, h));
+    }
+    return x;
+}
+
+/* v takes n elements, the first into lane 0. */
+INLINE void
+fold_block(V *v, const elem *in, int64_t n, fold_op *op)
+{
+    for (; n >= MR_LANES; n -= MR_LANES, in += MR_LANES) {
+#pragma GCC unroll 16
+        for (int j = 0; j < N_VECS; j++)
+            v[j] = op(v[j], x_load(in + j * N_LANES));
+    }
+    for (int j = 0; n > 0 && j < N_VECS; j++, n -= N_LANES, in += N_LANES) {
+        if (n >= N_LANES)
+            v[j] = op(v[j], x_load(in));
+        else
+            v[j] = k_select(m_below(n), op(v[j], x_load_n(in, n)), v[j]);
+    }
+}
+
+INLINE void
+acc_store_1(acc *p, V x)
+{
+    acc_store_n(p, x, 1);
+}
+
+INLINE void
+fold_rows(void *out, const void *in, int64_t n, int64_t n_rows,
+          int64_t row_bytes, fold_op *op, V identity, bool exact_identity)
+{
+    acc *o = out;
+    const char *row = in;
+
+    for (int64_t r = 0; r < n_rows; r++, row += row_bytes) {
+        V v[N_VECS];
+
+        for (int j = 0; j < N_VECS; j++)
+            v[j] = identity;
+        fold_block(v, (const elem *)(const void *)row, n, op);
+        acc_store_1(o + r, fold_lanes(v, lanes_in_use(n, exact_identity), op));
+    }
+}
+
+INLINE void
+fold_step(void *lanes, const void *in, int64_t n, fold_op *op)
+{
+    acc *a = lanes;
+    V v[N_VECS];
+
+    for (int j = 0; j < N_VECS; j++)
+        v[j] = acc_load(a + j * N_LANES);
+    fold_block(v, in, n, op);
+    for (int j = 0; j < N_VECS; j++)
+        acc_store(a + j * N_LANES, v[j]);
+}
+
+INLINE void
+fold_done(void *out, const void *lanes, fold_op *op)
+{
+    const acc *a = lanes;
+    V v[N_VECS];
+
+    for (int j = 0; j < N_VECS; j++)
+        v[j] = acc_load(a + j * N_LANES);
+    acc_store_1(out, fold_lanes(v, MR_LANES, op));
+}
+
+INLINE void
+fold_cols(void *lanes, int64_t lane_bytes, const void *in, int64_t row_bytes,
+          int64_t k0, int64_t n_rows, int64_t n_cols, fold_op *op)
+{
+    const char *row = in;
+
+    for (int64_t r = 0; r < n_rows; r++, row += row_bytes) {
+        acc *a = (acc *)(void *)((char *)lanes +
+                                 (k0 + r) % MR_LANES * lane_bytes);
+        const elem *x = (const elem *)(const void *)row;
+        int64_t c = 0;
+
+        for (; c + N_LANES <= n_cols; c += N_LANES)
+            acc_store(a + c, op(acc_load(a + c), x_load(x + c)));
+        if (c < n_cols)
+            acc_store(a + c, op(acc_load(a + c), x_load_n(x + c, n_cols - c)));
+    }
+}
+
+INLINE void
+fold_combine(void *a, const void *b, int64_t n, fold_op *op)
+{
+    acc *x = a;
+    const acc *y = b;
+
+    for (; n >= N_LANES; n -= N_LANES, x += N_LANES, y += N_LANES)
+        acc_store(x, op(acc_load(x), acc_load(y)));
+    if (n > 0)
+        acc_store_n(x, op(acc_load_n(x, n), acc_load_n(y, n)), n);
+}
+
+INLINE void
+fold_cols_done(void *lanes, int64_t lane_bytes, int64_t n_lanes,
+               int64_t n_cols, fold_op *op)
+{
+    char *at = lanes;
+
+    for (int64_t h = MR_LANES / 2; h > 0; h /= 2) {
+        for (int64_t l = 0; l < h && l + h < n_lanes; l++)
+            fold_combine(at + l * lane_bytes, at + (l + h) * lane_bytes,
+                         n_cols, op);
+        n_lanes = n_lanes < h ? n_lanes : h;
+    }
+}
+
+INLINE void
+fold_fill(void *out, int64_t n, V identity)
+{
+    acc *o = out;
+
+    for (; n >= N_LANES; n -= N_LANES, o += N_LANES)
+        acc_store(o, identity);
+    if (n > 0)
+        acc_store_n(o, identity, n);
+}
+
+#define MR_EXACT_SUM  true
+#define MR_EXACT_PROD (MR_KIND != MR_KIND_COMPLEX)
+#define MR_EXACT_MAX  true
+#define MR_EXACT_MIN  true
+
+#define MR_FOLDS(X)                                                            \
+    X(SUM, k_add) X(PROD, k_multiply) X(MAX, k_maximum) X(MIN, k_minimum)
+
+#define MR_X(id, op)                                                           \
+    static void fold_##id##_fill(void *o, int64_t n)                           \
+    {                                                                          \
+        fold_fill(o, n, MR_IDENTITY_##id);                                     \
+    }                                                                          \
+    static void fold_##id##_rows(void *o, const void *in, int64_t n,           \
+                                 int64_t n_rows, int64_t row_bytes)            \
+    {                                                                          \
+        fold_rows(o, in, n, n_rows, row_bytes, op, MR_IDENTITY_##id,           \
+                  MR_EXACT_##id);                                              \
+    }                                                                          \
+    static void fold_##id##_step(void *lanes, const void *in, int64_t n)       \
+    {                                                                          \
+        fold_step(lanes, in, n, op);                                           \
+    }                                                                          \
+    static void fold_##id##_done(void *o, const void *lanes)                   \
+    {                                                                          \
+        fold_done(o, lanes, op);                                               \
+    }                                                                          \
+    static void fold_##id##_cols(void *lanes, int64_t lane_bytes,              \
+                                 const void *in, int64_t row_bytes,            \
+                                 int64_t k0, int64_t n_rows, int64_t n_cols)   \
+    {                                                                          \
+        fold_cols(lanes, lane_bytes, in, row_bytes, k0, n_rows, n_cols, op);   \
+    }                                                                          \
+    static void fold_##id##_cols_done(void *lanes, int64_t lane_bytes,         \
+                                      int64_t n_lanes, int64_t n_cols)         \
+    {                                                                          \
+        fold_cols_done(lanes, lane_bytes,                                      \
+                       lanes_in_use(n_lanes, MR_EXACT_##id), n_cols, op);      \
+    }                                                                          \
+    static void fold_##id##_combine(void *a, const void *b, int64_t n)         \
+    {                                                                          \
+        fold_combine(a, b, n, op);                                             \
+    }
+MR_FOLDS(MR_X)
+#undef MR_X
+
+#define MR_FOLD_TABLE(id)                                                      \
+    [MR_FOLD_##id] = {fold_##id##_fill,      fold_##id##_rows,                 \
+                      fold_##id##_step,      fold_##id##_done,                 \
+                      fold_##id##_cols,      fold_##id##_cols_done,            \
+                      fold_##id##_combine}
+
+/* ---- argmax and argmin ------------------------------------------------------
+ * The best value of a chunk is found first, with NaN above all; then the first
+ * index that holds it.  No order of combining can change the answer. */
+
+/* Should x take the place of the best so far?  Equal values do not. */
+INLINE M
+takes(V x, V best, fold_op *op)
+{
+    V both = op(best, x);
+    M equal = k_equal(both, best);
+
+    return m_and(m_not(k_isnan(best)), m_or(k_isnan(x), m_not(equal)));
+}
+
+INLINE V
+acc_broadcast(const acc *p)
+{
+    acc x[N_LANES];
+
+    for (int i = 0; i < N_LANES; i++)
+        x[i] = *p;
+    return acc_load(x);
+}
+
+/* The first lane of m, which has one. */
+INLINE int
+m_first(M m)
+{
+    uint8_t b[N_LANES];
+    int i = 0;
+
+    m_store(b, m);
+    while (!b[i])
+        i++;
+    return i;
+}
+
+INLINE int64_t
+find_first(const elem *in, int64_t n, V x)
+{
+    M nan = k_isnan(x);
+
+    for (int64_t i = 0;; i += N_LANES) {
+        V y = operand(in + i, 1, n - i);
+        M hit = m_or(k_equal(y, x), m_and(nan, k_isnan(y)));
+
+        hit = m_and(hit, m_below(n - i));
+        if (m_any(hit))
+            return i + m_first(hit);
+    }
+}
+
+INLINE void
+arg_row(void *best, uint32_t *index, const void *in, int64_t n, uint32_t base,
+        bool first, fold_op *op, V identity)
+{
+    acc *b = best, found[N_LANES];
+    const elem *x = in;
+    V v[N_VECS], m;
+
+    if (n <= 0)
+        return;
+    for (int j = 0; j < N_VECS; j++)
+        v[j] = identity;
+    fold_block(v, x, n, op);
+    acc_store_1(found, fold_lanes(v, MR_LANES, op));
+    m = acc_broadcast(found);
+    if (!first && !m_any(takes(m, acc_broadcast(b), op)))
+        return;
+    *index = base + (uint32_t)find_first(x, n, m);
+    *b = *found;
+}
+
+INLINE void
+arg_take(acc *best, uint32_t *index, V x, const uint32_t *from, uint32_t k,
+         int64_t n, fold_op *op)
+{
+    V old = n < N_LANES ? acc_load_n(best, n) : acc_load(best);
+    M m = m_and(takes(x, old, op), m_below(n));
+    uint8_t b[N_LANES];
+
+    if (!m_any(m))
+        return;
+    acc_store_n(best, k_select(m, x, old), n);
+    m_store(b, m);
+    for (int i = 0; i < n && i < N_LANES; i++)
+        index[i] = b[i] ? (from ? from[i] : k) : index[i];
+}
+
+INLINE void
+arg_cols(void *best, uint32_t *index, const void *in, int64_t row_bytes,
+         uint32_t k0, int64_t n_rows, int64_t n_cols, bool first, fold_op *op)
+{
+    acc *b = best;
+    const char *row = in;
+
+    for (int64_t r = 0; r < n_rows; r++, row += row_bytes) {
+        const elem *x = (const elem *)(const void *)row;
+        uint32_t k = k0 + (uint32_t)r;
+
+        for (int64_t c = 0; c < n_cols; c += N_LANES) {
+            int64_t n = n_cols - c < N_LANES ? n_cols - c : N_LANES;
+            V y = operand(x + c, 1, n);
+
+            if (!first || r > 0) {
+                arg_take(b + c, index + c, y, NULL, k, n, op);
+                continue;
+            }
+            acc_store_n(b + c, y, n);
+            for (int64_t i = 0; i < n; i++)
+                index[c + i] = k;
+        }
+    }
+}
+
+INLINE void
+arg_merge(void *best, uint32_t *index, const void *later,
+          const uint32_t *later_index, int64_t n, fold_op *op)
+{
+    acc *b = best;
+    const acc *x = later;
+
+    for (int64_t c = 0; c < n; c += N_LANES) {
+        int64_t m = n - c < N_LANES ? n - c : N_LANES;
+
+        arg_take(b + c, index + c, acc_load_n(x + c, m), later_index + c, 0, m,
+                 op);
+    }
+}
+
+#define MR_ARG(name, op, identity)                                             \
+    static void name##_row(void *best, uint32_t *index, const void *in,        \
+                           int64_t n, uint32_t base, bool first)               \
+    {                                                                          \
+        arg_row(best, index, in, n, base, first, op, identity);                \
+    }                                                                          \
+    static void name##_cols(void *best, uint32_t *index, const void *in,       \
+                            int64_t row_bytes, uint32_t k0, int64_t n_rows,    \
+                            int64_t n_cols, bool first)                        \
+    {                                                                          \
+        arg_cols(best, index, in, row_bytes, k0, n_rows, n_cols, first, op);   \
+    }                                                                          \
+    static void name##_merge(void *best, uint32_t *index, const void *later,   \
+                             const uint32_t *later_index, int64_t n)           \
+    {                                                                          \
+        arg_merge(best, index, later, later_index, n, op);                     \
+    }
+MR_ARG(argmax, k_maximum, MR_IDENTITY_MAX)
+MR_ARG(argmin, k_minimum, MR_IDENTITY_MIN)
+
+#endif

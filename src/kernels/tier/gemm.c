@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm.c -- the register tiles of the packed matrix product, once per
+ * instruction set.
+ *
+ * A tile keeps all its sums in registers: 12 x 32 with 32 registers of 16
+ * lanes, 6 x 16 with 16 of 8, 4 x 8 with 16 of 4 (each leaves two or more for
+ * the columns of b and one to spread an element of a).  Smaller tiles of a
+ * third or two thirds of the rows and half of the columns serve the edges.
+ */
+#include "kernels/gemm.h"
+
+#define MR_LANE_BITS  32
+#define MR_LANE_FLOAT 1
+#include "kernels/tier/lanes.h"
+
+#include "kernels/tier/half.h"
+
+#if MR_TIER_ID == MR_TIER_AVX512
+#define THIRD 4
+#elif MR_TIER_ID == MR_TIER_AVX2
+#define THIRD 2
+#else
+#define THIRD 1
+#endif
+#define ROWS (3 * THIRD)
+#define COLS (2 * N_LANES)
+
+_Static_assert(ROWS <= MR_GEMM_MAX_ROWS, "tile too high");
+_Static_assert(COLS <= MR_GEMM_MAX_COLS, "tile too wide");
+
+/* Without the instruction a fused multiply-add would be a function call. */
+INLINE R
+multiply_add(R a, R b, R c)
+{
+#if MR_TIER_ID == MR_TIER_BASELINE
+    return a * b + c;
+#else
+    return v_fma(a, b, c);
+#endif
+}
+
+INLINE void
+tile(int64_t depth, const float *restrict a, const float *restrict b,
+     float *restrict c, int64_t c_row, bool add, const int n_rows,
+     const int n_vectors)
+{
+    R sum[ROWS][2];
+
+#pragma GCC unroll 12
+    for (int i = 0; i < n_rows; i++) {
+        sum[i][0] = (R){0};
+        sum[i][1] = (R){0};
+    }
+    for (int64_t p = 0; p < depth; p++, a += ROWS, b += COLS) {
+        R b0 = v_load(b), b1 = n_vectors > 1 ? v_load(b + N_LANES) : b0;
+
+#pragma GCC unroll 12
+        for (int i = 0; i < n_rows; i++) {
+            R x = v_set(a[i]);
+
+            sum[i][0] = multiply_add(x, b0, sum[i][0]);
+            if (n_vectors > 1)
+                sum[i][1] = multiply_add(x, b1, sum[i][1]);
+        }
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < n_rows; i++, c += c_row) {
+        v_store(c, add ? v_load(c) + sum[i][0] : sum[i][0]);
+        if (n_vectors > 1)
+            v_store(c + N_LANES,
+                    add ? v_load(c + N_LANES) + sum[i][1] : sum[i][1]);
+    }
+}
+
+#define TILE(name, n_rows, n_vectors)                                          \
+    static void name(int64_t depth, const float *a, const float *b, float *c,  \
+                     int64_t c_row, bool add)                                  \
+    {                                                                          \
+        tile(depth, a, b, c, c_row, add, n_rows, n_vectors);                   \
+    }
+TILE(tile_third_half, THIRD, 1)
+TILE(tile_third, THIRD, 2)
+TILE(tile_two_thirds_half, 2 * THIRD, 1)
+TILE(tile_two_thirds, 2 * THIRD, 2)
+TILE(tile_half, 3 * THIRD, 1)
+TILE(tile_whole, 3 * THIRD, 2)
+
+/* Through a piece of each lane at a time, so that writes are in a row and
+ * reads stay in the first-level cache. */
+static void
+turn(float *to, const float *from, int64_t lane_stride, int64_t lanes,
+     int64_t width, int64_t depth)
+{
+    for (int64_t p = 0; p < depth; p += 16) {
+        int64_t n = depth - p < 16 ? depth - p : 16;
+
+        for (int64_t l = 0; l < width; l++) {
+            const float *x = from + l * lane_stride + p;
+            float *o = to + p * width + l;
+
+            if (l >= lanes)
+                for (int64_t i = 0; i < n; i++)
+                    o[i * width] = 0.0F;
+            else if (n == 16)
+                for (int i = 0; i < 16; i++)
+                    o[i * width] = x[i];
+            else
+                for (int64_t i = 0; i < n; i++)
+                    o[i * width] = x[i];
+        }
+    }
+}
+
+/* `left` >= N_LANES means a whole vector: a constant where it is inlined. */
+INLINE R
+load(const float *p, int64_t left)
+{
+    return left >= N_LANES ? v_load(p) : v_load_n(p, left);
+}
+
+INLINE void
+store(float *p, R x, int64_t left)
+{
+    if (left >= N_LANES)
+        v_store(p, x);
+    else
+        v_store_n(p, x, left);
+}
+
+/* Elements i ... of b, halves widened. */
+INLINE R
+load_kind(const void *b, int64_t i, int64_t left, const mr_gemm_kind kind)
+{
+    const uint16_t *halves = (const uint16_t *)b + i;
+    HALF h = {0};
+
+    if (kind == MR_GEMM_FLOAT32)
+        return load((const float *)b + i, left);
+    if (left >= N_LANES)
+        memcpy(&h, halves, sizeof h);
+    else if (left > 0)
+        memcpy(&h, halves, (size_t)left * 2);
+    return kind == MR_GEMM_FLOAT16 ? f16_widen(h) : bf16_widen(h);
+}
+
+/* One vector of columns, `count` depths: the chain of each element is the
+ * same whatever the count. */
+INLINE void
+wide_piece(float *restrict y, int64_t y_row, const float *restrict x,
+           int64_t x_row, const void *restrict b, int64_t at, int64_t b_row,
+           int64_t left, const int m, const int count, const mr_gemm_kind kind)
+{
+    R row[4];
+
+#pragma GCC unroll 4
+    for (int p = 0; p < count; p++)
+        row[p] = load_kind(b, at + p * b_row, left, kind);
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++) {
+        R s = load(y + i * y_row, left);
+
+#pragma GCC unroll 4
+        for (int p = 0; p < count; p++)
+            s = multiply_add(v_set(x[i * x_row + p]), row[p], s);
+        store(y + i * y_row, s, left);
+    }
+}
+
+INLINE void
+wide_rows(float *restrict y, int64_t y_row, const float *restrict x,
+          int64_t x_row, const void *restrict b, int64_t b_row, int64_t depth,
+          int64_t n, const int m, const mr_gemm_kind kind)
+{
+    int64_t whole = n - n % N_LANES, at = 0;
+
+    for (; depth >= 4; depth -= 4, x += 4, at += 4 * b_row) {
+        for (int64_t j = 0; j < whole; j += N_LANES)
+            wide_piece(y + j, y_row, x, x_row, b, at + j, b_row, N_LANES, m, 4,
+                       kind);
+        if (whole < n)
+            wide_piece(y + whole, y_row, x, x_row, b, at + whole, b_row,
+                       n - whole, m, 4, kind);
+    }
+    for (; depth > 0; depth--, x++, at += b_row)
+        for (int64_t j = 0; j < n; j += N_LANES)
+            wide_piece(y + j, y_row, x, x_row, b, at + j, b_row, n - j, m, 1,
+                       kind);
+}
+
+INLINE void
+wide(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
+     const void *b, int64_t b_row, int64_t depth, int64_t n,
+     const mr_gemm_kind kind)
+{
+    switch (m) {
+    case 1:
+        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 1, kind);
+        break;
+    case 2:
+        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 2, kind);
+        break;
+    case 3:
+        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 3, kind);
+        break;
+    default:
+        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 4, kind);
+        break;
+    }
+}
+
+INLINE void
+dot(float *lanes, const float *x, const void *b, int64_t n,
+    const mr_gemm_kind kind)
+{
+    enum { N = MR_LANES / N_LANES };
+    int64_t i = 0;
+    R sum[N];
+
+#pragma GCC unroll 16
+    for (int v = 0; v < N; v++)
+        sum[v] = v_load(lanes + v * N_LANES);
+    for (; i + MR_LANES <= n; i += MR_LANES)
+#pragma GCC unroll 16
+        for (int v = 0; v < N; v++)
+            sum[v] = multiply_add(
+                v_load(x + i + v * N_LANES),
+                load_kind(b, i + v * N_LANES, N_LANES, kind), sum[v]);
+    if (i < n)
+#pragma GCC unroll 16
+        for (int v = 0; v < N; v++) {
+            int64_t at = i + v * N_LANES;
+
+            if (at < n)
+                sum[v] = multiply_add(load(x + at, n - at),
+                                      load_kind(b, at, n - at, kind), sum[v]);
+        }
+#pragma GCC unroll 16
+    for (int v = 0; v < N; v++)
+        v_store(lanes + v * N_LANES, sum[v]);
+}
+
+#define ROW_KERNELS(suffix, kind)                                              \
+    static void wide_##suffix(float *y, int64_t y_row, const float *x,         \
+                              int64_t x_row, int m, const void *b,             \
+                              int64_t b_row, int64_t depth, int64_t n)         \
+    {                                                                          \
+        wide(y, y_row, x, x_row, m, b, b_row, depth, n, kind);                 \
+    }                                                                          \
+    static void dot_##suffix(float *lanes, const float *x, const void *b,      \
+                             int64_t n)                                        \
+    {                                                                          \
+        dot(lanes, x, b, n, kind);                                             \
+    }
+ROW_KERNELS(f32, MR_GEMM_FLOAT32)
+ROW_KERNELS(f16, MR_GEMM_FLOAT16)
+ROW_KERNELS(bf16, MR_GEMM_BFLOAT16)
+
+const mr_gemm_tier MR_TIER_SYM(mr__gemm_tier) = {
+    .rows = ROWS,
+    .cols = COLS,
+    .fast = MR_TIER_ID != MR_TIER_BASELINE,
+    .tile = {{tile_third_half, tile_third},
+             {tile_two_thirds_half, tile_two_thirds},
+             {tile_half, tile_whole}},
+    .turn = turn,
+    .wide = {wide_f32, wide_f16, wide_bf16},
+    .dot = {dot_f32, dot_f16, dot_bf16},
+};

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * random.c -- words of the Threefry-2x32 generator (20 rounds; J. Salmon et
+ * al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+ *
+ * A stream of N words pairs its counters: with h = N / 2 rounded up, the block
+ * of counter (i, h + i) gives words i and h + i; for odd N the middle word
+ * h - 1 is the first output of the block (h - 1, 0).
+ */
+#define MR_LANE_BITS     32
+#define MR_LANE_UNSIGNED 1
+#include "kernels/tier/lanes.h"
+
+typedef struct pair {
+    R x0, x1;
+} pair;
+
+INLINE R
+rotate(R x, int r)
+{
+    return (x << r) | (x >> (32 - r));
+}
+
+INLINE pair
+threefry(uint32_t k0, uint32_t k1, R c0, R c1)
+{
+    static const uint8_t rotation[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+    uint32_t key[3] = {k0, k1, k0 ^ k1 ^ 0x1BD11BDAU};
+    pair x = {c0 + v_set(k0), c1 + v_set(k1)};
+
+#pragma GCC unroll 5
+    for (int i = 0; i < 5; i++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            x.x0 += x.x1;
+            x.x1 = rotate(x.x1, rotation[i & 1][j]) ^ x.x0;
+        }
+        x.x0 += v_set(key[(i + 1) % 3]);
+        x.x1 += v_set(key[(i + 2) % 3] + (uint32_t)i + 1);
+    }
+    return x;
+}
+
+INLINE R
+counting_from(uint32_t i)
+{
+    R x;
+
+    memcpy(&x, lane_number, sizeof x);
+    return x + v_set(i);
+}
+
+/* Words [first, first + count) of one half of the stream: word j is output
+ * `second` of the block of counter (j - base, offset + j - base). */
+INLINE void
+half_words(uint32_t k0, uint32_t k1, uint64_t j, uint64_t count,
+           uint32_t offset, bool second, uint32_t *out)
+{
+    for (uint64_t i = 0; i < count; i += N_LANES, out += N_LANES) {
+        uint32_t c = (uint32_t)(j + i);
+        pair x = threefry(k0, k1, counting_from(c), counting_from(c + offset));
+
+        v_store_n(out, second ? x.x1 : x.x0, (int64_t)(count - i));
+    }
+}
+
+/* Both halves at once, for the blocks [j, j + count). */
+INLINE void
+both_words(uint32_t k0, uint32_t k1, uint64_t j, uint64_t count,
+           uint32_t offset, uint32_t *low, uint32_t *high)
+{
+    for (uint64_t i = 0; i < count; i += N_LANES) {
+        uint32_t c = (uint32_t)(j + i);
+        pair x = threefry(k0, k1, counting_from(c), counting_from(c + offset));
+
+        v_store_n(low + i, x.x0, (int64_t)(count - i));
+        v_store_n(high + i, x.x1, (int64_t)(count - i));
+    }
+}
+
+static void
+bits(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first,
+     uint64_t count, uint32_t *out)
+{
+    uint64_t pairs = n_words / 2, upper = n_words - pairs;
+    uint64_t end = first + count;
+    uint32_t offset = (uint32_t)upper;
+    uint64_t low_end = end < pairs ? end : pairs;
+    uint64_t high = first > upper ? first : upper;
+
+    if (first == 0 && count == n_words) {
+        both_words(k0, k1, 0, pairs, offset, out, out + upper);
+    } else {
+        if (first < low_end)
+            half_words(k0, k1, first, low_end - first, offset, false, out);
+        if (high < end)
+            half_words(k0, k1, high - upper, end - high, offset, true,
+                       out + (high - first));
+    }
+    if (upper > pairs && first <= pairs && pairs < end) {
+        pair x = threefry(k0, k1, v_set((uint32_t)pairs), v_set(0));
+
+        v_store_n(out + (pairs - first), x.x0, 1);
+    }
+}
+
+const mr_tier_random MR_TIER_SYM(mr__tier_random) = {.bits = bits};

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tier.h -- what a file that is compiled once per instruction set exports.
+ *
+ * The build compiles each file of this folder with -DMR_TIER=NAME and
+ * -DMR_TIER_ID=N.  One file holds one dtype (f32.c) or one job (cast.c); each
+ * exports one const table, whose name carries the tier.  ../dispatch.c joins
+ * them and picks a tier at start.
+ */
+#ifndef MR_KERNELS_TIER_TIER_H
+#define MR_KERNELS_TIER_TIER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/ids.h"
+#include "marram/types.h"
+
+#define MR_TIER_BASELINE 0
+#define MR_TIER_AVX2     1
+#define MR_TIER_AVX512   2
+#define MR_N_TIERS       3
+
+#ifndef MR_TIER
+#define MR_TIER    baseline
+#define MR_TIER_ID MR_TIER_BASELINE
+#endif
+#define MR_TIER_SYM(name)       MR_TIER_SYM_1(name, MR_TIER)
+#define MR_TIER_SYM_1(name, t)  MR_TIER_SYM_2(name, t)
+#define MR_TIER_SYM_2(name, t)  name##_##t
+
+/* A splat operand is a buffer of this many equal elements (64-byte aligned),
+ * enough for one vector of any dtype in any tier. */
+#define MR_SPLAT_N 64
+
+/* The virtual lanes of a reduction. */
+#define MR_LANES 64
+
+/* out[i] = f(arg[0][i], ...) for i < n.  step[j] is 1 for an operand of n
+ * contiguous elements, 0 for a splat.  out may equal an operand exactly. */
+typedef void mr_map_fn(void *out, const void *const *arg,
+                       const int64_t *step, int64_t n);
+
+/* The folds: sum (also the sum of mean), product, maximum, minimum. */
+typedef enum mr_fold {
+    MR_FOLD_SUM,
+    MR_FOLD_PROD,
+    MR_FOLD_MAX,
+    MR_FOLD_MIN,
+    MR_N_FOLDS
+} mr_fold;
+
+/* A fold works in the accumulation dtype ("acc": float32 for halves, else the
+ * dtype itself).  `lanes` is an array of MR_LANES acc elements. */
+typedef struct mr_fold_fns {
+    /* n acc elements := the identity */
+    void (*fill)(void *acc, int64_t n);
+    /* acc[r] = fold of the n <= MR_RED_BLOCK elements at in + r * row_bytes */
+    void (*rows)(void *acc, const void *in, int64_t n, int64_t n_rows,
+                 int64_t row_bytes);
+    /* lanes of a block take n more elements; the first goes to lane 0 */
+    void (*step)(void *lanes, const void *in, int64_t n);
+    /* *acc = the lanes combined */
+    void (*done)(void *acc, const void *lanes);
+    /* Columns: lane l of column c is at lanes + l * lane_bytes, c-th acc
+     * element; rows k0 ... go to lanes k % 64.  lane_bytes holds whole
+     * vectors. */
+    void (*cols)(void *lanes, int64_t lane_bytes, const void *in,
+                 int64_t row_bytes, int64_t k0, int64_t n_rows,
+                 int64_t n_cols);
+    /* The first n_lanes lanes combined into lane 0. */
+    void (*cols_done)(void *lanes, int64_t lane_bytes, int64_t n_lanes,
+                      int64_t n_cols);
+    /* a[i] = a[i] op b[i] for n acc elements */
+    void (*combine)(void *a, const void *b, int64_t n);
+} mr_fold_fns;
+
+/* argmax and argmin: the best value so far and its index.  `first` says that
+ * there is none yet. */
+typedef struct mr_arg_fns {
+    void (*row)(void *best, uint32_t *index, const void *in, int64_t n,
+                uint32_t base, bool first);
+    void (*cols)(void *best, uint32_t *index, const void *in,
+                 int64_t row_bytes, uint32_t k0, int64_t n_rows,
+                 int64_t n_cols, bool first);
+    /* later (best, index) pairs into earlier ones */
+    void (*merge)(void *best, uint32_t *index, const void *later,
+                  const uint32_t *later_index, int64_t n);
+} mr_arg_fns;
+
+typedef struct mr_tier_dtype {
+    mr_dtype dtype, acc;
+    mr_map_fn *map[MR_N_K]; /* NULL where the dtype has no such operation */
+    /* add, subtract, multiply with stores that go past the caches, for
+     * results larger than these; NULL for other operations */
+    mr_map_fn *stream[MR_N_K];
+    mr_fold_fns fold[MR_N_FOLDS];
+    mr_arg_fns arg[2]; /* argmax, argmin */
+} mr_tier_dtype;
+
+/* out[i] = in[i] in another dtype. */
+typedef void mr_cast_fn(void *out, const void *in, int64_t n);
+
+typedef struct mr_tier_casts {
+    mr_cast_fn *cast[MR_N_DTYPES][MR_N_DTYPES]; /* [from][to] */
+} mr_tier_casts;
+
+/* Moving memory; sizes 1, 2, 4, 8, 16 have the rows 0 to 4. */
+typedef struct mr_tier_moves {
+    /* out[i] = *(in + i * stride) and back */
+    void (*gather[5])(void *out, const void *in, int64_t stride, int64_t n);
+    void (*scatter[5])(void *out, int64_t stride, const void *in, int64_t n);
+    /* out[r][c] (rows of out_row bytes) = in[c][r] (rows of in_row bytes) */
+    void (*transpose[5])(void *out, int64_t out_row, const void *in,
+                         int64_t in_row, int64_t n_rows, int64_t n_cols);
+    void (*fill[5])(void *out, const void *value, int64_t n);
+} mr_tier_moves;
+
+typedef struct mr_tier_random {
+    void (*bits)(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first,
+                 uint64_t count, uint32_t *out);
+} mr_tier_random;
+
+/* The dtypes' tables: X(DTYPE, file). */
+#define MR_TIER_DTYPES(X)                                                      \
+    X(MR_BOOL, bool8)                                                          \
+    X(MR_UINT8, u8)                                                            \
+    X(MR_UINT16, u16)                                                          \
+    X(MR_UINT32, u32)                                                          \
+    X(MR_UINT64, u64)                                                          \
+    X(MR_INT8, i8)                                                             \
+    X(MR_INT16, i16)                                                           \
+    X(MR_INT32, i32)                                                           \
+    X(MR_INT64, i64)                                                           \
+    X(MR_FLOAT16, f16)                                                         \
+    X(MR_BFLOAT16, bf16)                                                       \
+    X(MR_FLOAT32, f32)                                                         \
+    X(MR_FLOAT64, f64)                                                         \
+    X(MR_COMPLEX64, c64)                                                       \
+    X(MR_COMPLEX128, c128)
+
+#define MR_X(id, name)                                                         \
+    extern const mr_tier_dtype mr__tier_##name##_baseline;                     \
+    extern const mr_tier_dtype mr__tier_##name##_avx2;                         \
+    extern const mr_tier_dtype mr__tier_##name##_avx512;
+MR_TIER_DTYPES(MR_X)
+#undef MR_X
+extern const mr_tier_casts mr__tier_casts_baseline, mr__tier_casts_avx2,
+    mr__tier_casts_avx512;
+extern const mr_tier_moves mr__tier_moves_baseline, mr__tier_moves_avx2,
+    mr__tier_moves_avx512;
+extern const mr_tier_random mr__tier_random_baseline, mr__tier_random_avx2,
+    mr__tier_random_avx512;
+
+/* One tier, all of it. */
+typedef struct mr_tier {
+    const char *name;
+    const mr_tier_dtype *dtype[MR_N_DTYPES];
+    const mr_tier_casts *casts;
+    const mr_tier_moves *moves;
+    const mr_tier_random *random;
+} mr_tier;
+
+/* The tier in use (chosen at the first call); the tables of one tier, or NULL
+ * when this CPU cannot run it (tests compare tiers). */
+const mr_tier *mr__tier(void);
+const mr_tier *mr__tier_by_id(int id);
+
+#endif
