@@ -617,8 +617,9 @@ MR_API mr_array *mr_vecdot(mr_array *a, mr_array *b, int64_t axis);
 #define mr_vecdot(...) mr_vecdot_at(MR_SITE, __VA_ARGS__)
 
 /* Cross-correlation of input (N, spatial..., C) with weight (O, kernel..., C
- * / groups); flip turns the kernel round. padding may be negative
- * (cropping); padding_high is that after each axis, by default the same.
+ * / groups); flip turns the kernel round. padding: a number for all sides,
+ * one an axis, or the numbers before the axes and then those behind (two
+ * lists, or padding_high); negative ones crop.
  * Absent: stride MR_INTS_NONE, padding MR_INTS_NONE, kernel_dilation
  * MR_INTS_NONE, input_dilation MR_INTS_NONE, padding_high MR_INTS_NONE.
  * Errors: ValueError: sizes, groups or steps that do not fit, integers. */

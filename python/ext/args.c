@@ -200,6 +200,34 @@ ext_int_list(PyObject *o, int64_t *out, int cap, const char *what)
     return (int)n;
 }
 
+/* The same for a list that may hold lists of ints, which are flattened: the
+ * pairs of pad, the two lists of tensordot. */
+static int
+nested_int_list(PyObject *o, int64_t *out, int cap, const char *what)
+{
+    Py_ssize_t size;
+    int n = 0;
+
+    if (!PyList_Check(o) && !PyTuple_Check(o))
+        return ext_int_list(o, out, cap, what);
+    size = PySequence_Size(o);
+    for (Py_ssize_t i = 0; i < size; i++) {
+        PyObject *item = PySequence_GetItem(o, i);
+        int r = -1;
+
+        if (item && n >= cap)
+            PyErr_Format(PyExc_ValueError, "%s: more than %d entries", what,
+                         cap);
+        else if (item)
+            r = ext_int_list(item, out + n, cap - n, what);
+        Py_XDECREF(item);
+        if (r < 0)
+            return -1;
+        n += r;
+    }
+    return size < 0 ? -1 : n;
+}
+
 /* n numbers in the call's room for them, or NULL. */
 static int64_t *
 room(ext_call *c, int n)
@@ -256,7 +284,8 @@ parse_ints(ext_call *c, const ext_param *p, PyObject *o, ext_value *v)
         return false;
     PyOS_snprintf(what, sizeof what, "%s(): argument '%s'", c->spec->name,
                   p->name);
-    n = ext_int_list(o, x, EXT_MAX_INTS - c->n_ints, what);
+    n = (p->kind == EXT_INTS ? nested_int_list : ext_int_list)(
+        o, x, EXT_MAX_INTS - c->n_ints, what);
     return n >= 0 && take_ints(c, p, v, x, n);
 }
 

@@ -260,27 +260,6 @@ meshgrid(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-/* ---- divmod ---------------------------------------------------------------------------------- */
-
-static PyObject *
-divmod_(PyObject *self, PyObject *args, PyObject *kw)
-{
-    PyObject *q = PyObject_GetAttrString(ext.core, "floor_divide"), *r, *a, *b;
-    PyObject *list = NULL;
-
-    (void)self;
-    r = PyObject_GetAttrString(ext.core, "remainder");
-    a = q && r ? PyObject_Call(q, args, kw) : NULL;
-    b = a ? PyObject_Call(r, args, kw) : NULL;
-    if (b)
-        list = Py_BuildValue("[OO]", a, b);
-    Py_XDECREF(a);
-    Py_XDECREF(b);
-    Py_XDECREF(q);
-    Py_XDECREF(r);
-    return list;
-}
-
 /* ---- asarray, from_dlpack ---------------------------------------------------------------------- */
 
 static mr_array *
@@ -575,8 +554,6 @@ PyMethodDef ext_functions[] = {
     {"meshgrid", KEYWORDS(meshgrid),
      "meshgrid(*arrays, sparse=False, indexing='xy', stream=None)\n--\n\n"
      "Coordinate arrays of a grid, from one 1-d array an axis."},
-    {"divmod", KEYWORDS(divmod_),
-     "divmod(a, b, stream=None)\n--\n\n[floor_divide(a, b), remainder(a, b)]"},
     {"asarray", KEYWORDS(asarray),
      "asarray(a, dtype=None, *, copy=None)\n--\n\n"
      "An array of a value.\n\n"

@@ -15,6 +15,7 @@
  */
 #include "compile/cache.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -361,4 +362,18 @@ mr__cache_info(uint64_t function, mr_cache_info *out)
             }
     }
     mr__lock_drop(&lock);
+}
+
+/* ---- fork ------------------------------------------------------------------------------ */
+
+static void
+fork_child(void)
+{
+    mr__lock_fork_child(&lock);
+}
+
+__attribute__((constructor)) static void
+register_fork(void)
+{
+    pthread_atfork(NULL, NULL, fork_child);
 }

@@ -6,12 +6,11 @@
  * which radix.c sorts; for argsort the place goes along, in the low half of a
  * 64-bit word or beside the key.  Radix sorts that start at the least digit
  * are stable, so equal values keep their order.  sort puts -0 before +0; for
- * argsort, searchsorted and complex numbers they are equal.  A complex128 has a key of two
- * words: its rows are sorted by the second, then, keeping that order, by the
- * first.
+ * argsort, searchsorted and complex numbers they are equal.  A complex128 has
+ * a key of two words: its rows are sorted by the second, then, keeping that
+ * order, by the first.
  * Called by: device.c.  Calls: radix.c.
  */
-#include <assert.h>
 #include <string.h>
 
 #include "base/pool.h"

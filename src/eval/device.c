@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/lock.h"
+#include "eval/fork.h"
 #include "eval/registry.h"
 #include "marram/eval.h"
 
@@ -140,4 +141,10 @@ int
 mr_device_count(mr_device_type t)
 {
     return mr__device_count_of(t);
+}
+
+void
+mr__devices_fork_child(void)
+{
+    mr__lock_fork_child(&lock);
 }

@@ -57,6 +57,7 @@ mr_stats_get(mr_stats *out)
     s.plan_holds = mr__plan_lock.holds;
     s.plan_waits = mr__plan_lock.waits;
     mr__lock_drop(&mr__plan_lock);
+    s.nodes_made = mr__nodes_made();
     s.tasks_run = atomic_load_explicit(&tasks_run, memory_order_relaxed);
     s.ran_on_caller =
         atomic_load_explicit(&ran_on_caller, memory_order_relaxed);

@@ -21,6 +21,7 @@
 #include "base/lock.h"
 #include "base/pool.h"
 #include "base/tls.h"
+#include "eval/fork.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
 #include "eval/stats.h"
@@ -523,4 +524,19 @@ mr_set_default_device(mr_device d)
         return MR_E_DEVICE;
     atomic_store_explicit(&default_device, (int)d.type, memory_order_relaxed);
     return MR_OK;
+}
+
+void
+mr__streams_fork_child(void)
+{
+    mr__lock_fork_child(&registry);
+    for (uint32_t i = 1; i < n_used; i++) {
+        stream *s =
+            atomic_load_explicit(&slots[i], memory_order_relaxed);
+
+        if (s == NULL)
+            continue;
+        mr__lock_fork_child(&s->lock);
+        s->busy = false;
+    }
 }

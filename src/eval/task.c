@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/lock.h"
+#include "eval/fork.h"
 #include "eval/plan.h"
 #include "eval/stats.h"
 #include "eval/wait.h"
@@ -453,4 +454,13 @@ mr__task_run(mr_task *t)
     mr__error_release(why);
     drop_references(t);
     mr__stats_task();
+}
+
+void
+mr__tasks_fork_child(void)
+{
+    mr__lock_fork_child(&work.lock);
+    work.cond = (mr_cond)MR_COND_INIT;
+    /* relaxed: no other thread lives */
+    atomic_store_explicit(&work.sleepers, 0, memory_order_relaxed);
 }

@@ -12,6 +12,7 @@
 
 #include "base/lock.h"
 #include "base/map.h"
+#include "eval/fork.h"
 #include "eval/stream.h"
 
 #define N_BUCKETS 64
@@ -119,5 +120,14 @@ mr__wait_wake(mr_wait_link *list)
 
         mr__stream_producer_done(list->task); /* may free the link */
         list = next;
+    }
+}
+
+void
+mr__wait_fork_child(void)
+{
+    for (int i = 0; i < N_BUCKETS; i++) {
+        mr__lock_fork_child(&buckets[i].lock);
+        buckets[i].cond = (mr_cond)MR_COND_INIT;
     }
 }

@@ -185,6 +185,10 @@ mr__ref_total(const mr_array *x)
  * just stored MR_DONE, or holds the plan lock. */
 void mr__node_detach(mr_array *x);
 
+/* Nodes made since the process began: exact for those of this thread, others'
+ * may lag behind by up to 1,023 each. */
+uint64_t mr__nodes_made(void);
+
 /* Set once by eval before any evaluation: drops the inputs of those of the n
  * nodes that are done and depend on no live trace (it takes the plan lock).
  * NULL: nothing evaluates.  Called by transforms after their trace ended; the

@@ -426,14 +426,15 @@ k_arcsinh(V z)
     return c_over_i(k_arcsin(c_times_i(z)));
 }
 
+/* Odd in x, and for x >= 0 the argument of log1p is too: nothing cancels. */
 INLINE V
 k_arctanh(V z)
 {
-    R x = z.re, y = z.im;
-    R re = v_log1p(C(4) * x / ((C(1) - x) * (C(1) - x) + y * y));
-    R im = v_atan2(C(2) * y, (C(1) - x) * (C(1) + x) - y * y);
+    R x = v_abs(z.re), y = z.im, d = C(1) - x;
+    R re = C(0.25) * v_log1p(C(4) * x / v_fma(d, d, y * y));
+    R im = v_atan2(C(2) * y, v_fma(y, v_neg(y), d * (C(1) + x)));
 
-    return c_make(re * C(0.25), im * C(0.5));
+    return c_make(v_copysign(re, z.re), im * C(0.5));
 }
 
 INLINE V

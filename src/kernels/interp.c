@@ -242,7 +242,8 @@ inputs_load(run *r, uint32_t inputs, int64_t outer, int64_t inner, int64_t p)
         }
         r->ptr[i] = r->f.own[i];
         if (r->held[i] == from && r->held_outer[i] == outer &&
-            r->held_inner[i] == inner && s->alias_out == 0)
+            r->held_inner[i] == inner && s->alias_out == 0 &&
+            !(points_apart(r) && s->g.strategy == MR_RUN_LONG))
             continue;
         input_bring(r, i, from, outer, inner, p);
         r->held[i] = from;

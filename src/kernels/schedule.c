@@ -176,6 +176,8 @@ memory_is_read(const mr_schedule *s, const mr_pass *pass, int i, int o)
 
     if (!((s->alias_out >> o) & 1))
         return false;
+    if (!whole_tiles(&s->g) && pass->folds)
+        return true; /* folds run last */
     for (i++; i < pass->n; i++) {
         const mr_step *t = &s->low->step[pass->step[i]];
 
@@ -219,6 +221,11 @@ pass_slots(const mr_schedule *s, mr_pass *pass)
     for (int o = 0; o < low->n_out; o++) {
         if ((pass->outputs >> o) & 1)
             last[low->out_reg[o]] = INT16_MAX;
+    }
+    /* Chunks are folded after all steps of the pass. */
+    for (int i = 0; i < pass->n && !whole_tiles(&s->g); i++) {
+        if (is_fold(&low->step[pass->step[i]]))
+            last[low->step[pass->step[i]].arg[0]] = INT16_MAX;
     }
     for (int i = 0; i < pass->n; i++) {
         const mr_step *t = &low->step[pass->step[i]];

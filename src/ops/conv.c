@@ -392,7 +392,10 @@ mr__build_conv_general(mr_array *input, mr_array *weight, mr_ints stride,
                                    "an input of %d axes, needs 3 to 5",
                                    (int)input->ndim)
                    : NULL;
-    if (padding_high.n < 0)
+    if (padding_high.n < 0 && padding.n == 2 * n) { /* all low, all high */
+        padding_high = (mr_ints){padding.v + n, n};
+        padding.n = n;
+    } else if (padding_high.n < 0)
         padding_high = padding;
     if (per_axis("stride", stride, n, 1, &c.stride) != MR_OK ||
         per_axis("padding", padding, n, 0, &c.low) != MR_OK ||

@@ -180,6 +180,17 @@ node__takes_site_and_stream_from_the_thread(void **state)
 }
 
 static void
+nodes_made__counts_this_threads(void **state)
+{
+    uint64_t before = mr__nodes_made();
+
+    (void)state;
+    for (int i = 0; i < 3000; i++)
+        mr_release(mr_float(i));
+    assert_int_equal(mr__nodes_made(), before + 3000);
+}
+
+static void
 scalar__lives_in_its_node(void **state)
 {
     int64_t live = mr__alloc_live();
@@ -494,6 +505,7 @@ main(void)
         cmocka_unit_test(node__of_several_results_is_a_tuple),
         cmocka_unit_test(node__keeps_a_failure_as_it_was),
         cmocka_unit_test(node__takes_site_and_stream_from_the_thread),
+        cmocka_unit_test(nodes_made__counts_this_threads),
         cmocka_unit_test(scalar__lives_in_its_node),
         cmocka_unit_test(tracer__shares_what_is_done),
         cmocka_unit_test(chain__of_a_million_frees),

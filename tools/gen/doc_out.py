@@ -52,22 +52,18 @@ def stub(r: Record, name: str, method: bool = False) -> str:
     return textwrap.indent(head, "    ") if method else head
 
 
-def stubs(root: Path, records: list[Record]) -> dict[str, str]:
+def stubs(records: list[Record]) -> dict[str, str]:
     """Path: text.  The hand-written parts stand in hand/MODULE.pyi."""
     rows = [r for r in records if r.public and r.python]
     out = {}
     for module in MODULES:
         short = module.removeprefix("core").removeprefix(".") or "__init__"
-        hand_file = root / "tools/gen/hand" / f"{short}.pyi"
-        hand = hand_file.read_text() if hand_file.exists() else ""
-        text = STUB_NOTE
-        if module != "core":
-            text += "from collections.abc import Sequence\n\nfrom . import *\nfrom . import StreamOrDevice, scalar\n\n"
-        methods = "".join(stub(r, n, True) for r in rows for n in r.methods)
-        text += hand.replace("    # generated methods\n", methods)
+        hand = (Path(__file__).parent / "hand" / f"{short}.pyi").read_text()
+        methods = "".join(stub(r, n, True) for r in rows for n in r.methods if f"    def {n}(" not in hand)
+        text = STUB_NOTE + hand.replace("    # generated methods\n", methods)
         for r in rows:
             if r.module == module:
-                text += "".join(stub(r, n) for n in [r.name, *r.aliases])
+                text += "".join(stub(r, n) for n in [r.name, *r.aliases] if f"\ndef {n}(" not in hand)
         out[f"python/marram/core/{short}.pyi"] = text
     return out
 

@@ -35,10 +35,10 @@ def built(records: list[Record]) -> dict[str, str]:
     }
 
 
-def committed(root: Path, records: list[Record]) -> dict[str, str]:
+def committed(records: list[Record]) -> dict[str, str]:
     return {
         "include/marram/ops.h": c_out.ops_h(records),
-        **doc_out.stubs(root, records),
+        **doc_out.stubs(records),
         **doc_out.pages(records),
     }
 
@@ -79,7 +79,7 @@ def main() -> int:
         return 1
     if options.build:
         write(options.build, built(records))
-    files = committed(root, records) if options.update or options.check else {}
+    files = committed(records) if options.update or options.check else {}
     if options.update:
         write(root, files)
         for path in orphans(root, files):

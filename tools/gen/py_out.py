@@ -124,7 +124,8 @@ def method_def(name: str, function: str, text: str) -> str:
     """One PyMethodDef; the text is cut at its lines."""
     lines = text.split("\n")
     parts = [quote(x + ("\n" if i < len(lines) - 1 else "")) for i, x in enumerate(lines)]
-    return f'    {{"{name}", (PyCFunction)(void (*)(void)){function},\n     METH_FASTCALL | METH_KEYWORDS,\n     ' + "\n     ".join(parts) + "},\n"
+    head = f'    {{"{name}", (PyCFunction)(void (*)(void)){function},\n     METH_FASTCALL | METH_KEYWORDS,\n     '
+    return head + "\n     ".join(parts) + "},\n"
 
 
 ENTRY = """\

@@ -319,7 +319,7 @@ def load(root: Path) -> list[Record]:
         records += reader.read()
     seen: dict[Any, Record] = {}
 
-    def claim(key: tuple[str, Any], r: Record, what: str, toml_key: str) -> None:
+    def claim(key: tuple[Any, ...], r: Record, what: str, toml_key: str) -> None:
         if key in seen:
             other = seen[key]
             line = readers[r.file].key_line(r.name, toml_key) if toml_key else r.line

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 from .. import _core
 from .._core import Device, DeviceType, Dtype, array
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes longer than all the rest
+    from collections.abc import Iterator, Sequence
 
 __all__ = [
     "DtypeCategory",
@@ -277,5 +279,5 @@ class _RandomState:
             raise IndexError("random.state has one entry")
         _core.random._set_key(key)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[array]:
         yield self[0]

@@ -1,0 +1,6 @@
+# The extension; marram.core shows what is public of it.
+from marram.core import *
+from marram.core import __version__ as __version__
+
+def _get_precision() -> int: ...
+def _set_precision(precision: int, /) -> None: ...

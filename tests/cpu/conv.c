@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * conv.c -- convolution on the CPU against its definition.
+ */
+#include "cpu/kernel_run.h"
+
+/* Everything of up to three axes; unused ones have size 1. */
+typedef struct shape {
+    int n;
+    int64_t batch, channels, outputs, groups;
+    int64_t in[3], kernel[3], stride[3], low[3], high[3], dilation[3],
+        spread[3];
+    bool flip;
+} shape;
+
+static int64_t
+out_size(const shape *s, int k)
+{
+    int64_t in = s->in[k] > 0 ? (s->in[k] - 1) * s->spread[k] + 1 : 0;
+    int64_t reach = (s->kernel[k] - 1) * s->dilation[k] + 1;
+
+    return (in + s->low[k] + s->high[k] - reach) / s->stride[k] + 1;
+}
+
+/* The entry of x below a tap, or 0. */
+static double
+entry(const shape *s, const arr *x, int64_t batch, const int64_t *out,
+      const int64_t *tap, int64_t channel)
+{
+    int64_t at = batch;
+
+    for (int k = 0; k < s->n; k++) {
+        int64_t t = s->flip ? s->kernel[k] - 1 - tap[k] : tap[k];
+        int64_t p = out[k] * s->stride[k] + t * s->dilation[k] - s->low[k];
+
+        if (p < 0 || p % s->spread[k] != 0 || p / s->spread[k] >= s->in[k])
+            return 0.0;
+        at = at * s->in[k] + p / s->spread[k];
+    }
+    return arr_get(x, at * s->channels + channel);
+}
+
+static void
+digits(int n, const int64_t *dim, int64_t i, int64_t *to)
+{
+    for (int k = n - 1; k >= 0; k--) {
+        to[k] = i % dim[k];
+        i /= dim[k];
+    }
+}
+
+static void
+conv_check(const shape *s, const arr *x, const arr *w, const arr *out)
+{
+    int64_t taps = 1, per_group = s->channels / s->groups, places = 1, size[3];
+
+    for (int k = 0; k < s->n; k++) {
+        taps *= s->kernel[k];
+        size[k] = out_size(s, k);
+        places *= size[k];
+    }
+    for (int64_t i = 0; i < out->view.size; i++) {
+        int64_t o = i % s->outputs, place = i / s->outputs % places;
+        int64_t batch = i / s->outputs / places;
+        int64_t group = o / (s->outputs / s->groups), at[3], tap[3];
+        double sum = 0.0;
+
+        digits(s->n, size, place, at);
+        for (int64_t t = 0; t < taps; t++) {
+            digits(s->n, s->kernel, t, tap);
+            for (int64_t c = 0; c < per_group; c++)
+                sum += entry(s, x, batch, at, tap, group * per_group + c) *
+                       arr_get(w, (o * taps + t) * per_group + c);
+        }
+        assert_close(arr_get(out, i), rounded(out->view.dtype, sum), 0.0);
+    }
+}
+
+static void
+conv_case(mr_dtype t, shape s)
+{
+    int64_t x_dim[5] = {s.batch}, w_dim[5] = {s.outputs}, out_dim[5] = {s.batch};
+    mr_conv_params p = {{s.stride, s.n},   {s.low, s.n},    {s.high, s.n},
+                        {s.dilation, s.n}, {s.spread, s.n}, s.groups,
+                        s.flip};
+    arr *x, *w, *out;
+
+    for (int k = 0; k < s.n; k++) {
+        x_dim[1 + k] = s.in[k];
+        w_dim[1 + k] = s.kernel[k];
+        out_dim[1 + k] = out_size(&s, k);
+    }
+    x_dim[s.n + 1] = s.channels;
+    w_dim[s.n + 1] = s.channels / s.groups;
+    out_dim[s.n + 1] = s.outputs;
+    x = arr_new(t, GAPPED, s.n + 2, x_dim);
+    w = arr_new(t, TURNED, s.n + 2, w_dim);
+    out = arr_new(t, PLAIN, s.n + 2, out_dim);
+    arr_count(x, 1);
+    arr_count(w, 2);
+    assert_int_equal(RUN(MR_OP_CONV_GENERAL, &p, out, x, w), MR_OK);
+    conv_check(&s, x, w, out);
+    arr_free(x);
+    arr_free(w);
+    arr_free(out);
+}
+
+static void
+conv__is_right_for_all_parameters(void **state)
+{
+    static const mr_dtype types[] = {MR_FLOAT16, MR_BFLOAT16, MR_FLOAT32,
+                                     MR_FLOAT64};
+
+    (void)state;
+    for (int t = 0; t < 4; t++)
+        for (int flip = 0; flip < 2; flip++) {
+            conv_case(types[t], (shape){.n = 1, .batch = 2, .channels = 3,
+                                        .outputs = 5, .groups = 1, .in = {17},
+                                        .kernel = {3}, .stride = {2},
+                                        .low = {1}, .high = {2},
+                                        .dilation = {2}, .spread = {1},
+                                        .flip = flip});
+            conv_case(types[t],
+                      (shape){.n = 2, .batch = 2, .channels = 4, .outputs = 6,
+                              .groups = 2, .in = {9, 11}, .kernel = {3, 2},
+                              .stride = {1, 2}, .low = {1, 0}, .high = {0, 1},
+                              .dilation = {1, 3}, .spread = {2, 1},
+                              .flip = flip});
+            conv_case(types[t],
+                      (shape){.n = 3, .batch = 1, .channels = 2, .outputs = 3,
+                              .groups = 1, .in = {4, 5, 6},
+                              .kernel = {2, 3, 2}, .stride = {1, 1, 2},
+                              .low = {1, 1, 0}, .high = {1, 0, 2},
+                              .dilation = {1, 1, 1}, .spread = {1, 2, 1},
+                              .flip = flip});
+            /* cropped: negative padding */
+            conv_case(types[t], (shape){.n = 1, .batch = 1, .channels = 1,
+                                        .outputs = 1, .groups = 1, .in = {12},
+                                        .kernel = {3}, .stride = {1},
+                                        .low = {-2}, .high = {-1},
+                                        .dilation = {1}, .spread = {1},
+                                        .flip = flip});
+        }
+}
+
+/* One tap needs no patches; a group for each channel; several chunks of
+ * patches. */
+static void
+conv__is_right_for_special_shapes(void **state)
+{
+    (void)state;
+    conv_case(MR_FLOAT32,
+              (shape){.n = 2, .batch = 3, .channels = 20, .outputs = 33,
+                      .groups = 1, .in = {7, 9}, .kernel = {1, 1},
+                      .stride = {1, 1}, .dilation = {1, 1}, .spread = {1, 1}});
+    conv_case(MR_BFLOAT16,
+              (shape){.n = 2, .batch = 1, .channels = 8, .outputs = 8,
+                      .groups = 8, .in = {10, 10}, .kernel = {3, 3},
+                      .stride = {1, 1}, .low = {1, 1}, .high = {1, 1},
+                      .dilation = {1, 1}, .spread = {1, 1}});
+    conv_case(MR_FLOAT64,
+              (shape){.n = 2, .batch = 1, .channels = 40, .outputs = 2,
+                      .groups = 1, .in = {60, 61}, .kernel = {5, 5},
+                      .stride = {1, 1}, .low = {2, 2}, .high = {2, 2},
+                      .dilation = {1, 1}, .spread = {1, 1}});
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conv__is_right_for_all_parameters),
+        cmocka_unit_test(conv__is_right_for_special_shapes),
+    };
+
+    return cmocka_run_group_tests_name("cpu/conv", tests, NULL, NULL);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm.c -- the tiers with fused multiply-add give equal bits.
+ */
+#include "cpu/kernel_run.h"
+
+#include "kernels/gemm.h"
+#include "kernels/tier/tier.h"
+
+enum { M = 12, N = 32, DEPTH = 77 };
+
+static float
+noise(int64_t i)
+{
+    uint64_t h = (uint64_t)i * 0x9E3779B97F4A7C15ULL;
+
+    h ^= h >> 29;
+    h *= 0xBF58476D1CE4E5B9ULL;
+    return (float)(int32_t)(h >> 32) * 0x1p-31F;
+}
+
+/* The M x N product by the tiles of one tier. */
+static void
+product(const mr_gemm_tier *t, const float *a, const float *b, float *c)
+{
+    float *pa = aligned_alloc(64, (size_t)t->rows * DEPTH * 4 + 64);
+    float *pb = aligned_alloc(64, (size_t)t->cols * DEPTH * 4 + 64);
+
+    assert_true(pa && pb);
+    assert_int_equal(M % t->rows, 0);
+    assert_int_equal(N % t->cols, 0);
+    for (int i = 0; i < M; i += t->rows)
+        for (int j = 0; j < N; j += t->cols) {
+            t->turn(pa, a + (size_t)i * DEPTH, DEPTH, t->rows, t->rows, DEPTH);
+            t->turn(pb, b + (size_t)j * DEPTH, DEPTH, t->cols, t->cols, DEPTH);
+            t->tile[2][1](DEPTH, pa, pb, c + (size_t)i * N + j, N, false);
+            t->tile[2][1](DEPTH, pa, pb, c + (size_t)i * N + j, N, true);
+        }
+    free(pa);
+    free(pb);
+}
+
+static void
+tiers__give_equal_bits(void **state)
+{
+    float a[M * DEPTH], b[N * DEPTH], c[2][M * N], y[2][4 * N], lanes[2][64];
+    uint16_t halves[N * DEPTH];
+    const mr_gemm_tier *tiers[2] = {&mr__gemm_tier_avx2, &mr__gemm_tier_avx512};
+
+    (void)state;
+    if (!mr__tier_by_id(MR_TIER_AVX512))
+        skip();
+    for (int64_t i = 0; i < M * DEPTH; i++)
+        a[i] = noise(i);
+    for (int64_t i = 0; i < N * DEPTH; i++) {
+        b[i] = noise(-i - 1);
+        halves[i] = (uint16_t)(0x3800 + i % 997);
+    }
+    for (int kind = 0; kind < MR_N_GEMM_KINDS; kind++) {
+        const void *other = kind == MR_GEMM_FLOAT32 ? (const void *)b : halves;
+
+        for (int t = 0; t < 2; t++) {
+            memset(y[t], 0, sizeof y[t]);
+            memset(lanes[t], 0, sizeof lanes[t]);
+            product(tiers[t], a, b, c[t]);
+            tiers[t]->wide[kind](y[t], N, a, DEPTH, 4, other, N, DEPTH, 29);
+            tiers[t]->dot[kind](lanes[t], a, other, 10 * DEPTH - 3);
+        }
+        assert_memory_equal(c[0], c[1], sizeof c[0]);
+        assert_memory_equal(y[0], y[1], sizeof y[0]);
+        assert_memory_equal(lanes[0], lanes[1], sizeof lanes[0]);
+    }
+}
+
+/* A tile of every size touches its own part of c alone. */
+static void
+tiles__stay_within_their_size(void **state)
+{
+    const mr_gemm_tier *all[3] = {&mr__gemm_tier_baseline, &mr__gemm_tier_avx2,
+                                  &mr__gemm_tier_avx512};
+
+    (void)state;
+    for (int id = 0; id < 3; id++)
+        for (int r = 0; r < 3 && mr__tier_by_id(id); r++)
+            for (int v = 0; v < 2; v++) {
+                const mr_gemm_tier *t = all[id];
+                int rows = (r + 1) * t->rows / 3, cols = (v + 1) * t->cols / 2;
+                float *a = aligned_alloc(64, M * 64);
+                float *b = aligned_alloc(64, N * 64);
+                float c[(M + 1) * (N + 1)];
+
+                assert_true(a && b);
+                for (int i = 0; i < M * 16; i++)
+                    a[i] = 1.0F;
+                for (int i = 0; i < N * 16; i++)
+                    b[i] = 2.0F;
+                for (int i = 0; i < (M + 1) * (N + 1); i++)
+                    c[i] = -1.0F;
+                t->tile[r][v](3, a, b, c, N + 1, false);
+                for (int i = 0; i <= M; i++)
+                    for (int j = 0; j <= N; j++)
+                        assert_true(c[i * (N + 1) + j] ==
+                                    (i < rows && j < cols ? 6.0F : -1.0F));
+                free(a);
+                free(b);
+            }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiers__give_equal_bits),
+        cmocka_unit_test(tiles__stay_within_their_size),
+    };
+
+    return cmocka_run_group_tests_name("cpu/gemm", tests, NULL, NULL);
+}

@@ -1,0 +1,4 @@
+from collections.abc import Sequence
+
+from marram.core import Dtype, StreamOrDevice, array, scalar
+
