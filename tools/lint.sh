@@ -40,7 +40,7 @@ format() {
 tidy() {
     find src python/ext tools/marram -name '*.c' -not -path '*/tier/*' \
         -print0 2>/dev/null | sort -z |
-        xargs -0 -r -n 4 -P "$jobs" clang-tidy-14 -p "$tree" --quiet \
+        xargs -0 -r -n 1 -P "$jobs" clang-tidy-14 -p "$tree" --quiet \
             --extra-arg=-Wno-unknown-warning-option 2>/dev/null
 }
 

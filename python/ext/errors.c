@@ -87,11 +87,12 @@ PyObject *
 ext_raise(void)
 {
     mr_error e = mr_error_take();
-    const char *here = ext_site();
     PyObject *type, *text, *exception;
+    const char *here;
 
     if (PyErr_Occurred()) /* a conversion failed first */
         return NULL;
+    here = ext_site();
     if (e.code == MR_OK) {
         PyErr_SetString(PyExc_RuntimeError, "failed without saying why");
         return NULL;

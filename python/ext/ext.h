@@ -65,7 +65,7 @@ PyObject *ext_raise(void);
 int ext_init_errors(PyObject *module);
 
 /* ---- sites ----------------------------------------------------------------- */
-/* "file:line" of the Python frame that is running, or NULL. */
+/* "file:line" of the Python frame that is running, or "". */
 const char *ext_site(void);
 void ext_init_sites(void);
 

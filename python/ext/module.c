@@ -66,10 +66,10 @@ static int
 add_all(PyObject *core)
 {
     PyMethodDef *const parts[] = {
-        ext_functions,           ext_state_functions,
-        ext_system_functions,    ext_stream_functions,
-        ext_transform_functions, ext_compile_functions,
-        ext_io_functions,        ext_dtype_functions,
+        ext_functions,        ext_system_functions,
+        ext_stream_functions, ext_transform_functions,
+        ext_compile_functions, ext_io_functions,
+        ext_dtype_functions,
     };
 
     for (const ext_module *m = ext_generated; m->name; m++)
@@ -79,7 +79,7 @@ add_all(PyObject *core)
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (add_public(core, "marram.core", parts[i]) < 0)
             return -1;
-    return 0;
+    return add_public(core, "marram._core", ext_state_functions);
 }
 
 static int

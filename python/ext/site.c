@@ -102,13 +102,15 @@ site_decode(PyFrameObject *frame, PyObject *code)
     return site;
 }
 
-/* Replaces what the slot held. */
+/* Replaces what the slot held; an exception that is set stays. */
 static const char *
 site_miss(site_slot *s, PyFrameObject *frame, PyObject *code, int lasti)
 {
-    PyObject *old = s->code;
+    PyObject *old = s->code, *type, *value, *traceback;
 
+    PyErr_Fetch(&type, &value, &traceback);
     s->site = site_decode(frame, code);
+    PyErr_Restore(type, value, traceback);
     s->lasti = lasti;
     s->code = Py_NewRef(code);
     Py_XDECREF(old);
@@ -142,13 +144,13 @@ ext_site(void)
     const char *site;
 
     if (!sites_on)
-        return NULL;
+        return ""; /* not NULL: a composite would name its own lines */
     frame = PyThreadState_GetFrame(PyThreadState_Get());
     if (!frame)
-        return NULL;
+        return "";
     site = site_of(frame);
     Py_DECREF(frame);
-    return site;
+    return site ? site : "";
 }
 
 void

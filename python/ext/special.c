@@ -502,14 +502,18 @@ attention(PyObject *self, PyObject *args, PyObject *kw)
     mr_array *x[5] = {NULL}; /* q, k, v, mask, sinks */
     bool causal = false, ok;
     int fused = 0;
-    double scale;
+    double scale = Py_NAN;
     mr_stream old;
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kw, "OOO$d|OOpO:scaled_dot_product_attention", names, &o[0],
+            args, kw, "OOO|$dOOpO:scaled_dot_product_attention", names, &o[0],
             &o[1], &o[2], &scale, &mask, &sinks, &fused, &stream))
         return NULL;
+    if (scale != scale) {
+        PyErr_Format(PyExc_TypeError, "%s() needs the keyword scale", who);
+        return NULL;
+    }
     if (PyUnicode_Check(mask)) {
         causal = PyUnicode_CompareWithASCIIString(mask, "causal") == 0;
         if (!causal) {

@@ -369,6 +369,10 @@ neutral_fill(scan *s)
     static const mr_c128 zero_sum = {-__builtin_inf(), 0.0};
     const mr_tier *t = mr__tier();
 
+    if (s->mode == MR_SCAN_SUM) {
+        memset(s->neutral, 0, sizeof s->neutral); /* 0, not the fold's -0 */
+        return;
+    }
     if (s->mode != MR_SCAN_LOGADDEXP) {
         t->dtype[s->acc]->fold[folds[s->mode]].fill(s->neutral, BAND);
         return;

@@ -143,7 +143,10 @@ row_length(uint32_t mask, int32_t ndim, const int64_t *dim)
 static bool
 may_phase(const mr_fuse_group *g, uint32_t mask)
 {
-    return mask != 0 && (g->red_axes == 0 || g->red_axes == mask) &&
+    /* a reduction over axes of size 1 alone has an empty mask: it is none of
+     * the others' */
+    return mask != 0 &&
+           (g->red_axes == mask || (g->red_axes == 0 && !g->has_reduction)) &&
            is_trailing(mask, g->ndim, g->dim) &&
            row_length(mask, g->ndim, g->dim) <= MR_FUSE_MAX_ROW;
 }

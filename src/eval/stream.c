@@ -469,6 +469,21 @@ mr_stream_default(void)
     return (mr_stream){mr__stream_default()};
 }
 
+/* Made, and not freed yet. */
+static bool
+is_open(uint32_t id)
+{
+    stream *s = find(id);
+    bool open;
+
+    if (s == NULL)
+        return false;
+    mr__lock_take(&s->lock);
+    open = id_of(s) == id && !s->dying;
+    mr__lock_drop(&s->lock);
+    return open;
+}
+
 static mr_code
 no_stream(mr_stream s)
 {
@@ -479,7 +494,7 @@ no_stream(mr_stream s)
 mr_code
 mr_stream_set_default(mr_stream s)
 {
-    if (s.id != 0 && find(s.id) == NULL)
+    if (s.id != 0 && !is_open(s.id))
         return no_stream(s);
     set_default = s.id;
     return MR_OK;
@@ -500,7 +515,7 @@ mr_stream_sync(mr_stream s)
 {
     void *token;
 
-    if (s.id != 0 && find(s.id) == NULL)
+    if (s.id != 0 && !is_open(s.id))
         return no_stream(s);
     token = mr__block_begin();
     mr__stream_wait(mr__stream_resolve(s.id));

@@ -82,7 +82,8 @@ mr__copy_out(size_t size, void *out, int64_t row_stride, int64_t col_stride,
     }
 }
 
-/* ---- any number of dims ----------------------------------------------------- */
+/* ---- any number of dims -----------------------------------------------------
+ */
 
 typedef struct nest {
     int n;
@@ -197,9 +198,8 @@ mr__copy_strided(size_t size, int ndim, const int64_t *dim, void *out,
     if (!nest_make(&s, ndim, dim, out_stride, in_stride))
         return;
     if (s.n < 2) {
-        strided_line(mr__tier()->moves, size, o,
-                     s.n ? s.out[0] : (int64_t)size, a, s.n ? s.in[0] : 0,
-                     s.n ? s.dim[0] : 1);
+        strided_line(mr__tier()->moves, size, o, s.n ? s.out[0] : (int64_t)size,
+                     a, s.n ? s.in[0] : 0, s.n ? s.dim[0] : 1);
         return;
     }
     p = nest_partner(&s);

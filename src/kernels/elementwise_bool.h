@@ -11,21 +11,24 @@
 typedef R V;
 
 #define MR_MAP_V(X)                                                            \
-    X(COPY, copy) X(ABS, copy) X(SIGN, copy) X(SQUARE, copy)                   \
-    X(FLOOR, copy) X(CEIL, copy) X(ROUND, copy) X(TRUNC, copy)                 \
-    X(LOGICAL_NOT, invert) X(BITWISE_INVERT, invert) X(ISNAN, zero)            \
-    X(ISINF, zero) X(ISFINITE, one) X(ISPOSINF, zero) X(ISNEGINF, zero)        \
-    X(REAL, copy) X(IMAG, zero) X(CONJUGATE, copy)
+    X(COPY, copy)                                                              \
+    X(ABS, copy) X(SIGN, copy) X(SQUARE, copy) X(FLOOR, copy) X(CEIL, copy)    \
+        X(ROUND, copy) X(TRUNC, copy) X(LOGICAL_NOT, invert)                   \
+            X(BITWISE_INVERT, invert) X(ISNAN, zero) X(ISINF, zero)            \
+                X(ISFINITE, one) X(ISPOSINF, zero) X(ISNEGINF, zero)           \
+                    X(REAL, copy) X(IMAG, zero) X(CONJUGATE, copy)
 #define MR_MAP_V_BOOL(X)
 #define MR_MAP_V_REAL(X)
 #define MR_MAP_VV(X)                                                           \
-    X(ADD, add) X(SUBTRACT, subtract) X(MULTIPLY, multiply)                    \
-    X(FLOOR_DIVIDE, multiply) X(REMAINDER, and_not) X(POWER, or_not)           \
-    X(MAXIMUM, maximum) X(MINIMUM, minimum)                                    \
-    X(NOT_EQUAL, subtract) X(LESS, less) X(LESS_EQUAL, less_equal)             \
-    X(GREATER, and_not) X(GREATER_EQUAL, or_not) X(LOGICAL_AND, multiply)      \
-    X(LOGICAL_OR, add) X(LOGICAL_XOR, subtract) X(BITWISE_AND, multiply)       \
-    X(BITWISE_OR, add) X(BITWISE_XOR, subtract)
+    X(ADD, add)                                                                \
+    X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(FLOOR_DIVIDE, multiply)      \
+        X(REMAINDER, and_not) X(POWER, or_not) X(MAXIMUM, maximum)             \
+            X(MINIMUM, minimum) X(NOT_EQUAL, subtract) X(LESS, less)           \
+                X(LESS_EQUAL, less_equal) X(GREATER, and_not)                  \
+                    X(GREATER_EQUAL, or_not) X(LOGICAL_AND, multiply)          \
+                        X(LOGICAL_OR, add) X(LOGICAL_XOR, subtract)            \
+                            X(BITWISE_AND, multiply) X(BITWISE_OR, add)        \
+                                X(BITWISE_XOR, subtract)
 #define MR_MAP_VV_BOOL(X) X(EQUAL, equal)
 
 INLINE V

@@ -14,29 +14,34 @@ typedef struct V {
 } V;
 
 #define MR_MAP_V(X)                                                            \
-    X(COPY, copy) X(NEGATIVE, negative) X(SIGN, sign) X(SQUARE, square)        \
-    X(SQRT, sqrt) X(RSQRT, rsqrt) X(RECIPROCAL, reciprocal) X(EXP, exp)        \
-    X(EXPM1, expm1) X(LOG, log) X(LOG2, log2) X(LOG10, log10)                  \
-    X(LOG1P, log1p) X(SIN, sin) X(COS, cos) X(TAN, tan) X(ARCSIN, arcsin)      \
-    X(ARCCOS, arccos) X(ARCTAN, arctan) X(SINH, sinh) X(COSH, cosh)            \
-    X(TANH, tanh) X(ARCSINH, arcsinh) X(ARCCOSH, arccosh)                      \
-    X(ARCTANH, arctanh) X(SIGMOID, sigmoid) X(ROUND, round)                    \
-    X(CONJUGATE, conjugate)
+    X(COPY, copy)                                                              \
+    X(NEGATIVE, negative) X(SIGN, sign) X(SQUARE, square) X(SQRT, sqrt)        \
+        X(RSQRT, rsqrt) X(RECIPROCAL, reciprocal) X(EXP, exp) X(EXPM1, expm1)  \
+            X(LOG, log) X(LOG2, log2) X(LOG10, log10) X(LOG1P, log1p)          \
+                X(SIN, sin) X(COS, cos) X(TAN, tan) X(ARCSIN, arcsin)          \
+                    X(ARCCOS, arccos) X(ARCTAN, arctan) X(SINH, sinh)          \
+                        X(COSH, cosh) X(TANH, tanh) X(ARCSINH, arcsinh)        \
+                            X(ARCCOSH, arccosh) X(ARCTANH, arctanh)            \
+                                X(SIGMOID, sigmoid) X(ROUND, round)            \
+                                    X(CONJUGATE, conjugate)
 #define MR_MAP_V_BOOL(X)                                                       \
-    X(LOGICAL_NOT, logical_not) X(ISNAN, isnan) X(ISINF, isinf)                \
-    X(ISFINITE, isfinite)
+    X(LOGICAL_NOT, logical_not)                                                \
+    X(ISNAN, isnan) X(ISINF, isinf) X(ISFINITE, isfinite)
 #define MR_MAP_V_REAL(X) X(ABS, abs) X(REAL, real) X(IMAG, imag)
 #define MR_MAP_VV(X)                                                           \
-    X(ADD, add) X(SUBTRACT, subtract) X(MULTIPLY, multiply)                    \
-    X(DIVIDE, divide) X(POWER, power) X(MAXIMUM, maximum)                      \
-    X(MINIMUM, minimum) X(LOGADDEXP, logaddexp)
+    X(ADD, add)                                                                \
+    X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(DIVIDE, divide)              \
+        X(POWER, power) X(MAXIMUM, maximum) X(MINIMUM, minimum)                \
+            X(LOGADDEXP, logaddexp)
 #define MR_MAP_VV_BOOL(X)                                                      \
-    X(EQUAL, equal) X(NOT_EQUAL, not_equal) X(LESS, less)                      \
-    X(LESS_EQUAL, less_equal) X(GREATER, greater)                              \
-    X(GREATER_EQUAL, greater_equal) X(LOGICAL_AND, logical_and)                \
-    X(LOGICAL_OR, logical_or) X(LOGICAL_XOR, logical_xor)
+    X(EQUAL, equal)                                                            \
+    X(NOT_EQUAL, not_equal) X(LESS, less) X(LESS_EQUAL, less_equal)            \
+        X(GREATER, greater) X(GREATER_EQUAL, greater_equal)                    \
+            X(LOGICAL_AND, logical_and) X(LOGICAL_OR, logical_or)              \
+                X(LOGICAL_XOR, logical_xor)
 
-/* ---- parts and simple arithmetic ------------------------------------------ */
+/* ---- parts and simple arithmetic ------------------------------------------
+ */
 
 INLINE V
 c_make(R re, R im)
@@ -160,8 +165,8 @@ INLINE R
 k_abs(V z)
 {
     R h = v_hypot(z.re, z.im);
-    M inf = m_or(v_eq(v_abs(z.re), C(HUGE_VAL)),
-                 v_eq(v_abs(z.im), C(HUGE_VAL)));
+    M inf =
+        m_or(v_eq(v_abs(z.re), C(HUGE_VAL)), v_eq(v_abs(z.im), C(HUGE_VAL)));
 
     return v_select(inf, C(HUGE_VAL), h);
 }
@@ -175,7 +180,8 @@ k_sign(V z)
     return k_select(v_eq(h, C(0)), c_make(C(0), C(0)), s);
 }
 
-/* ---- roots, exponentials, logarithms -------------------------------------- */
+/* ---- roots, exponentials, logarithms --------------------------------------
+ */
 
 /* Scaling by an even power of two keeps the magnitude in range. */
 #if MR_LANE_BITS == 32
@@ -288,8 +294,7 @@ k_log10(V z)
 {
     V w = k_log(z);
 
-    return c_make(w.re * C(0.43429448190325183),
-                  w.im * C(0.43429448190325183));
+    return c_make(w.re * C(0.43429448190325183), w.im * C(0.43429448190325183));
 }
 
 /* |1 + z|^2 - 1 = x (2 + x) + y^2, which keeps the digits of a small z. */
@@ -323,7 +328,8 @@ k_power(V a, V b)
     return k_select(b0, c_make(C(1), C(0)), r);
 }
 
-/* ---- circular and hyperbolic functions ------------------------------------ */
+/* ---- circular and hyperbolic functions ------------------------------------
+ */
 
 INLINE V
 k_sin(V z)
@@ -443,7 +449,8 @@ k_arctan(V z)
     return c_over_i(k_arctanh(c_times_i(z)));
 }
 
-/* ---- comparisons: by the real part, then the imaginary -------------------- */
+/* ---- comparisons: by the real part, then the imaginary --------------------
+ */
 
 INLINE M
 k_isnan(V z)
@@ -478,15 +485,13 @@ k_not_equal(V a, V b)
 INLINE M
 k_less(V a, V b)
 {
-    return m_or(v_lt(a.re, b.re),
-                m_and(v_eq(a.re, b.re), v_lt(a.im, b.im)));
+    return m_or(v_lt(a.re, b.re), m_and(v_eq(a.re, b.re), v_lt(a.im, b.im)));
 }
 
 INLINE M
 k_less_equal(V a, V b)
 {
-    return m_or(v_lt(a.re, b.re),
-                m_and(v_eq(a.re, b.re), v_le(a.im, b.im)));
+    return m_or(v_lt(a.re, b.re), m_and(v_eq(a.re, b.re), v_le(a.im, b.im)));
 }
 
 INLINE M

@@ -12,31 +12,40 @@ typedef R V;
 
 /* X(ID, function) by the kinds of operands and result. */
 #define MR_MAP_V(X)                                                            \
-    X(COPY, copy) X(ABS, abs) X(NEGATIVE, negative) X(SIGN, sign)              \
-    X(SQUARE, square) X(SQRT, sqrt) X(RSQRT, rsqrt)                            \
-    X(RECIPROCAL, reciprocal) X(EXP, exp) X(EXPM1, expm1) X(LOG, log)          \
-    X(LOG2, log2) X(LOG10, log10) X(LOG1P, log1p) X(SIN, sin) X(COS, cos)      \
-    X(TAN, tan) X(ARCSIN, arcsin) X(ARCCOS, arccos) X(ARCTAN, arctan)          \
-    X(SINH, sinh) X(COSH, cosh) X(TANH, tanh) X(ARCSINH, arcsinh)              \
-    X(ARCCOSH, arccosh) X(ARCTANH, arctanh) X(ERF, erf) X(ERFINV, erfinv)      \
-    X(SIGMOID, sigmoid) X(FLOOR, floor) X(CEIL, ceil) X(ROUND, round)          \
-    X(TRUNC, trunc) X(REAL, copy) X(IMAG, imag) X(CONJUGATE, copy)
+    X(COPY, copy)                                                              \
+    X(ABS, abs) X(NEGATIVE, negative) X(SIGN, sign) X(SQUARE, square)          \
+        X(SQRT, sqrt) X(RSQRT, rsqrt) X(RECIPROCAL, reciprocal) X(EXP, exp)    \
+            X(EXPM1, expm1) X(LOG, log) X(LOG2, log2) X(LOG10, log10)          \
+                X(LOG1P, log1p) X(SIN, sin) X(COS, cos) X(TAN, tan)            \
+                    X(ARCSIN, arcsin) X(ARCCOS, arccos) X(ARCTAN, arctan)      \
+                        X(SINH, sinh) X(COSH, cosh) X(TANH, tanh)              \
+                            X(ARCSINH, arcsinh) X(ARCCOSH, arccosh)            \
+                                X(ARCTANH, arctanh) X(ERF, erf)                \
+                                    X(ERFINV, erfinv) X(SIGMOID, sigmoid)      \
+                                        X(FLOOR, floor) X(CEIL, ceil)          \
+                                            X(ROUND, round) X(TRUNC, trunc)    \
+                                                X(REAL, copy) X(IMAG, imag)    \
+                                                    X(CONJUGATE, copy)
 #define MR_MAP_V_BOOL(X)                                                       \
-    X(LOGICAL_NOT, logical_not) X(ISNAN, isnan) X(ISINF, isinf)                \
-    X(ISFINITE, isfinite) X(ISPOSINF, isposinf) X(ISNEGINF, isneginf)
+    X(LOGICAL_NOT, logical_not)                                                \
+    X(ISNAN, isnan) X(ISINF, isinf) X(ISFINITE, isfinite)                      \
+        X(ISPOSINF, isposinf) X(ISNEGINF, isneginf)
 #define MR_MAP_V_REAL(X)
 #define MR_MAP_VV(X)                                                           \
-    X(ADD, add) X(SUBTRACT, subtract) X(MULTIPLY, multiply)                    \
-    X(DIVIDE, divide) X(FLOOR_DIVIDE, floor_divide)                            \
-    X(REMAINDER, remainder) X(POWER, power) X(MAXIMUM, maximum)                \
-    X(MINIMUM, minimum) X(ARCTAN2, arctan2) X(LOGADDEXP, logaddexp)
+    X(ADD, add)                                                                \
+    X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(DIVIDE, divide)              \
+        X(FLOOR_DIVIDE, floor_divide) X(REMAINDER, remainder) X(POWER, power)  \
+            X(MAXIMUM, maximum) X(MINIMUM, minimum) X(ARCTAN2, arctan2)        \
+                X(LOGADDEXP, logaddexp)
 #define MR_MAP_VV_BOOL(X)                                                      \
-    X(EQUAL, equal) X(NOT_EQUAL, not_equal) X(LESS, less)                      \
-    X(LESS_EQUAL, less_equal) X(GREATER, greater)                              \
-    X(GREATER_EQUAL, greater_equal) X(LOGICAL_AND, logical_and)                \
-    X(LOGICAL_OR, logical_or) X(LOGICAL_XOR, logical_xor)
+    X(EQUAL, equal)                                                            \
+    X(NOT_EQUAL, not_equal) X(LESS, less) X(LESS_EQUAL, less_equal)            \
+        X(GREATER, greater) X(GREATER_EQUAL, greater_equal)                    \
+            X(LOGICAL_AND, logical_and) X(LOGICAL_OR, logical_or)              \
+                X(LOGICAL_XOR, logical_xor)
 
-/* ---- one operand ---------------------------------------------------------- */
+/* ---- one operand ----------------------------------------------------------
+ */
 
 INLINE V
 k_copy(V x)
@@ -250,7 +259,8 @@ k_trunc(V x)
     return v_trunc(x);
 }
 
-/* ---- one operand, a bool -------------------------------------------------- */
+/* ---- one operand, a bool --------------------------------------------------
+ */
 
 INLINE M
 k_logical_not(V x)
@@ -288,7 +298,8 @@ k_isneginf(V x)
     return v_eq(x, C(-HUGE_VAL));
 }
 
-/* ---- two operands --------------------------------------------------------- */
+/* ---- two operands ---------------------------------------------------------
+ */
 
 INLINE V
 k_add(V a, V b)
@@ -382,7 +393,8 @@ k_logaddexp(V a, V b)
     return k_maximum(a, b) + v_log1p(v_exp(d));
 }
 
-/* ---- two operands, a bool ------------------------------------------------- */
+/* ---- two operands, a bool -------------------------------------------------
+ */
 
 INLINE M
 k_equal(V a, V b)

@@ -11,25 +11,29 @@
 typedef R V;
 
 #define MR_MAP_V(X)                                                            \
-    X(COPY, copy) X(ABS, abs) X(NEGATIVE, negative) X(SIGN, sign)              \
-    X(SQUARE, square) X(FLOOR, copy) X(CEIL, copy) X(ROUND, copy)              \
-    X(TRUNC, copy) X(BITWISE_INVERT, bitwise_invert) X(REAL, copy)             \
-    X(IMAG, imag) X(CONJUGATE, copy)
+    X(COPY, copy)                                                              \
+    X(ABS, abs) X(NEGATIVE, negative) X(SIGN, sign) X(SQUARE, square)          \
+        X(FLOOR, copy) X(CEIL, copy) X(ROUND, copy) X(TRUNC, copy)             \
+            X(BITWISE_INVERT, bitwise_invert) X(REAL, copy) X(IMAG, imag)      \
+                X(CONJUGATE, copy)
 #define MR_MAP_V_BOOL(X)                                                       \
-    X(LOGICAL_NOT, logical_not) X(ISNAN, never) X(ISINF, never)                \
-    X(ISFINITE, always) X(ISPOSINF, never) X(ISNEGINF, never)
+    X(LOGICAL_NOT, logical_not)                                                \
+    X(ISNAN, never) X(ISINF, never) X(ISFINITE, always) X(ISPOSINF, never)     \
+        X(ISNEGINF, never)
 #define MR_MAP_V_REAL(X)
 #define MR_MAP_VV(X)                                                           \
-    X(ADD, add) X(SUBTRACT, subtract) X(MULTIPLY, multiply)                    \
-    X(FLOOR_DIVIDE, floor_divide) X(REMAINDER, remainder) X(POWER, power)      \
-    X(MAXIMUM, maximum) X(MINIMUM, minimum) X(BITWISE_AND, bitwise_and)        \
-    X(BITWISE_OR, bitwise_or) X(BITWISE_XOR, bitwise_xor)                      \
-    X(LEFT_SHIFT, left_shift) X(RIGHT_SHIFT, right_shift)
+    X(ADD, add)                                                                \
+    X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(FLOOR_DIVIDE, floor_divide)  \
+        X(REMAINDER, remainder) X(POWER, power) X(MAXIMUM, maximum)            \
+            X(MINIMUM, minimum) X(BITWISE_AND, bitwise_and)                    \
+                X(BITWISE_OR, bitwise_or) X(BITWISE_XOR, bitwise_xor)          \
+                    X(LEFT_SHIFT, left_shift) X(RIGHT_SHIFT, right_shift)
 #define MR_MAP_VV_BOOL(X)                                                      \
-    X(EQUAL, equal) X(NOT_EQUAL, not_equal) X(LESS, less)                      \
-    X(LESS_EQUAL, less_equal) X(GREATER, greater)                              \
-    X(GREATER_EQUAL, greater_equal) X(LOGICAL_AND, logical_and)                \
-    X(LOGICAL_OR, logical_or) X(LOGICAL_XOR, logical_xor)
+    X(EQUAL, equal)                                                            \
+    X(NOT_EQUAL, not_equal) X(LESS, less) X(LESS_EQUAL, less_equal)            \
+        X(GREATER, greater) X(GREATER_EQUAL, greater_equal)                    \
+            X(LOGICAL_AND, logical_and) X(LOGICAL_OR, logical_or)              \
+                X(LOGICAL_XOR, logical_xor)
 
 INLINE V
 k_copy(V x)

@@ -31,8 +31,7 @@ take(region *at, int64_t bytes)
 }
 
 static void
-take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t,
-          region *at)
+take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t, region *at)
 {
     const mr_geometry *g = &s->g;
     int64_t size = (int64_t)mr__elem_size((mr_dtype)t->acc);

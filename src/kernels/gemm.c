@@ -196,7 +196,8 @@ mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
             tile_run(g, t, i, j);
 }
 
-/* ---- few rows -------------------------------------------------------------- */
+/* ---- few rows --------------------------------------------------------------
+ */
 
 static void
 rows_clear(float *y, int64_t y_row, int m, int64_t n)

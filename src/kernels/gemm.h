@@ -43,9 +43,9 @@ typedef struct mr_gemm_chunk {
     const float *a, *b; /* packed, all panels of the chunk */
     void *c;            /* rows c_row elements apart, columns adjacent */
     int64_t c_row;
-    mr_dtype dtype;     /* of c */
-    float *sums;        /* m x n, dense: where halves wait between chunks;
-                           NULL when there is one chunk or c is float32 */
+    mr_dtype dtype; /* of c */
+    float *sums;    /* m x n, dense: where halves wait between chunks;
+                       NULL when there is one chunk or c is float32 */
     bool first, last;
 } mr_gemm_chunk;
 
@@ -87,8 +87,8 @@ void mr__gemm_plain(const mr_gemm_side *a, const mr_gemm_side *b, void *c,
 typedef void mr_gemm_tile_fn(int64_t depth, const float *a, const float *b,
                              float *c, int64_t c_row, bool add);
 typedef void mr_gemv_wide_fn(float *y, int64_t y_row, const float *x,
-                             int64_t x_row, int m, const void *b,
-                             int64_t b_row, int64_t depth, int64_t n);
+                             int64_t x_row, int m, const void *b, int64_t b_row,
+                             int64_t depth, int64_t n);
 typedef void mr_gemv_dot_fn(float *lanes, const float *x, const void *b,
                             int64_t n);
 /* What b is made of. */

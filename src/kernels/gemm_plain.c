@@ -34,8 +34,8 @@
                 memset(o, 0, (size_t)n * sizeof *o);                           \
                 for (int64_t p = 0; p < depth; p++) {                          \
                     const type e = x[p * a->depth_stride];                     \
-                    const type *y = (const type *)b->data +                    \
-                                    p * b->depth_stride + j0 * s;              \
+                    const type *y =                                            \
+                        (const type *)b->data + p * b->depth_stride + j0 * s;  \
                                                                                \
                     if (s == 1)                                                \
                         for (int64_t j = 0; j < n; j++)                        \

@@ -29,7 +29,7 @@ typedef struct run {
     const char *held[MR_CODE_MAX_IO];
     int64_t held_outer[MR_CODE_MAX_IO], held_inner[MR_CODE_MAX_IO];
     uint32_t in_place; /* outputs that steps of this tile wrote directly */
-    const void *ptr[MR_LOW_REGS]; /* values: over the tile, or a splat */
+    const void *ptr[MR_LOW_REGS];   /* values: over the tile, or a splat */
     int64_t row_bytes[MR_LOW_REGS]; /* from row to row of the tile */
     uint8_t step[MR_LOW_REGS];
     mr_frame f;
@@ -53,7 +53,8 @@ fill(const run *r, void *out, const void *value, size_t size, int64_t n)
     r->tier->moves->fill[__builtin_ctzll(size)](out, value, n);
 }
 
-/* ---- steps ------------------------------------------------------------------------ */
+/* ---- steps
+ * ------------------------------------------------------------------------ */
 
 static void
 step_run(const mr_step *t, void *out, const void *const *arg,
@@ -140,7 +141,8 @@ rows_of_pass(run *r, int p, int64_t outer, int64_t inner)
     }
 }
 
-/* ---- operands in memory ------------------------------------------------------------- */
+/* ---- operands in memory
+ * ------------------------------------------------------------- */
 
 /* Where point p of a row lies from the row's start. */
 static int64_t
@@ -215,8 +217,8 @@ input_bring(run *r, int i, char *from, int64_t outer, int64_t inner, int64_t p)
         return;
     }
     for (int64_t k = 0; k < outer; k++)
-        points_in(r->l, io, own + k * inner * (int64_t)size,
-                  r->in[i] + k * so, size, p, inner);
+        points_in(r->l, io, own + k * inner * (int64_t)size, r->in[i] + k * so,
+                  size, p, inner);
 }
 
 /* Inputs of a tile whose points start at p. */
@@ -236,8 +238,8 @@ inputs_load(run *r, uint32_t inputs, int64_t outer, int64_t inner, int64_t p)
         r->step[i] = 1;
         if (((s->direct_in | s->rowwise_in) >> i) & 1) {
             r->ptr[i] = from;
-            r->row_bytes[i] = mr__stride_outer(&s->g, r->l, io,
-                                               (int64_t)reg_size(r, i));
+            r->row_bytes[i] =
+                mr__stride_outer(&s->g, r->l, io, (int64_t)reg_size(r, i));
             continue;
         }
         r->ptr[i] = r->f.own[i];
@@ -275,8 +277,7 @@ output_store(run *r, int o, int64_t outer, int64_t inner, int64_t p)
 }
 
 static void
-outputs_store(run *r, uint32_t outputs, int64_t outer, int64_t inner,
-              int64_t p)
+outputs_store(run *r, uint32_t outputs, int64_t outer, int64_t inner, int64_t p)
 {
     outputs &= ~r->in_place;
     for (int o = 0; outputs != 0; o++, outputs >>= 1) {
@@ -324,7 +325,8 @@ row_outputs_store(run *r)
     }
 }
 
-/* ---- reductions ----------------------------------------------------------------------- */
+/* ---- reductions
+ * ----------------------------------------------------------------------- */
 
 static bool
 is_fold(const mr_step *t)
@@ -400,8 +402,8 @@ static void
 counter_push(const run *r, const mr_step *t, int64_t b, const void *acc)
 {
     int64_t width = r->f.lane_bytes[t->dst];
-    char *top = r->f.blocks[t->dst] + width * __builtin_popcountll(
-                                                  (unsigned long long)b);
+    char *top = r->f.blocks[t->dst] +
+                width * __builtin_popcountll((unsigned long long)b);
 
     memcpy(top, acc, acc_size(t) * (size_t)r->rows);
     for (; b & 1; b >>= 1, top -= width)
@@ -420,7 +422,9 @@ counter_total(const run *r, const mr_step *t, int64_t n_blocks)
     return at;
 }
 
-/* ---- tiles --------------------------------------------------------------------------------- */
+/* ---- tiles
+ * ---------------------------------------------------------------------------------
+ */
 
 /* Go to tile t: where it begins in each operand, and its extents. */
 static void
@@ -504,7 +508,8 @@ whole_tile(run *r, int64_t t)
         row_outputs_store(r);
 }
 
-/* ---- rows in several passes ------------------------------------------------------------------ */
+/* ---- rows in several passes
+ * ------------------------------------------------------------------ */
 
 /* Points [p, end) of a chunk are in one row of the last reduced dim. */
 static int64_t
@@ -542,8 +547,8 @@ folds_begin(run *r, const mr_pass *pass, bool args_too)
 /* The folds of a pass take a chunk whose points start at p, p - block in its
  * block; first: nothing was folded yet (argmax). */
 static void
-folds_take(run *r, const mr_pass *pass, int64_t outer, int64_t inner,
-           int64_t p, int64_t block, bool first)
+folds_take(run *r, const mr_pass *pass, int64_t outer, int64_t inner, int64_t p,
+           int64_t block, bool first)
 {
     bool cols = r->s->g.strategy == MR_RUN_COLS;
 
@@ -643,8 +648,7 @@ passes_run(run *r, int64_t tile)
 
         rows_of_pass(r, p, outer, inner);
         for (int64_t b = 0; pass->n > 0 && b < n_blocks; b++) {
-            int64_t n = min64(MR_RED_BLOCK,
-                              r->s->g.points - b * MR_RED_BLOCK);
+            int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
 
             block_run(r, pass, b, inner, b == 0);
             for (int i = 0; pass->folds && i < pass->n; i++) {
@@ -660,7 +664,9 @@ passes_run(run *r, int64_t tile)
     row_outputs_store(r);
 }
 
-/* ---- split rows --------------------------------------------------------------------------------- */
+/* ---- split rows
+ * ---------------------------------------------------------------------------------
+ */
 
 typedef struct partial {
     char *values;
@@ -751,7 +757,9 @@ split_join(run *r, void *scratch, int64_t tile)
     row_outputs_store(r);
 }
 
-/* ---- one instruction --------------------------------------------------------------------------- */
+/* ---- one instruction
+ * ---------------------------------------------------------------------------
+ */
 
 typedef struct one {
     mr_step step;
@@ -769,8 +777,8 @@ one_operands(one *w, const mr_block_code *c, const mr_block_launch *l,
     for (int i = 0; i < w->step.n_arg; i++) {
         int reg = in->arg[i];
         size_t size = mr__elem_size((mr_dtype)c->reg_dtype[reg]);
-        const void *from = reg < c->n_in ? l->in[reg].data
-                                         : c->consts[reg - c->n_in].bytes;
+        const void *from =
+            reg < c->n_in ? l->in[reg].data : c->consts[reg - c->n_in].bytes;
 
         w->arg[i] = from;
         w->advance[i] = 1;
@@ -824,7 +832,9 @@ one_run(const mr_block_code *c, const mr_block_launch *l,
               min64(n, unit_end * chunk));
 }
 
-/* ---- the doors ------------------------------------------------------------------------------------ */
+/* ---- the doors
+ * ------------------------------------------------------------------------------------
+ */
 
 /* Kernels count on the default rounding with subnormal numbers; a thread may
  * have been set otherwise by whatever else is in the process. */
@@ -986,8 +996,7 @@ mr__block_run(const mr_block_code *c, const mr_block_launch *l,
     if ((p->strategy & MR_PLAN_STRATEGY) == MR_RUN_ONE)
         one_run(c, l, p, unit_begin, unit_end);
     else if (p->n_units > 0)
-        program_run(c, l, p,
-                    (job){NULL, p, scratch, unit_begin, unit_end});
+        program_run(c, l, p, (job){NULL, p, scratch, unit_begin, unit_end});
     control_leave(control);
 }
 

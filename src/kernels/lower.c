@@ -19,7 +19,7 @@ static const mr_const zero_const = {.u64 = {0, 0}};
 size_t
 mr__elem_size(mr_dtype d)
 {
-    static const uint8_t size[MR_N_DTYPES] = {1, 1, 2, 4, 8,  1, 2, 4,
+    static const uint8_t size[MR_N_DTYPES] = {1, 1, 2, 4, 8, 1, 2, 4,
                                               8, 2, 2, 4, 8, 8, 16};
 
     return size[d];
@@ -99,7 +99,8 @@ cast_new(lowering *w, uint16_t dst, uint16_t from)
     s->fn.cast = w->tier->casts->cast[o->dtype[from]][o->dtype[dst]];
 }
 
-/* ---- reductions -------------------------------------------------------------- */
+/* ---- reductions
+ * -------------------------------------------------------------- */
 
 static bool
 is_plain_value(const mr_lowered *o, uint16_t r)
@@ -205,7 +206,8 @@ logsumexp(lowering *w, uint16_t dst, uint16_t r)
         cast_new(w, dst, sum);
 }
 
-/* ---- the whole ----------------------------------------------------------------- */
+/* ---- the whole
+ * ----------------------------------------------------------------- */
 
 static bool
 is_splat(const mr_block_launch *l, const mr_block_io *io)
@@ -270,8 +272,8 @@ outputs(lowering *w, const mr_block_code *c)
 }
 
 void
-mr__lower(const mr_block_code *c, const mr_block_launch *l,
-          const mr_tier *tier, mr_lowered *o)
+mr__lower(const mr_block_code *c, const mr_block_launch *l, const mr_tier *tier,
+          mr_lowered *o)
 {
     lowering w = {o, tier};
 

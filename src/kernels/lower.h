@@ -31,11 +31,11 @@ typedef struct mr_step {
     uint16_t dst, arg[3];
     uint8_t kind; /* mr_step_kind */
     uint8_t n_arg;
-    uint8_t k;         /* what it was: MR_R_SUM, MR_R_MEAN matter later */
-    uint8_t acc;       /* reductions: the dtype of the accumulation */
-    uint8_t fold;      /* mr_fold */
-    bool row;          /* runs once a row (never true of a reduction) */
-    bool exact_lanes;  /* folds: absent lanes may be left out */
+    uint8_t k;        /* what it was: MR_R_SUM, MR_R_MEAN matter later */
+    uint8_t acc;      /* reductions: the dtype of the accumulation */
+    uint8_t fold;     /* mr_fold */
+    bool row;         /* runs once a row (never true of a reduction) */
+    bool exact_lanes; /* folds: absent lanes may be left out */
 } mr_step;
 
 /* What a register is. */
@@ -45,10 +45,10 @@ typedef struct mr_step {
 
 typedef struct mr_lowered {
     int n_reg, n_step, n_in, n_out;
-    int n_pass;  /* passes over the row: 1 + the largest phase of a value */
-    int n_fold;  /* reductions */
-    int n_row;   /* registers of the kind one a row */
-    bool rows;   /* there are rows: else every register is a value */
+    int n_pass;   /* passes over the row: 1 + the largest phase of a value */
+    int n_fold;   /* reductions */
+    int n_row;    /* registers of the kind one a row */
+    bool rows;    /* there are rows: else every register is a value */
     int max_size; /* bytes of the widest value or row register */
     uint32_t splat_in; /* inputs that are one element */
     uint8_t kind[MR_LOW_REGS], dtype[MR_LOW_REGS];

@@ -12,14 +12,16 @@
 
 #include "kernels/frame.h"
 
-#define UNIT_NANOSECONDS  30000
-#define MAX_ROWS_OF_TILE  128
-#define LANES_BYTES       (12 * 1024)
-#define STREAM_BYTES      (16LL << 20) /* outputs beyond this skip the caches */
-#define TRANSPOSED_INNER  32
-#define NARROW_COLUMNS    8
+#define UNIT_NANOSECONDS 30000
+#define MAX_ROWS_OF_TILE 128
+#define LANES_BYTES      (12 * 1024)
+#define STREAM_BYTES     (16LL << 20) /* outputs beyond this skip the caches */
+#define TRANSPOSED_INNER 32
+#define NARROW_COLUMNS   8
+#define SMALL_COUNT      1024
 
-/* ---- cost ------------------------------------------------------------------------ */
+/* ---- cost
+ * ------------------------------------------------------------------------ */
 
 /* Picoseconds for one element of four bytes. */
 static int64_t
@@ -47,8 +49,7 @@ point_cost(const mr_block_code *c)
     int64_t cost = 50;
 
     for (int i = 0; i < c->n_inst; i++)
-        cost += k_cost(c->inst[i].k,
-                       (mr_dtype)c->reg_dtype[c->inst[i].arg[0]]);
+        cost += k_cost(c->inst[i].k, (mr_dtype)c->reg_dtype[c->inst[i].arg[0]]);
     for (int i = 0; i < c->n_in; i++)
         cost += 40 * (int64_t)mr__elem_size((mr_dtype)c->reg_dtype[i]);
     for (int i = 0; i < c->n_out; i++) {
@@ -68,7 +69,8 @@ pieces_of_unit(int64_t points, int64_t cost)
     return piece >= UNIT_NANOSECONDS ? 1 : UNIT_NANOSECONDS / piece;
 }
 
-/* ---- one instruction on contiguous memory --------------------------------------- */
+/* ---- one instruction on contiguous memory
+ * --------------------------------------- */
 
 static bool
 is_contiguous(const mr_block_launch *l, const mr_block_io *io, size_t size)
@@ -98,8 +100,8 @@ wants_stream(const mr_block_code *c, const mr_block_launch *l, int64_t n)
     int64_t bytes = 0;
 
     for (int o = 0; o < c->n_out; o++) {
-        bytes += n * (int64_t)mr__elem_size(
-                         (mr_dtype)c->reg_dtype[c->out[o].reg]);
+        bytes +=
+            n * (int64_t)mr__elem_size((mr_dtype)c->reg_dtype[c->out[o].reg]);
         for (int i = 0; i < c->n_in; i++) {
             if (l->in[i].data == l->out[o].data)
                 return false;
@@ -111,10 +113,16 @@ wants_stream(const mr_block_code *c, const mr_block_launch *l, int64_t n)
 static mr_block_plan
 plan_one(const mr_block_code *c, const mr_block_launch *l)
 {
-    int64_t n = l->n_kept > 0 ? l->dim[0] : 1, cost = point_cost(c);
-    int64_t chunk = pieces_of_unit(1024, cost) * 1024;
+    int64_t n = l->n_kept > 0 ? l->dim[0] : 1, cost = point_cost(c), chunk;
     mr_block_plan p = {.strategy = MR_RUN_ONE};
 
+    if (n <= SMALL_COUNT) { /* without a division */
+        p.n_units = 1;
+        p.unit_cost = (n * cost) >> 10;
+        p.private_[1] = SMALL_COUNT;
+        return p;
+    }
+    chunk = pieces_of_unit(1024, cost) * 1024;
     if (wants_stream(c, l, n))
         p.strategy |= MR_PLAN_STREAM;
     p.n_units = (n + chunk - 1) / chunk;
@@ -123,7 +131,8 @@ plan_one(const mr_block_code *c, const mr_block_launch *l)
     return p;
 }
 
-/* ---- tiles ------------------------------------------------------------------------- */
+/* ---- tiles
+ * ------------------------------------------------------------------------- */
 
 /* The dim along which an input is contiguous that is not contiguous along the
  * last one; -1 if there is none. */
@@ -245,8 +254,7 @@ schedule_fit(mr_schedule *s, const mr_lowered *low, const mr_block_launch *l)
         geometry_of(&g, low, l, big);
         mr__schedule_make(s, low, l, &g);
         if (mr__frame_make(&f, s, NULL) <= MR_FRAME_BYTES &&
-            (s->n_slot == 0 ||
-             (low->n_pass > 1 && g.strategy == MR_RUN_ROWS)))
+            (s->n_slot == 0 || (low->n_pass > 1 && g.strategy == MR_RUN_ROWS)))
             return;
     }
     for (;; tile /= 2) {
@@ -257,7 +265,9 @@ schedule_fit(mr_schedule *s, const mr_lowered *low, const mr_block_launch *l)
     }
 }
 
-/* ---- units --------------------------------------------------------------------------- */
+/* ---- units
+ * ---------------------------------------------------------------------------
+ */
 
 /* A row may be split if everything after its first pass is done once a row. */
 static bool
@@ -295,15 +305,15 @@ plan_split(mr_block_plan *p, const mr_schedule *s, int64_t cost)
     groups = (blocks + p->private_[3] - 1) / p->private_[3];
     p->n_units = g->n_tiles * groups;
     p->unit_cost = p->private_[3] * block_points * cost / 1000;
-    p->scratch_bytes = (size_t)(g->n_tiles * blocks) *
-                       mr__partial_bytes(s->low, width);
+    p->scratch_bytes =
+        (size_t)(g->n_tiles * blocks) * mr__partial_bytes(s->low, width);
 }
 
 size_t
 mr__partial_bytes(const mr_lowered *low, int64_t width)
 {
-    return ((size_t)(width * low->n_fold) * (16 + sizeof(uint32_t)) + 63) /
-           64 * 64;
+    return ((size_t)(width * low->n_fold) * (16 + sizeof(uint32_t)) + 63) / 64 *
+           64;
 }
 
 mr_block_plan

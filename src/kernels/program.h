@@ -40,9 +40,9 @@
 #define MR_CODE_MAX_IO  32
 
 typedef struct mr_inst {
-    uint16_t k;       /* mr_k: scalar operation or reduction */
-    uint16_t dst;     /* register of the result */
-    uint16_t arg[3];  /* registers of the operands */
+    uint16_t k;      /* mr_k: scalar operation or reduction */
+    uint16_t dst;    /* register of the result */
+    uint16_t arg[3]; /* registers of the operands */
     uint16_t phase;
 } mr_inst;
 
@@ -61,12 +61,12 @@ typedef struct mr_code_out {
 /* Plain data: may be copied, compared and hashed field by field. */
 typedef struct mr_block_code {
     uint16_t n_in, n_const, n_inst, n_out, n_reg, n_phases;
-    const uint8_t *reg_dtype;  /* n_reg mr_dtype values */
-    const uint8_t *reg_row;    /* n_reg: 1 if the register is one a row */
-    const mr_const *consts;    /* n_const */
-    const mr_inst *inst;       /* n_inst, in an order that computes operands
-                                  first */
-    const mr_code_out *out;    /* n_out */
+    const uint8_t *reg_dtype; /* n_reg mr_dtype values */
+    const uint8_t *reg_row;   /* n_reg: 1 if the register is one a row */
+    const mr_const *consts;   /* n_const */
+    const mr_inst *inst;      /* n_inst, in an order that computes operands
+                                 first */
+    const mr_code_out *out;   /* n_out */
 } mr_block_code;
 
 /* Memory of an operand.  Strides are in bytes, may be 0 (broadcast) or
@@ -93,10 +93,10 @@ void mr__block_normalise(const mr_block_code *c, mr_block_launch *l);
  * any order and grouping.  Scratch is for partial results of split rows (0
  * bytes when none); finish() combines them and must follow all units. */
 typedef struct mr_block_plan {
-    int64_t n_units;        /* 0 when there is nothing to do */
-    int64_t unit_cost;      /* estimated nanoseconds of one unit */
-    size_t scratch_bytes;   /* shared by all units, 64-byte aligned */
-    int32_t strategy;       /* private to the interpreter */
+    int64_t n_units;      /* 0 when there is nothing to do */
+    int64_t unit_cost;    /* estimated nanoseconds of one unit */
+    size_t scratch_bytes; /* shared by all units, 64-byte aligned */
+    int32_t strategy;     /* private to the interpreter */
     int64_t private_[4];
 } mr_block_plan;
 

@@ -11,7 +11,8 @@
 
 #include "kernels/schedule.h"
 
-/* ---- geometry ------------------------------------------------------------------ */
+/* ---- geometry
+ * ------------------------------------------------------------------ */
 
 static int64_t
 kept_dim(const mr_block_launch *l, int d)
@@ -30,7 +31,9 @@ mr__geometry_make(mr_geometry *g, mr_strategy strategy, const mr_lowered *low,
 
     *g = (mr_geometry){.strategy = strategy,
                        .n_dims = n,
-                       .outer_dim = rows ? n - 1 : map ? outer_dim : -1,
+                       .outer_dim = rows  ? n - 1
+                                    : map ? outer_dim
+                                          : -1,
                        .inner_dim = map || cols ? n - 1 : -1};
     g->points = 1;
     for (int i = n; i < l->n_kept + l->n_red; i++)
@@ -82,8 +85,7 @@ static bool
 rows_contiguous(const mr_geometry *g, const mr_block_launch *l,
                 const mr_block_io *io, int64_t size)
 {
-    if (g->strategy != MR_RUN_MAP && g->strategy != MR_RUN_COLS &&
-        l->n_red > 1)
+    if (g->strategy != MR_RUN_MAP && g->strategy != MR_RUN_COLS && l->n_red > 1)
         return false;
     return g->inner == 1 || mr__stride_inner(g, l, io, size) == size;
 }
@@ -101,7 +103,8 @@ tile_contiguous(const mr_geometry *g, const mr_block_launch *l,
     return mr__stride_outer(g, l, io, size) == g->inner * size;
 }
 
-/* ---- passes -------------------------------------------------------------------- */
+/* ---- passes
+ * -------------------------------------------------------------------- */
 
 /* Is this step one that passes compute point by point or fold? */
 static bool
@@ -166,7 +169,8 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
     }
 }
 
-/* ---- slots --------------------------------------------------------------------- */
+/* ---- slots
+ * --------------------------------------------------------------------- */
 
 /* Does any step after position i read an input in the memory of output o? */
 static bool
@@ -237,8 +241,8 @@ pass_slots(const mr_schedule *s, mr_pass *pass)
             if (o >= 0)
                 pass->slot[i] = (int16_t)(-1 - o);
             else
-                pass->slot[i] = n_free > 0 ? free_slot[--n_free]
-                                           : (int16_t)pass->n_slot++;
+                pass->slot[i] =
+                    n_free > 0 ? free_slot[--n_free] : (int16_t)pass->n_slot++;
             slot_of[t->dst] = pass->slot[i];
         }
         for (int j = 0; j < t->n_arg; j++) {
@@ -273,7 +277,8 @@ mr__schedule_pass(const mr_schedule *s, int p, mr_pass *room)
     return room;
 }
 
-/* ---- operands ------------------------------------------------------------------- */
+/* ---- operands
+ * ------------------------------------------------------------------- */
 
 /* Inputs that only folds read may have rows apart. */
 static uint32_t

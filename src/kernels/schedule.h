@@ -32,15 +32,15 @@ typedef enum mr_strategy {
 
 typedef struct mr_geometry {
     mr_strategy strategy;
-    int outer_dim, inner_dim;   /* kept dims, or -1 */
-    int n_dims;                 /* kept dims: these two and the rest */
-    int64_t outer_n, inner_n;   /* extents of the whole */
-    int64_t outer, inner;       /* extents of a tile */
-    int64_t n_outer, n_inner;   /* tiles along each */
+    int outer_dim, inner_dim; /* kept dims, or -1 */
+    int n_dims;               /* kept dims: these two and the rest */
+    int64_t outer_n, inner_n; /* extents of the whole */
+    int64_t outer, inner;     /* extents of a tile */
+    int64_t n_outer, n_inner; /* tiles along each */
     int64_t n_tiles;
-    int64_t points;             /* of a row */
-    int64_t per_unit;           /* tiles of one unit */
-    int64_t split_blocks;       /* blocks of one unit of a split row, or 0 */
+    int64_t points;       /* of a row */
+    int64_t per_unit;     /* tiles of one unit */
+    int64_t split_blocks; /* blocks of one unit of a split row, or 0 */
 } mr_geometry;
 
 #define MR_PASSES_KEPT 4
@@ -59,11 +59,11 @@ typedef struct mr_schedule {
     const mr_lowered *low;
     const mr_block_launch *l;
     mr_geometry g;
-    int n_slot;            /* the most of any pass */
-    uint32_t direct_in;    /* inputs read where they are */
-    uint32_t rowwise_in;   /* the same, but only row by row, for folds */
+    int n_slot;          /* the most of any pass */
+    uint32_t direct_in;  /* inputs read where they are */
+    uint32_t rowwise_in; /* the same, but only row by row, for folds */
     uint32_t direct_out;
-    uint32_t alias_out;    /* outputs in the memory of an input */
+    uint32_t alias_out; /* outputs in the memory of an input */
     uint8_t out_pass[MR_CODE_MAX_IO];
     bool spread[MR_LOW_REGS]; /* row registers that are wanted along the row,
                                  when a tile has several rows */

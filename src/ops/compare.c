@@ -242,12 +242,8 @@ mr__build_clip(mr_array *a, mr_array *a_min, mr_array *a_max)
     }
     if (mr__given(a_min))
         a = mr_maximum(a, a_min);
-    if (mr__given(a_max)) {
-        a = mr_minimum(a, a_max);
-        /* bounds that cross: the lower one wins */
-        if (mr__given(a_min))
-            a = mr_where(mr_greater(a_min, a_max), a_min, a);
-    }
+    if (mr__given(a_max))
+        a = mr_minimum(a, a_max); /* which wins where the bounds cross */
     return a;
 }
 

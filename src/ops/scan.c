@@ -341,7 +341,7 @@ mr__build_cummin(mr_array *a, int32_t axis, bool reverse, bool inclusive)
 static mr_array *
 complex_logcumsumexp(mr_array *a, int32_t axis, mr_scan_params p)
 {
-    mr_array *top;
+    mr_array *top, *sum, *none;
 
     if (axis == MR_AXIS_NONE) {
         a = mr_flatten(a, 0, -1);
@@ -354,7 +354,14 @@ complex_logcumsumexp(mr_array *a, int32_t axis, mr_scan_params p)
     top = mr_stop_gradient(mr_max(mr_real(a), MR_AXES(axis), true));
     top = mr__masked(mr_isfinite(top), top);
     p.mode = MR_SCAN_SUM;
-    return mr_add(mr_log(scan(mr_exp(mr_subtract(a, top)), axis, p)), top);
+    sum = scan(mr_exp(mr_subtract(a, top)), axis, p);
+    if (sum == NULL)
+        return NULL;
+    /* an empty sum has no slope */
+    none = mr_equal(sum, mr__number((mr_dtype)sum->dtype, 0.0));
+    sum = mr_log(mr_where(none, mr__number((mr_dtype)sum->dtype, 1.0), sum));
+    sum = mr_where(none, mr__number((mr_dtype)sum->dtype, -INFINITY), sum);
+    return mr_add(sum, top);
 }
 
 mr_array *

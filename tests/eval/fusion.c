@@ -272,7 +272,29 @@ is_nan(mr_dtype t, const unsigned char *p)
 }
 
 static void
-assert_same_bits(mr_array *got, mr_array *want, const program *p, int k)
+print_program(const program *p, int k, mr_array **want)
+{
+    bool used[N_MAX] = {false};
+
+    used[k] = true;
+    for (int i = k; i >= N_DATA; i--) {
+        const inst *n = &p->inst[i];
+
+        if (!used[i])
+            continue;
+        used[n->a] = used[n->b] = used[n->c] = true;
+        print_message("  x%d = %s (op %d) of x%d x%d x%d axis %d: ndim %d, "
+                      "%lld elements, %s\n",
+                      i, mr_array_op(want[i]), n->op, n->a, n->b, n->c,
+                      n->axis, mr_array_ndim(want[i]),
+                      (long long)mr_array_size(want[i]),
+                      mr_dtype_name(mr_array_dtype(want[i])));
+    }
+}
+
+static void
+assert_same_bits(mr_array *got, mr_array *want, const program *p, int k,
+                 mr_array **all)
 {
     size_t n = mr_array_nbytes(want), item;
     mr_dtype t = mr_array_dtype(want);
@@ -285,13 +307,16 @@ assert_same_bits(mr_array *got, mr_array *want, const program *p, int k)
     item = mr_dtype_size(t);
     for (size_t i = 0; i < n; i += item)
         if (memcmp(a + i, b + i, item) != 0 &&
-            !(is_nan(t, a + i) && is_nan(t, b + i)))
-            fail_msg("program %llu (%lld x %lld): array %d (%s, op %d of %d "
-                     "%d %d axis %d) differs at element %zu of %zu",
+            !(is_nan(t, a + i) && is_nan(t, b + i))) {
+            if (all != NULL)
+                print_program(p, k, all);
+            for (size_t at = i; at < i + item; at++)
+                print_message("  %02x, %02x evaluated alone\n", a[at], b[at]);
+            fail_msg("program %llu (%lld x %lld): array %d differs at element "
+                     "%zu of %zu",
                      (unsigned long long)p->seed, (long long)p->rows,
-                     (long long)p->columns, k, mr_array_op(want),
-                     p->inst[k].op, p->inst[k].a, p->inst[k].b, p->inst[k].c,
-                     p->inst[k].axis, i / item, n / item);
+                     (long long)p->columns, k, i / item, n / item);
+        }
     free(a);
     free(b);
 }
@@ -322,7 +347,7 @@ evaluate_some(const program *p, mr_array **x, mr_array **want, int n,
                 group[n_group++] = x[(k + 7 * g) % n];
         assert_int_equal(mr_eval_many(group, 1 + below(n_group)), MR_OK);
         if (chance(30))
-            assert_same_bits(x[k], want[k], p, k);
+            assert_same_bits(x[k], want[k], p, k, want);
         if (chance(forget_percent) && k < last_keep)
             forget(x, k);
     }
@@ -365,7 +390,7 @@ run_lazily(const program *p, mr_array **want, int hold_percent)
     evaluate_some(p, x, want, p->n, 30, p->n);
     for (int k = p->n; k-- > 0;)
         if (x[k] != NULL) {
-            assert_same_bits(x[k], want[k], p, k);
+            assert_same_bits(x[k], want[k], p, k, want);
             forget(x, k);
         }
     if (in_scope)
@@ -463,7 +488,7 @@ softmax_in_pieces__is_equal_fused(void **state)
         x = data_array(&p, 0);
         a = softmax_of(x, true);
         b = softmax_of(x, false);
-        assert_same_bits(b, a, &p, 0);
+        assert_same_bits(b, a, &p, 0, NULL);
         mr_release(a);
         mr_release(b);
         mr_release(x);
@@ -489,7 +514,7 @@ reductions_of_producers__are_equal_fused(void **state)
             s = mr_tanh(m);
             mr_eval(s);
             b = reduction(which, s, axis);
-            assert_same_bits(a, b, &p, 0);
+            assert_same_bits(a, b, &p, 0, NULL);
             mr_release(m);
             mr_release(s);
             mr_release(a);

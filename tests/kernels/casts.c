@@ -7,7 +7,8 @@
 
 #include "kernels/program_of.h"
 
-/* ---- halves by exact search ----------------------------------------------------- */
+/* ---- halves by exact search
+ * ----------------------------------------------------- */
 
 static double
 half_value(uint16_t h, bool bf16)
@@ -51,7 +52,8 @@ half_of(long double x, bool bf16)
     return lo | sign;
 }
 
-/* ---- a number of any dtype -------------------------------------------------------- */
+/* ---- a number of any dtype
+ * -------------------------------------------------------- */
 
 typedef struct number {
     long double re, im;
@@ -176,12 +178,40 @@ same(const void *a, const void *b, mr_dtype d)
 static void
 fill(char *a, mr_dtype d)
 {
-    static const double v[] = {0, -0.0, 1, -1, -1.7, 1.7, 0.5, 1.5, 255.5, 300,
-                               70000, 3e9, -3e9, 1e20, -1e20, NAN, INFINITY,
-                               -INFINITY, 65519, 65520, 65521, 127.9, 128,
-                               32767.5, 32768, 2147483647.0, 2147483648.0,
-                               4294967295.0, 4294967296.0, 9.2e18, 1.9e19,
-                               5.9604644775390625e-08, 2.98e-8, 6.1e-5};
+    static const double v[] = {0,
+                               -0.0,
+                               1,
+                               -1,
+                               -1.7,
+                               1.7,
+                               0.5,
+                               1.5,
+                               255.5,
+                               300,
+                               70000,
+                               3e9,
+                               -3e9,
+                               1e20,
+                               -1e20,
+                               NAN,
+                               INFINITY,
+                               -INFINITY,
+                               65519,
+                               65520,
+                               65521,
+                               127.9,
+                               128,
+                               32767.5,
+                               32768,
+                               2147483647.0,
+                               2147483648.0,
+                               4294967295.0,
+                               4294967296.0,
+                               9.2e18,
+                               1.9e19,
+                               5.9604644775390625e-08,
+                               2.98e-8,
+                               6.1e-5};
     int n = (int)(sizeof v / sizeof v[0]);
     uint64_t state = 3;
     size_t size = prog_size(d);
@@ -226,8 +256,7 @@ casts_in_tier(const mr_tier *t)
                 if (!same(out + i * size, want, (mr_dtype)to))
                     fail_msg("%s: dtype %d to %d at %zu (%.20Lg): %.20Lg, "
                              "want %.20Lg",
-                             t->name, from, to, i,
-                             load(x, (mr_dtype)from).re,
+                             t->name, from, to, i, load(x, (mr_dtype)from).re,
                              load(out + i * size, (mr_dtype)to).re,
                              load(want, (mr_dtype)to).re);
             }
@@ -274,8 +303,8 @@ halves__widen_exactly_and_come_back(void **state)
 static void
 half_ops_in_tier(const mr_tier *t)
 {
-    static const mr_k k[] = {MR_K_ADD, MR_K_MULTIPLY, MR_K_DIVIDE, MR_K_EXP,
-                             MR_K_SQRT, MR_K_TANH};
+    static const mr_k k[] = {MR_K_ADD, MR_K_MULTIPLY, MR_K_DIVIDE,
+                             MR_K_EXP, MR_K_SQRT,     MR_K_TANH};
     static uint16_t a[N], b[N], got[N], want[N];
     static float x[N], y[N], z[N];
 

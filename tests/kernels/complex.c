@@ -145,8 +145,8 @@ unary_in_tier(const mr_tier *t)
 
                 if (!(e <= unary[j].bound))
                     fail_msg("%s %s complex%d: %.2f units at %.9Lg%+.9Lgi",
-                             mr__k_name(unary[j].k), t->name,
-                             is64 ? 64 : 128, e, creall(z), cimagl(z));
+                             mr__k_name(unary[j].k), t->name, is64 ? 64 : 128,
+                             e, creall(z), cimagl(z));
             }
         }
     }
@@ -163,8 +163,8 @@ static void
 binary_in_tier(const mr_tier *t)
 {
     for (int is64 = 0; is64 < 2; is64++) {
-        static const mr_k k[] = {MR_K_ADD, MR_K_SUBTRACT, MR_K_MULTIPLY,
-                                 MR_K_DIVIDE, MR_K_POWER, MR_K_LOGADDEXP};
+        static const mr_k k[] = {MR_K_ADD,    MR_K_SUBTRACT, MR_K_MULTIPLY,
+                                 MR_K_DIVIDE, MR_K_POWER,    MR_K_LOGADDEXP};
         mr_dtype d = is64 ? MR_COMPLEX64 : MR_COMPLEX128;
         uint64_t seed = 5;
 
@@ -177,15 +177,16 @@ binary_in_tier(const mr_tier *t)
                                    (int64_t[]){1, 1}, N);
             for (int i = 0; i < N; i++) {
                 wide x = get(a, is64, i), y = get(b, is64, i);
-                wide want[] = {x + y, x - y, x * y, x / y, cpowl(x, y),
-                               clogl(cexpl(x) + cexpl(y))};
+                wide want[] = {x + y, x - y,       x * y,
+                               x / y, cpowl(x, y), clogl(cexpl(x) + cexpl(y))};
                 double e = error_of(get(out, is64, i), want[j], is64);
 
                 if (j == 5 && cabsl(want[j]) < 0.5L)
                     continue;
                 if (j == 5) /* any branch of the log */
                     e = fmin(e, error_of(cexpl(get(out, is64, i)),
-                                         cexpl(x) + cexpl(y), is64) / 30);
+                                         cexpl(x) + cexpl(y), is64) /
+                                    30);
                 if (!(e <= (j == 4 ? 60 : j == 5 ? 20 : 5)))
                     fail_msg("%s %s complex%d: %.2f units at %d",
                              mr__k_name(k[j]), t->name, is64 ? 64 : 128, e, i);
@@ -204,7 +205,7 @@ binary__close_to_the_c_library(void **state)
 static void
 magnitude_in_tier(const mr_tier *t)
 {
-    const mr_c64 z[] = {{3e38F, 3e37F}, {3, 4},       {1e-40F, 0},
+    const mr_c64 z[] = {{3e38F, 3e37F},  {3, 4},           {1e-40F, 0},
                         {INFINITY, NAN}, {NAN, -INFINITY}, {NAN, 1}};
     float r[6];
 

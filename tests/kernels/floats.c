@@ -108,9 +108,12 @@ static const unary_case unary[] = {
 };
 
 static const double special[] = {
-    0.0,  -0.0, 1.0,     -1.0,    0.5,    -0.5,     1.5,      2.5,     -2.5,
-    1e-40, -1e-40, 1e-300, INFINITY, -INFINITY, NAN, 3e38, -3e38, 1e308,
-    8388608.5, 4503599627370497.0, 1e-8, -1e-8, 88.7, -87.3, 709.7, -745.0};
+    0.0,    -0.0,   1.0,      -1.0,      0.5,
+    -0.5,   1.5,    2.5,      -2.5,      1e-40,
+    -1e-40, 1e-300, INFINITY, -INFINITY, NAN,
+    3e38,   -3e38,  1e308,    8388608.5, 4503599627370497.0,
+    1e-8,   -1e-8,  88.7,     -87.3,     709.7,
+    -745.0};
 #define N_SPECIAL (sizeof special / sizeof special[0])
 
 static double
@@ -211,8 +214,8 @@ check_unary(const mr_tier *t, const unary_case *c, bool is32)
                is32 ? "float32" : "float64", t->name, worst, at);
     else if (worst > bound)
         fail_msg("%s %s of %s: %.3f ULP at %.17g, the bound is %.2f",
-                 mr__k_name(c->k), is32 ? "float32" : "float64", t->name,
-                 worst, at, bound);
+                 mr__k_name(c->k), is32 ? "float32" : "float64", t->name, worst,
+                 at, bound);
 }
 
 static void
@@ -258,7 +261,8 @@ erfinv__inverts_erf(void **state)
     each_tier(erfinv_in_tier);
 }
 
-/* ---- two operands ---------------------------------------------------------------- */
+/* ---- two operands
+ * ---------------------------------------------------------------- */
 
 typedef long double binary_ref(long double, long double);
 
@@ -354,8 +358,8 @@ binary_in_tier(const mr_tier *t)
             if (strcmp(t->name, "baseline") == 0 && bound > 0.6)
                 bound += 0.5;
             for (int i = 0; i < n; i++) {
-                long double r = binary[j].ref((long double)x[i],
-                                              (long double)y[i]);
+                long double r =
+                    binary[j].ref((long double)x[i], (long double)y[i]);
                 double e = error_of(got[i], r, is32);
 
                 /* logaddexp near a zero of its own is a sum that cancels */
@@ -414,7 +418,8 @@ floor_divide__rounds_down_as_python_does(void **state)
     each_tier(division_in_tier);
 }
 
-/* ---- bools -------------------------------------------------------------------------- */
+/* ---- bools
+ * -------------------------------------------------------------------------- */
 
 static void
 predicates_in_tier(const mr_tier *t)
@@ -429,7 +434,7 @@ predicates_in_tier(const mr_tier *t)
                                         (int64_t[]){1}, N_SPECIAL);
         for (size_t i = 0; i < N_SPECIAL; i++) {
             double v = special[i];
-            bool want[] = {isnan(v),      isinf(v) != 0, isfinite(v) != 0,
+            bool want[] = {isnan(v),      isinf(v) != 0,  isfinite(v) != 0,
                            v == INFINITY, v == -INFINITY, v == 0};
 
             assert_int_equal(out[i], want[j]);
@@ -447,11 +452,10 @@ predicates__hold_for_special_values(void **state)
 static void
 comparisons_in_tier(const mr_tier *t)
 {
-    static const mr_k k[] = {MR_K_EQUAL,       MR_K_NOT_EQUAL,
-                             MR_K_LESS,        MR_K_LESS_EQUAL,
-                             MR_K_GREATER,     MR_K_GREATER_EQUAL,
-                             MR_K_LOGICAL_AND, MR_K_LOGICAL_OR,
-                             MR_K_LOGICAL_XOR};
+    static const mr_k k[] = {
+        MR_K_EQUAL,       MR_K_NOT_EQUAL,  MR_K_LESS,
+        MR_K_LESS_EQUAL,  MR_K_GREATER,    MR_K_GREATER_EQUAL,
+        MR_K_LOGICAL_AND, MR_K_LOGICAL_OR, MR_K_LOGICAL_XOR};
 
     for (int j = 0; j < 9; j++) {
         for (size_t i = 0; i < N_SPECIAL; i++) {
@@ -459,13 +463,17 @@ comparisons_in_tier(const mr_tier *t)
             double a = special[i];
 
             t->dtype[MR_FLOAT64]->map[k[j]](
-                out, (const void *[]){(double[8]){a, a, a, a, a, a, a, a},
-                                      special},
+                out,
+                (const void *[]){(double[8]){a, a, a, a, a, a, a, a}, special},
                 (int64_t[]){0, 1}, N_SPECIAL);
             for (size_t m = 0; m < N_SPECIAL; m++) {
                 double b = special[m];
-                bool want[] = {a == b, a != b, a < b, a <= b, a > b, a >= b,
-                               a != 0 && b != 0, a != 0 || b != 0,
+                bool want[] = {a == b,
+                               a != b,
+                               a<b, a <= b, a> b,
+                               a >= b,
+                               a != 0 && b != 0,
+                               a != 0 || b != 0,
                                (a != 0) != (b != 0)};
 
                 assert_int_equal(out[m], want[j]);

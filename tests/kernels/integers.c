@@ -126,10 +126,11 @@ reference(mr_k k, wide a, wide b, mr_dtype d)
 static void
 fill(void *a, void *b, mr_dtype d)
 {
-    static const int64_t edge[] = {0, 1, -1, 2, -2, 3, 7, 8, 9, 31, 32, 33, 63,
-                                   64, 100, -7, INT8_MIN, INT8_MAX, INT16_MIN,
-                                   INT16_MAX, INT32_MIN, INT32_MAX, INT64_MIN,
-                                   INT64_MAX};
+    static const int64_t edge[] = {
+        0,         1,         -1,        2,         -2,        3,
+        7,         8,         9,         31,        32,        33,
+        63,        64,        100,       -7,        INT8_MIN,  INT8_MAX,
+        INT16_MIN, INT16_MAX, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX};
     int n = (int)(sizeof edge / sizeof edge[0]);
     uint64_t state = 11;
 
@@ -150,11 +151,12 @@ static void
 arithmetic_in_tier(const mr_tier *t)
 {
     static const mr_k k[] = {
-        MR_K_ADD,         MR_K_SUBTRACT,   MR_K_MULTIPLY,    MR_K_FLOOR_DIVIDE,
-        MR_K_REMAINDER,   MR_K_POWER,      MR_K_MAXIMUM,     MR_K_MINIMUM,
-        MR_K_BITWISE_AND, MR_K_BITWISE_OR, MR_K_BITWISE_XOR, MR_K_LEFT_SHIFT,
-        MR_K_RIGHT_SHIFT, MR_K_ABS,        MR_K_NEGATIVE,    MR_K_SIGN,
-        MR_K_SQUARE,      MR_K_BITWISE_INVERT};
+        MR_K_ADD,          MR_K_SUBTRACT,    MR_K_MULTIPLY,
+        MR_K_FLOOR_DIVIDE, MR_K_REMAINDER,   MR_K_POWER,
+        MR_K_MAXIMUM,      MR_K_MINIMUM,     MR_K_BITWISE_AND,
+        MR_K_BITWISE_OR,   MR_K_BITWISE_XOR, MR_K_LEFT_SHIFT,
+        MR_K_RIGHT_SHIFT,  MR_K_ABS,         MR_K_NEGATIVE,
+        MR_K_SIGN,         MR_K_SQUARE,      MR_K_BITWISE_INVERT};
     static uint64_t a[N], b[N], out[N];
 
     for (int j = 0; j < 8; j++) {
@@ -186,12 +188,10 @@ arithmetic__wraps_and_never_traps(void **state)
 static void
 comparisons_in_tier(const mr_tier *t)
 {
-    static const mr_k k[] = {MR_K_EQUAL,       MR_K_NOT_EQUAL,
-                             MR_K_LESS,        MR_K_LESS_EQUAL,
-                             MR_K_GREATER,     MR_K_GREATER_EQUAL,
-                             MR_K_LOGICAL_AND, MR_K_LOGICAL_OR,
-                             MR_K_LOGICAL_XOR, MR_K_LOGICAL_NOT,
-                             MR_K_ISNAN,       MR_K_ISFINITE};
+    static const mr_k k[] = {
+        MR_K_EQUAL,       MR_K_NOT_EQUAL,     MR_K_LESS,        MR_K_LESS_EQUAL,
+        MR_K_GREATER,     MR_K_GREATER_EQUAL, MR_K_LOGICAL_AND, MR_K_LOGICAL_OR,
+        MR_K_LOGICAL_XOR, MR_K_LOGICAL_NOT,   MR_K_ISNAN,       MR_K_ISFINITE};
     static uint64_t a[N], b[N];
     static uint8_t out[N];
 
@@ -202,8 +202,9 @@ comparisons_in_tier(const mr_tier *t)
                                          (int64_t[]){1, 1}, N);
             for (int i = 0; i < N; i++) {
                 wide x = get(a, ints[j], i), y = get(b, ints[j], i);
-                bool want[] = {x == y, x != y, x < y, x <= y, x > y, x >= y,
-                               x && y, x || y, !x != !y, !x, false, true};
+                bool want[] = {x == y, x != y, x<y, x <= y, x> y, x >= y,
+                               x && y, x || y, !x != !y,          !x,
+                               false,  true};
 
                 assert_int_equal(out[i], want[m]);
             }

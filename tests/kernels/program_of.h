@@ -122,7 +122,8 @@ prog_run(const prog *p, prog_how how)
     return plan.n_units;
 }
 
-/* Row-major contiguous strides over all dims of the launch, or the kept ones. */
+/* Row-major contiguous strides over all dims of the launch, or the kept ones.
+ */
 static inline void
 prog_contiguous(const prog *p, mr_block_io *io, void *data, size_t size,
                 bool kept_only)
@@ -157,7 +158,7 @@ prog_uniform(uint64_t *state)
 static inline size_t
 prog_size(mr_dtype d)
 {
-    static const uint8_t size[MR_N_DTYPES] = {1, 1, 2, 4, 8,  1, 2, 4,
+    static const uint8_t size[MR_N_DTYPES] = {1, 1, 2, 4, 8, 1, 2, 4,
                                               8, 2, 2, 4, 8, 8, 16};
 
     return size[d];

@@ -8,11 +8,12 @@
 
 #include "kernels/program_of.h"
 
-/* ---- one instruction at a time, on contiguous memory ---------------------------------- */
+/* ---- one instruction at a time, on contiguous memory
+ * ---------------------------------- */
 
 typedef struct oracle {
     const prog *p;
-    int64_t rows, n; /* n: points of a row */
+    int64_t rows, n;     /* n: points of a row */
     char *reg[PROG_MAX]; /* rows * n values, or rows */
 } oracle;
 
@@ -49,8 +50,8 @@ oracle_fold(oracle *o, const mr_inst *in)
     size_t size = prog_size((mr_dtype)o->p->dtype[r]);
     char *x = spread(o, r, false);
 
-    prog_out(&q, prog_op(&q, (mr_k)in->k, (mr_dtype)o->p->dtype[in->dst], a, 0,
-                         0));
+    prog_out(&q,
+             prog_op(&q, (mr_k)in->k, (mr_dtype)o->p->dtype[in->dst], a, 0, 0));
     q.l.n_kept = q.l.n_red = 1;
     q.l.dim[0] = o->rows;
     q.l.dim[1] = o->n;
@@ -73,8 +74,7 @@ oracle_run(oracle *o)
         mr_dtype to = (mr_dtype)p->dtype[dst];
         char *x[3] = {NULL, NULL, NULL};
 
-        o->reg[dst] =
-            malloc((size_t)reg_count(o, dst) * prog_size(to) + 64);
+        o->reg[dst] = malloc((size_t)reg_count(o, dst) * prog_size(to) + 64);
         if (MR_K_IS_REDUCTION(in->k)) {
             oracle_fold(o, in);
             continue;
@@ -93,7 +93,8 @@ oracle_run(oracle *o)
     }
 }
 
-/* ---- random layouts ------------------------------------------------------------------------ */
+/* ---- random layouts
+ * ------------------------------------------------------------------------ */
 
 typedef struct memory {
     char *base;
@@ -244,7 +245,9 @@ compare(prog *p, uint64_t seed, bool donate)
         free(o.reg[i]);
 }
 
-/* ---- random programs --------------------------------------------------------------------------- */
+/* ---- random programs
+ * ---------------------------------------------------------------------------
+ */
 
 static void
 random_dims(prog *p, bool rows, uint64_t *state)
@@ -260,8 +263,8 @@ random_dims(prog *p, bool rows, uint64_t *state)
     }
     /* sometimes one long dim: tiles, chunks, blocks, splits */
     if (prog_random(state) % 3 == 0 && p->l.n_kept + p->l.n_red > 0) {
-        int d = (int)(prog_random(state) %
-                      (uint64_t)(p->l.n_kept + p->l.n_red));
+        int d =
+            (int)(prog_random(state) % (uint64_t)(p->l.n_kept + p->l.n_red));
 
         p->l.dim[d] = 200000 / total + 1;
         p->l.dim[d] = p->l.dim[d] > 50000 ? 50000 : p->l.dim[d];
@@ -342,8 +345,8 @@ static void
 fuzz(bool rows, bool donate, int n)
 {
     for (int i = 0; i < n; i++) {
-        uint64_t seed = (uint64_t)i * 3 + (rows ? 1000000 : 0) +
-                        (uint64_t)i % 3,
+        uint64_t seed =
+                     (uint64_t)i * 3 + (rows ? 1000000 : 0) + (uint64_t)i % 3,
                  state = seed;
         mr_dtype d = prog_random(&state) % 3 ? MR_FLOAT32 : MR_FLOAT16;
         prog p = {0};
@@ -376,7 +379,8 @@ donated__inputs_are_read_before_they_are_written(void **state)
     fuzz(true, true, 300);
 }
 
-/* ---- programs people write ---------------------------------------------------------------------- */
+/* ---- programs people write
+ * ---------------------------------------------------------------------- */
 
 static void
 softmax_check(int64_t rows, int64_t n)
@@ -456,8 +460,8 @@ program__without_dims_is_one_value(void **state)
 {
     float x = 3, y = 0;
     prog p = {0};
-    int a = prog_in(&p, MR_FLOAT32), b = prog_op(&p, MR_K_SQUARE, MR_FLOAT32,
-                                                 a, 0, 0);
+    int a = prog_in(&p, MR_FLOAT32),
+        b = prog_op(&p, MR_K_SQUARE, MR_FLOAT32, a, 0, 0);
 
     (void)state;
     prog_out(&p, prog_op(&p, MR_K_ADD, MR_FLOAT32, b, a, 0));

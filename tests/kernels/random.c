@@ -3,8 +3,8 @@
  * random.c -- the words of the generator: known answers, and any part of a
  * stream made alone.
  */
-#include "kernels/program_of.h"
 #include "kernels/random.h"
+#include "kernels/program_of.h"
 
 static void
 words__known_answers(void **state)

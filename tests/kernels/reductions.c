@@ -8,7 +8,8 @@
 
 #include "kernels/program_of.h"
 
-/* ---- the model, straight from kernels/program.h ------------------------------------ */
+/* ---- the model, straight from kernels/program.h
+ * ------------------------------------ */
 
 static float
 pick(mr_k k, float a, float b)
@@ -50,8 +51,8 @@ model_row(mr_k k, const float *x, int64_t n)
     int top = 0;
 
     for (int64_t b = 0; b < n; b += MR_RED_BLOCK) {
-        stack[top] = model_block(
-            k, x + b, n - b < MR_RED_BLOCK ? n - b : MR_RED_BLOCK);
+        stack[top] =
+            model_block(k, x + b, n - b < MR_RED_BLOCK ? n - b : MR_RED_BLOCK);
         size[top++] = 1;
         while (top > 1 && size[top - 1] == size[top - 2]) {
             top--;
@@ -64,7 +65,9 @@ model_row(mr_k k, const float *x, int64_t n)
     return k == MR_R_MEAN ? stack[0] / (float)n : stack[0];
 }
 
-/* ---- layouts ----------------------------------------------------------------------------- */
+/* ---- layouts
+ * -----------------------------------------------------------------------------
+ */
 
 /* rows x n points; how they lie in memory. */
 typedef enum layout {
@@ -73,7 +76,7 @@ typedef enum layout {
     ROWS_APART,   /* padding after each row */
     POINTS_APART, /* every third element */
     BACKWARDS_LAID,
-    TWO_DIMS,     /* the points are 2 dims that are not one in memory */
+    TWO_DIMS,         /* the points are 2 dims that are not one in memory */
     TWO_DIMS_OUTSIDE, /* the same, with the rows innermost */
     N_LAYOUTS
 } layout;
@@ -161,9 +164,8 @@ check(mr_k k, layout how, int64_t rows, int64_t n)
             if (out[r] != want)
                 fail_msg("%s of %lld x %lld, layout %d, run %d, row %lld: "
                          "%.9g, want %.9g",
-                         mr__k_name(k), (long long)rows, (long long)n,
-                         (int)how, run, (long long)r, (double)out[r],
-                         (double)want);
+                         mr__k_name(k), (long long)rows, (long long)n, (int)how,
+                         run, (long long)r, (double)out[r], (double)want);
         }
     }
     free(memory);
@@ -214,7 +216,8 @@ split__gives_many_units(void **state)
     free(x);
 }
 
-/* ---- other dtypes and kinds ----------------------------------------------------------------- */
+/* ---- other dtypes and kinds
+ * ----------------------------------------------------------------- */
 
 /* Reduces n elements of x (rows of `stride` elements apart; 1 row). */
 static void
@@ -354,7 +357,9 @@ complex__sums_products_and_order(void **state)
     assert_true(q.re == 0 && q.im == 1);
 }
 
-/* ---- argmax, argmin ---------------------------------------------------------------------------- */
+/* ---- argmax, argmin
+ * ----------------------------------------------------------------------------
+ */
 
 static uint32_t
 model_arg(mr_k k, const float *x, int64_t n)
@@ -404,8 +409,8 @@ arg_check(mr_k k, layout how, int64_t rows, int64_t n, bool nan)
 static void
 arg__first_of_equals_and_first_nan(void **state)
 {
-    static const int64_t shape[][2] = {{1, 1},   {30, 5},   {9, 64},
-                                       {5, 100}, {20, 5000}, {1, 400000},
+    static const int64_t shape[][2] = {{1, 1},     {30, 5},    {9, 64},
+                                       {5, 100},   {20, 5000}, {1, 400000},
                                        {16, 30000}};
 
     (void)state;
@@ -413,8 +418,7 @@ arg__first_of_equals_and_first_nan(void **state)
         for (int how = 0; how < N_LAYOUTS; how++) {
             arg_check(MR_R_ARGMAX, (layout)how, shape[s][0], shape[s][1],
                       false);
-            arg_check(MR_R_ARGMIN, (layout)how, shape[s][0], shape[s][1],
-                      true);
+            arg_check(MR_R_ARGMIN, (layout)how, shape[s][0], shape[s][1], true);
         }
     }
 }
@@ -434,6 +438,5 @@ main(void)
         cmocka_unit_test(arg__first_of_equals_and_first_nan),
     };
 
-    return cmocka_run_group_tests_name("kernels/reductions", tests, NULL,
-                                       NULL);
+    return cmocka_run_group_tests_name("kernels/reductions", tests, NULL, NULL);
 }

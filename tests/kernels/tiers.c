@@ -121,8 +121,8 @@ casts__equal_bits(void **state)
             a->casts->cast[from][to](out[0], in[0], N);
             b->casts->cast[from][to](out[1], in[0], N);
             for (size_t i = 0; i < N; i++)
-                assert_true(same(out[0] + i * size, out[1] + i * size,
-                                 (mr_dtype)to));
+                assert_true(
+                    same(out[0] + i * size, out[1] + i * size, (mr_dtype)to));
         }
     }
 }
@@ -151,8 +151,8 @@ folds__equal_bits_in_every_tier(void **state)
                     a->dtype[d]->fold[f].rows(out[0], in[0], n, 4, row);
                     b->dtype[d]->fold[f].rows(out[1], in[0], n, 4, row);
                     for (size_t i = 0; i < 4; i++)
-                        assert_true(same(out[0] + i * size, out[1] + i * size,
-                                         acc));
+                        assert_true(
+                            same(out[0] + i * size, out[1] + i * size, acc));
                 }
             }
         }
@@ -175,8 +175,8 @@ tail_in_tier(const mr_tier *t)
             t->dtype[d]->map[MR_K_ADD](out[1], (const void *[]){in[0], in[1]},
                                        (int64_t[]){1, 1}, 200);
             for (size_t i = 0; i < (size_t)n; i++)
-                assert_true(same(out[0] + i * size, out[1] + i * size,
-                                 (mr_dtype)d));
+                assert_true(
+                    same(out[0] + i * size, out[1] + i * size, (mr_dtype)d));
             for (size_t i = (size_t)n * size; i < (size_t)n * size + 200; i++)
                 assert_int_equal(out[0][i], 0x55);
         }

@@ -94,15 +94,13 @@ static const mr_op op = {
 };
 
 mr_array *
-mrt_counted_op(mr_array *x, mrt_counted how)
+mrt_counted_op_at(const char *site, mr_array *x, mrt_counted how)
 {
-    return x == NULL ? NULL : mr__node_new(&op, &how, 1, &x);
-}
+    struct mr__door old = mr__error_door(op.name, site);
+    mr_array *y = x == NULL ? NULL : mr__node_new(&op, &how, 1, &x);
 
-mr_array *
-mrt_count(mr_array *x, int counter)
-{
-    return mrt_counted_op(x, (mrt_counted){.counter = counter});
+    mr__error_door_restore(old);
+    return y;
 }
 
 int

@@ -24,9 +24,11 @@ typedef struct mrt_counted {
 } mrt_counted;
 
 /* x + 1, owned as any operator's result. */
-mr_array *mrt_counted_op(mr_array *x, mrt_counted how);
+mr_array *mrt_counted_op_at(const char *site, mr_array *x, mrt_counted how);
+#define mrt_counted_op(...) mrt_counted_op_at(MR_SITE, __VA_ARGS__)
 /* x + 1, counted by `counter`. */
-mr_array *mrt_count(mr_array *x, int counter);
+#define mrt_count(x, counter_)                                                 \
+    mrt_counted_op_at(MR_SITE, x, (mrt_counted){.counter = (counter_)})
 
 int mrt_runs(int counter);
 void mrt_counters_clear(void); /* and all gates are shut */

@@ -145,7 +145,7 @@ KEYS: dict[str, Any] = {
     "id": int, "op": bool, "public": bool, "module": str, "args": list,
     "returns": str, "door": str, "promote": str, "c_name": str,
     "aliases": list, "method": (bool, list), "spread": bool, "doc": str,
-    "errors": list, "mlx_c": list, "python": bool, "example": str,
+    "errors": list, "mlx_c": list, "python": bool, "example": str, "sample": list,
 }  # fmt: skip
 
 ARG = re.compile(r"^(\*?)(\w+)\s*:\s*(\w+)(\??)\s*(?:=\s*(.+))?$")

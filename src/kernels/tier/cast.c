@@ -13,14 +13,15 @@
  * once would have given (S. Boldo, G. Melquiond, 2008).
  */
 #define MR_LANE_BITS  32
-#define MR_LANE_FLOAT    1
+#define MR_LANE_FLOAT 1
 #include "kernels/tier/lanes.h"
 
 #include "kernels/tier/half.h"
 
 #define HALF_CHUNK 256
 
-/* ---- reading: value(x) is the number, truth(x) says whether it is not 0 ---- */
+/* ---- reading: value(x) is the number, truth(x) says whether it is not 0 ----
+ */
 
 typedef uint8_t t_BOOL, t_UINT8;
 typedef uint16_t t_UINT16;
@@ -66,7 +67,8 @@ SATURATE_BOTH(INT16, int16_t, int32_t, INT16_MIN, INT16_MAX, 0x1p15)
 SATURATE_BOTH(INT32, int32_t, int32_t, INT32_MIN, INT32_MAX, 0x1p31)
 SATURATE_BOTH(INT64, int64_t, int64_t, INT64_MIN, INT64_MAX, 0x1p63)
 
-/* ---- to float32, rounded to odd -------------------------------------------- */
+/* ---- to float32, rounded to odd --------------------------------------------
+ */
 
 INLINE float
 f64_to_odd(double x)
@@ -100,7 +102,8 @@ i64_to_odd(int64_t x)
     return x < 0 ? -f : f;
 }
 
-/* ---- the pairs -------------------------------------------------------------- */
+/* ---- the pairs --------------------------------------------------------------
+ */
 
 #define CAST(from, to, expression)                                             \
     static void cast_##from##_##to(void *restrict out,                         \
@@ -156,7 +159,8 @@ CAST_FLOAT(FLOAT64, REAL, f64)
 CAST_FLOAT(COMPLEX64, COMPLEX, f32)
 CAST_FLOAT(COMPLEX128, COMPLEX, f64)
 
-/* ---- halves: through a chunk of float32 ------------------------------------- */
+/* ---- halves: through a chunk of float32 -------------------------------------
+ */
 
 typedef void widen_fn(float *o, const uint16_t *a, int64_t n);
 typedef void round_fn(uint16_t *o, const float *a, int64_t n);
@@ -338,7 +342,8 @@ copy_halves(void *out, const void *in, int64_t n)
     memcpy(out, in, (size_t)n * 2);
 }
 
-/* ---- the table ----------------------------------------------------------------- */
+/* ---- the table
+ * ----------------------------------------------------------------- */
 
 #define ENTRY(from, to) [MR_##to] = cast_##from##_##to,
 #define ROW(from)                                                              \

@@ -2,13 +2,13 @@
  *
  * f16.c -- the kernels of float16, once per instruction set.
  */
-#define MR_DTYPE         MR_FLOAT16
-#define MR_ACC_DTYPE     MR_FLOAT32
-#define MR_TABLE         mr__tier_f16
-#define MR_KIND          2
-#define MR_LANE_BITS     32
-#define MR_LANE_FLOAT    1
-#define MR_HALF          1
-#define half_widen       f16_widen
-#define half_round       f16_round
+#define MR_DTYPE      MR_FLOAT16
+#define MR_ACC_DTYPE  MR_FLOAT32
+#define MR_TABLE      mr__tier_f16
+#define MR_KIND       2
+#define MR_LANE_BITS  32
+#define MR_LANE_FLOAT 1
+#define MR_HALF       1
+#define half_widen    f16_widen
+#define half_round    f16_round
 #include "kernels/tier/ops.h"

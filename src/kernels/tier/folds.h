@@ -118,8 +118,8 @@ fold_cols(void *lanes, int64_t lane_bytes, const void *in, int64_t row_bytes,
     const char *row = in;
 
     for (int64_t r = 0; r < n_rows; r++, row += row_bytes) {
-        acc *a = (acc *)(void *)((char *)lanes +
-                                 (k0 + r) % MR_LANES * lane_bytes);
+        acc *a =
+            (acc *)(void *)((char *)lanes + (k0 + r) % MR_LANES * lane_bytes);
         const elem *x = (const elem *)(const void *)row;
         int64_t c = 0;
 
@@ -143,15 +143,15 @@ fold_combine(void *a, const void *b, int64_t n, fold_op *op)
 }
 
 INLINE void
-fold_cols_done(void *lanes, int64_t lane_bytes, int64_t n_lanes,
-               int64_t n_cols, fold_op *op)
+fold_cols_done(void *lanes, int64_t lane_bytes, int64_t n_lanes, int64_t n_cols,
+               fold_op *op)
 {
     char *at = lanes;
 
     for (int64_t h = MR_LANES / 2; h > 0; h /= 2) {
         for (int64_t l = 0; l < h && l + h < n_lanes; l++)
-            fold_combine(at + l * lane_bytes, at + (l + h) * lane_bytes,
-                         n_cols, op);
+            fold_combine(at + l * lane_bytes, at + (l + h) * lane_bytes, n_cols,
+                         op);
         n_lanes = n_lanes < h ? n_lanes : h;
     }
 }
@@ -214,9 +214,9 @@ MR_FOLDS(MR_X)
 #undef MR_X
 
 #define MR_FOLD_TABLE(id)                                                      \
-    [MR_FOLD_##id] = {fold_##id##_fill,      fold_##id##_rows,                 \
-                      fold_##id##_step,      fold_##id##_done,                 \
-                      fold_##id##_cols,      fold_##id##_cols_done,            \
+    [MR_FOLD_##id] = {fold_##id##_fill,   fold_##id##_rows,                    \
+                      fold_##id##_step,   fold_##id##_done,                    \
+                      fold_##id##_cols,   fold_##id##_cols_done,               \
                       fold_##id##_combine}
 
 /* ---- argmax and argmin ------------------------------------------------------

@@ -223,9 +223,9 @@ dot(float *lanes, const float *x, const void *b, int64_t n,
     for (; i + MR_LANES <= n; i += MR_LANES)
 #pragma GCC unroll 16
         for (int v = 0; v < N; v++)
-            sum[v] = multiply_add(
-                v_load(x + i + v * N_LANES),
-                load_kind(b, i + v * N_LANES, N_LANES, kind), sum[v]);
+            sum[v] = multiply_add(v_load(x + i + v * N_LANES),
+                                  load_kind(b, i + v * N_LANES, N_LANES, kind),
+                                  sum[v]);
     if (i < n)
 #pragma GCC unroll 16
         for (int v = 0; v < N; v++) {

@@ -291,7 +291,8 @@ v_store_n(lane *p, R x, int64_t n)
 #endif
 }
 
-/* ---- masks and bools (bytes 0 and 1) -------------------------------------- */
+/* ---- masks and bools (bytes 0 and 1) --------------------------------------
+ */
 
 INLINE B
 b_from_mask(M m)
@@ -342,7 +343,8 @@ m_store_n(uint8_t *p, M m, int64_t n)
         p[i] = b[i];
 }
 
-/* ---- moving lanes --------------------------------------------------------- */
+/* ---- moving lanes ---------------------------------------------------------
+ */
 
 #if N_LANES == 2
 #define LANES_(f, ...) f(0, __VA_ARGS__), f(1, __VA_ARGS__)
@@ -421,7 +423,8 @@ v_up(R x, int h)
 }
 #endif
 
-/* ---- floating point ------------------------------------------------------- */
+/* ---- floating point -------------------------------------------------------
+ */
 #if MR_LANE_FLOAT
 #include "kernels/tier/floats.h"
 #endif

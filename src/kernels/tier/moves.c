@@ -61,17 +61,15 @@ typedef struct wide {
                                                                                \
                     for (int j = 0; j < 8; j++)                                \
                         row[j] = t[j][i];                                      \
-                    memcpy(o + (r + i) * out_row +                             \
-                               c * (int64_t)sizeof(type),                      \
+                    memcpy(o + (r + i) * out_row + c * (int64_t)sizeof(type),  \
                            row, sizeof row);                                   \
                 }                                                              \
             }                                                                  \
             for (int i = 0; i < 8; i++)                                        \
-                gather_##type(o + (r + i) * out_row +                          \
-                                  c * (int64_t)sizeof(type),                   \
-                              a + c * in_row +                                 \
-                                  (r + i) * (int64_t)sizeof(type),             \
-                              in_row, n_cols - c);                             \
+                gather_##type(                                                 \
+                    o + (r + i) * out_row + c * (int64_t)sizeof(type),         \
+                    a + c * in_row + (r + i) * (int64_t)sizeof(type), in_row,  \
+                    n_cols - c);                                               \
         }                                                                      \
         for (; r < n_rows; r++)                                                \
             gather_##type(o + r * out_row, a + r * (int64_t)sizeof(type),      \
@@ -83,7 +81,10 @@ MOVES(uint32_t)
 MOVES(uint64_t)
 MOVES(wide)
 
-#define EACH(f) {f##_uint8_t, f##_uint16_t, f##_uint32_t, f##_uint64_t, f##_wide}
+#define EACH(f)                                                                \
+    {                                                                          \
+        f##_uint8_t, f##_uint16_t, f##_uint32_t, f##_uint64_t, f##_wide        \
+    }
 
 const mr_tier_moves MR_TIER_SYM(mr__tier_moves) = {
     .gather = EACH(gather),

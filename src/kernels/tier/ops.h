@@ -15,7 +15,8 @@
 #include "kernels/elementwise.h"
 #include "kernels/tier/memory.h"
 
-/* ---- maps: the function is a constant, so it is inlined into the loop ------ */
+/* ---- maps: the function is a constant, so it is inlined into the loop ------
+ */
 
 INLINE V
 operand(const elem *p, int64_t step, int64_t n)
@@ -86,8 +87,8 @@ map_vv(void *out, const void *const *arg, const int64_t *step, int64_t n,
 #if !defined(MR_HALF) && MR_KIND != MR_KIND_BOOL
 /* As map_vv, with stores past the caches once out is aligned. */
 INLINE void
-map_vv_stream(void *out, const void *const *arg, const int64_t *step,
-              int64_t n, V (*f)(V, V))
+map_vv_stream(void *out, const void *const *arg, const int64_t *step, int64_t n,
+              V (*f)(V, V))
 {
     elem *o = out;
     const elem *a = arg[0], *b = arg[1];
@@ -101,10 +102,9 @@ map_vv_stream(void *out, const void *const *arg, const int64_t *step,
     a += step[0] * head;
     b += step[1] * head;
     n -= head;
-    for (; n >= N_LANES && (uintptr_t)o % VEC_BYTES == 0; n -= N_LANES,
-                                                          o += N_LANES,
-                                                          a += step[0] * N_LANES,
-                                                          b += step[1] * N_LANES)
+    for (; n >= N_LANES && (uintptr_t)o % VEC_BYTES == 0;
+         n -= N_LANES, o += N_LANES, a += step[0] * N_LANES,
+         b += step[1] * N_LANES)
         acc_stream(o, f(x_load(a), x_load(b)));
     stream_end();
     map_vv(o, (const void *[]){a, b}, step, n, f);
@@ -134,14 +134,13 @@ map_select(void *out, const void *const *arg, const int64_t *step, int64_t n)
     int64_t dm = step[0] * N_LANES, da = step[1] * N_LANES;
     int64_t db = step[2] * N_LANES;
 
-    for (; n >= N_LANES;
-         n -= N_LANES, o += N_LANES, m += dm, a += da, b += db)
+    for (; n >= N_LANES; n -= N_LANES, o += N_LANES, m += dm, a += da, b += db)
         x_store(o, k_select(m_load(m), x_load(a), x_load(b)));
     if (n > 0)
-        x_store_n(o,
-                  k_select(condition(m, dm, n), operand(a, da, n),
-                           operand(b, db, n)),
-                  n);
+        x_store_n(
+            o,
+            k_select(condition(m, dm, n), operand(a, da, n), operand(b, db, n)),
+            n);
 }
 
 #define MR_LOOP(id, name, loop)                                                \
@@ -167,8 +166,7 @@ MR_MAP_VV_BOOL(MR_X)
 #undef MR_X
 
 #if !defined(MR_HALF) && MR_KIND != MR_KIND_BOOL
-#define MR_STREAMED(X)                                                         \
-    X(ADD, add) X(SUBTRACT, subtract) X(MULTIPLY, multiply)
+#define MR_STREAMED(X) X(ADD, add) X(SUBTRACT, subtract) X(MULTIPLY, multiply)
 #define MR_X(id, name)                                                         \
     static void stream_##id(void *out, const void *const *arg,                 \
                             const int64_t *step, int64_t n)                    \

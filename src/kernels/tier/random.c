@@ -79,8 +79,8 @@ both_words(uint32_t k0, uint32_t k1, uint64_t j, uint64_t count,
 }
 
 static void
-bits(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first,
-     uint64_t count, uint32_t *out)
+bits(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first, uint64_t count,
+     uint32_t *out)
 {
     uint64_t pairs = n_words / 2, upper = n_words - pairs;
     uint64_t end = first + count;

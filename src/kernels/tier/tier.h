@@ -26,9 +26,9 @@
 #define MR_TIER    baseline
 #define MR_TIER_ID MR_TIER_BASELINE
 #endif
-#define MR_TIER_SYM(name)       MR_TIER_SYM_1(name, MR_TIER)
-#define MR_TIER_SYM_1(name, t)  MR_TIER_SYM_2(name, t)
-#define MR_TIER_SYM_2(name, t)  name##_##t
+#define MR_TIER_SYM(name)      MR_TIER_SYM_1(name, MR_TIER)
+#define MR_TIER_SYM_1(name, t) MR_TIER_SYM_2(name, t)
+#define MR_TIER_SYM_2(name, t) name##_##t
 
 /* A splat operand is a buffer of this many equal elements (64-byte aligned),
  * enough for one vector of any dtype in any tier. */
@@ -39,8 +39,8 @@
 
 /* out[i] = f(arg[0][i], ...) for i < n.  step[j] is 1 for an operand of n
  * contiguous elements, 0 for a splat.  out may equal an operand exactly. */
-typedef void mr_map_fn(void *out, const void *const *arg,
-                       const int64_t *step, int64_t n);
+typedef void mr_map_fn(void *out, const void *const *arg, const int64_t *step,
+                       int64_t n);
 
 /* The folds: sum (also the sum of mean), product, maximum, minimum. */
 typedef enum mr_fold {
@@ -67,8 +67,7 @@ typedef struct mr_fold_fns {
      * element; rows k0 ... go to lanes k % 64.  lane_bytes holds whole
      * vectors. */
     void (*cols)(void *lanes, int64_t lane_bytes, const void *in,
-                 int64_t row_bytes, int64_t k0, int64_t n_rows,
-                 int64_t n_cols);
+                 int64_t row_bytes, int64_t k0, int64_t n_rows, int64_t n_cols);
     /* The first n_lanes lanes combined into lane 0. */
     void (*cols_done)(void *lanes, int64_t lane_bytes, int64_t n_lanes,
                       int64_t n_cols);
@@ -81,9 +80,8 @@ typedef struct mr_fold_fns {
 typedef struct mr_arg_fns {
     void (*row)(void *best, uint32_t *index, const void *in, int64_t n,
                 uint32_t base, bool first);
-    void (*cols)(void *best, uint32_t *index, const void *in,
-                 int64_t row_bytes, uint32_t k0, int64_t n_rows,
-                 int64_t n_cols, bool first);
+    void (*cols)(void *best, uint32_t *index, const void *in, int64_t row_bytes,
+                 uint32_t k0, int64_t n_rows, int64_t n_cols, bool first);
     /* later (best, index) pairs into earlier ones */
     void (*merge)(void *best, uint32_t *index, const void *later,
                   const uint32_t *later_index, int64_t n);

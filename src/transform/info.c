@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * info.c -- which operator brings which rule, for tools.
+ */
+#include "marram/sys/info.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/op.h"
+#include "transform/walk.h"
+
+static mr_rule_source
+derivative(const mr_op *op, mr_rule_kind kind)
+{
+    if (mr__op_has_rule(op, kind))
+        return MR_RULE_OWN;
+    if (op->flags & MR_OP_NOT_DIFFERENTIABLE)
+        return MR_RULE_NONE;
+    return MR_RULE_FALLBACK;
+}
+
+/* Descriptors in the order of their ids, gaps left out. */
+static const mr_op *
+operator_at(int i)
+{
+    for (int id = 0; id < mr__op_count; id++)
+        if (mr__op_table[id] != NULL && i-- == 0)
+            return mr__op_table[id];
+    return NULL;
+}
+
+mr_code
+mr_op_info_at(int i, mr_op_info *out)
+{
+    const mr_op *op = i < 0 ? NULL : operator_at(i);
+    mr_op_info info = {.size = sizeof info};
+    size_t size = out->size;
+
+    if (op == NULL)
+        return mr__fail(MR_E_INDEX, "there is no operator %d", i);
+    if (size == 0 || size > sizeof info)
+        size = sizeof info;
+    info.name = op->name;
+    info.id = op->id;
+    info.vjp = derivative(op, MR_RULE_VJP);
+    info.jvp = derivative(op, MR_RULE_JVP);
+    info.vmap = mr__op_has_rule(op, MR_RULE_VMAP) || op->n_in == 0
+                    ? MR_RULE_OWN
+                    : MR_RULE_FALLBACK;
+    info.fuses = op->fuse.kind != MR_FUSE_NONE;
+    memcpy(out, &info, size);
+    return MR_OK;
+}

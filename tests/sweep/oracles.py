@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator should give, by NumPy: in float64 or the integers' own type.
+
+A name that NumPy has is taken from there; others are defined here.  None: no
+independent oracle (random draws have tests of their own).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+import numpy as np
+
+
+def vectorized(f: Callable[[float], float]) -> Callable[[Any], Any]:
+    return np.vectorize(f, otypes=[np.float64])
+
+
+def erfinv(y: float) -> float:
+    """By Newton's method on erf."""
+    if abs(y) >= 1:
+        return math.copysign(math.inf, y) if abs(y) == 1 else math.nan
+    x = 0.0
+    for _ in range(60):
+        x -= (math.erf(x) - y) * math.sqrt(math.pi) / 2 * math.exp(x * x)
+    return x
+
+
+def sign(x: Any) -> Any:
+    if np.iscomplexobj(x):
+        return np.where(x == 0, 0, x / np.where(x == 0, 1, np.abs(x)))
+    return np.sign(x) if np.asarray(x).dtype != bool else np.asarray(x)
+
+
+def reduce(f: Callable[..., Any]) -> Callable[..., Any]:
+    def g(a: Any, axis: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+        return f(a, axis=tuple(axis) if isinstance(axis, list) else axis, keepdims=keepdims, **kw)
+
+    return g
+
+
+def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    top = np.max(np.real(a), axis=axis, keepdims=True)
+    out = np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top
+    return out if keepdims else np.squeeze(out, axis=axis)
+
+
+def softmax(a: Any, axis: Any = None, precise: bool = False) -> Any:
+    e = np.exp(a - np.max(np.real(a), axis=axis, keepdims=True))
+    return e / np.sum(e, axis=axis, keepdims=True)
+
+
+def var(a: Any, axis: Any = None, keepdims: bool = False, ddof: int = 0) -> Any:
+    return np.var(a, axis=axis, keepdims=keepdims, ddof=ddof)
+
+
+def scan(f: Callable[..., Any], start: Callable[[np.dtype], Any]) -> Callable[..., Any]:
+    def g(a: Any, axis: Any = None, reverse: bool = False, inclusive: bool = True, dtype: Any = None) -> Any:
+        a = np.asarray(a)
+        a = a.astype(np.int32) if a.dtype == bool and f in (np.cumsum, np.cumprod) else a
+        a, axis = (a.reshape(-1), 0) if axis is None else (a, axis)
+        a = np.flip(a, axis) if reverse else a
+        out = f(a, axis=axis)
+        if f in (np.cumsum, np.cumprod):
+            out = f(a, axis=axis, dtype=a.dtype)
+        if not inclusive:
+            first = np.full_like(np.take(out, [0], axis), start(out.dtype))
+            out = np.concatenate([first, np.delete(out, -1, axis)], axis)
+        return np.flip(out, axis) if reverse else out
+
+    return g
+
+
+def lowest(t: np.dtype) -> Any:
+    return False if t == bool else np.iinfo(t).min if t.kind in "iu" else -np.inf if t.kind == "f" else complex(-np.inf, -np.inf)
+
+
+def highest(t: np.dtype) -> Any:
+    return True if t == bool else np.iinfo(t).max if t.kind in "iu" else np.inf if t.kind == "f" else complex(np.inf, np.inf)
+
+
+def logcumsumexp(a: Any, axis: int) -> Any:
+    top = np.max(np.real(a), axis=axis, keepdims=True)
+    return np.log(np.cumsum(np.exp(a - top), axis=axis)) + top
+
+
+def layer_norm(x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
+    return y * (1 if weight is None else weight) + (0 if bias is None else bias)
+
+
+def rms_norm(x: Any, weight: Any, eps: float) -> Any:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * (1 if weight is None else weight)
+
+
+def attention(q: Any, k: Any, v: Any, *, scale: float, mask: Any = None, sinks: Any = None) -> Any:
+    r = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, r, 1), np.repeat(v, r, 1)
+    s = scale * q @ np.swapaxes(k, -1, -2)
+    if isinstance(mask, str):
+        n, m = s.shape[-2:]
+        mask = np.arange(m) <= np.arange(n)[:, None] + m - n
+    if mask is not None:
+        s = np.where(mask, s, -1e300) if mask.dtype == bool else s + mask
+    if sinks is not None:
+        s = np.concatenate([s, np.broadcast_to(sinks[None, :, None, None], (*s.shape[:3], 1))], -1)
+    p = softmax(s, -1)
+    return (p if sinks is None else p[..., :-1]) @ v
+
+
+def rope(a: Any, dims: int, *, traditional: bool, base: Any, scale: float, offset: Any, freqs: Any = None) -> Any:
+    t = np.arange(a.shape[-2]) + np.reshape(offset, np.shape(offset) + (1,) * (a.ndim - 2 if np.ndim(offset) else 0))
+    turn = 1 / freqs if freqs is not None else base ** (-2.0 * np.arange(dims // 2) / dims)
+    z = np.exp(1j * (t * scale)[..., None] * turn)
+    out = np.array(a)
+    one = np.s_[..., 0:dims:2] if traditional else np.s_[..., : dims // 2]
+    two = np.s_[..., 1:dims:2] if traditional else np.s_[..., dims // 2 : dims]
+    y = (a[one] + 1j * a[two]) * z
+    out[one], out[two] = y.real, y.imag
+    return out
+
+
+def conv_general(x: Any, w: Any, stride: Any = 1, padding: Any = 0, kernel_dilation: Any = 1, input_dilation: Any = 1,
+                 groups: int = 1, flip: bool = False) -> Any:  # fmt: skip
+    n = x.ndim - 2
+
+    def each(v: Any) -> list[int]:
+        return list(v) if isinstance(v, (list, tuple)) else [v] * n
+
+    stride, kd, idil = each(stride), each(kernel_dilation), each(input_dilation)
+    pairs = isinstance(padding, tuple) and isinstance(padding[0], list)
+    low, high = padding if pairs else (each(padding), each(padding))
+    for i in range(n):
+        gaps = np.zeros((*x.shape[: i + 1], (x.shape[i + 1] - 1) * idil[i] + 1, *x.shape[i + 2 :]), x.dtype)
+        gaps[(slice(None),) * (i + 1) + (slice(None, None, idil[i]),)] = x
+        pad = [(0, 0)] * x.ndim
+        pad[i + 1] = (max(low[i], 0), max(high[i], 0))
+        x = np.pad(gaps, pad)
+        cut = [slice(None)] * x.ndim
+        cut[i + 1] = slice(max(-low[i], 0), x.shape[i + 1] - max(-high[i], 0))
+        x = x[tuple(cut)]
+    w = np.flip(w, range(1, n + 1)) if flip else w
+    out_shape = [(x.shape[i + 1] - kd[i] * (w.shape[i + 1] - 1) - 1) // stride[i] + 1 for i in range(n)]
+    out = np.zeros((x.shape[0], *out_shape, w.shape[0]), x.dtype)
+    o, c = w.shape[0] // groups, w.shape[-1]
+    for k in np.ndindex(*w.shape[1:-1]):
+        cut = tuple(slice(k[i] * kd[i], k[i] * kd[i] + stride[i] * (out_shape[i] - 1) + 1, stride[i]) for i in range(n))
+        part = x[(slice(None), *cut)]
+        for g in range(groups):
+            out[..., g * o : (g + 1) * o] += part[..., g * c : (g + 1) * c] @ w[(slice(g * o, (g + 1) * o), *k)].T
+    return out
+
+
+def conv(x: Any, w: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+    return conv_general(x, w, stride, padding, dilation, 1, groups)
+
+
+def conv_transpose(x: Any, w: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, output_padding: Any = 0,
+                   groups: int = 1) -> Any:  # fmt: skip
+    """The definition: each input entry adds its multiple of the kernel."""
+    n = x.ndim - 2
+
+    def each(v: Any) -> list[int]:
+        return list(v) if isinstance(v, (list, tuple)) else [v] * n
+
+    s, p, d, e = each(stride), each(padding), each(dilation), each(output_padding)
+    full = [(x.shape[i + 1] - 1) * s[i] + d[i] * (w.shape[i + 1] - 1) + 1 + e[i] for i in range(n)]
+    out = np.zeros((x.shape[0], *full, w.shape[0]), x.dtype)
+    o, c = w.shape[0] // groups, w.shape[-1]
+    for k in np.ndindex(*w.shape[1:-1]):
+        cut = tuple(slice(k[i] * d[i], k[i] * d[i] + s[i] * (x.shape[i + 1] - 1) + 1, s[i]) for i in range(n))
+        for g in range(groups):
+            out[(slice(None), *cut, slice(g * o, (g + 1) * o))] += (
+                x[..., g * c : (g + 1) * c] @ w[(slice(g * o, (g + 1) * o), *k)].T
+            )
+    return out[(slice(None), *(slice(p[i], full[i] - p[i]) for i in range(n)))]
+
+
+def split(a: Any, where: Any, axis: int = 0) -> Any:
+    return np.split(a, where, axis)
+
+
+def pad(a: Any, width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
+    return np.pad(a, width, mode, **({"constant_values": constant_values} if mode == "constant" else {}))
+
+
+def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    return np.isclose(a, b, rtol, atol, equal_nan)
+
+
+def put_along_axis(a: Any, i: Any, v: Any, axis: Any = None) -> Any:
+    out = np.array(a)
+    np.put_along_axis(out, i, v, axis)
+    return out
+
+
+def floor_divide(a: Any, b: Any) -> Any:
+    if np.result_type(a, b) == bool:
+        return np.logical_and(a, b)
+    return None if np.iscomplexobj(a) else np.floor_divide(a, b)
+
+
+def topk(a: Any, k: int, axis: Any = -1) -> Any:
+    a, axis = (np.reshape(a, -1), 0) if axis is None else (a, axis)
+    s = np.sort(a, axis)
+    return np.take(s, range(s.shape[axis] - k, s.shape[axis]), axis)
+
+
+def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return None if np.iscomplexobj(a) else np.median(a, axis=axis, keepdims=keepdims)
+
+
+def nothing_complex(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *a, **k: None if any(np.iscomplexobj(x) for x in a) else f(*a, **k)
+
+
+def vecdot(a: Any, b: Any, axis: int = -1) -> Any:
+    return np.sum(np.conj(a) * b, axis=axis)
+
+
+def expand_dims(a: Any, axis: Any) -> Any:
+    return np.expand_dims(a, tuple(axis) if isinstance(axis, list) else axis)
+
+
+OWN: dict[str, Callable[..., Any] | None] = {
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "negative": lambda x: np.negative(x),
+    "sign": sign,
+    "erf": vectorized(math.erf),
+    "erfinv": vectorized(erfinv),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "square": lambda x: x * x,
+    "stop_gradient": lambda x: x,
+    "positive": lambda x: x,
+    "astype": lambda x, t: np.real(x).astype(t),
+    "empty_like": np.zeros_like,
+    "degrees": lambda x: x * 180 / np.pi, "radians": lambda x: x * np.pi / 180,
+    "round": lambda x, decimals=0: x if x.dtype == bool else np.round(x, decimals),
+    "floor": lambda x: x if x.dtype.kind in "iub" else np.floor(x),
+    "ceil": lambda x: x if x.dtype.kind in "iub" else np.ceil(x),
+    "trunc": lambda x: x if x.dtype.kind in "iub" else np.trunc(x),
+    "abs": np.abs,
+    "bitwise_invert": np.invert,
+    "subtract": lambda a, b: a ^ b if np.result_type(a, b) == bool else a - b,
+    "floor_divide": floor_divide,
+    "remainder": lambda a, b: np.logical_and(a, ~np.asarray(b)) if np.result_type(a, b) == bool else np.remainder(a, b),
+    "divmod": lambda a, b: [floor_divide(a, b), OWN["remainder"](a, b)],  # type: ignore[misc]
+    "power": lambda a, b: (a | ~b) if np.result_type(a, b) == bool else np.power(a, b),
+    "logaddexp": lambda a, b: np.log(np.exp(a) + np.exp(b)),
+    "less": np.less, "greater": np.greater,
+    "where": np.where,
+    "clip": lambda a, lo=None, hi=None: np.minimum(np.maximum(a, lo) if lo is not None else a, hi if hi is not None else np.inf),
+    "isclose": isclose,
+    "nan_to_num": np.nan_to_num,
+    "sum": reduce(np.sum), "mean": reduce(np.mean), "prod": reduce(np.prod), "max": reduce(np.max), "min": reduce(np.min),
+    "any": reduce(np.any), "all": reduce(np.all), "argmax": reduce(np.argmax), "argmin": reduce(np.argmin),
+    "logsumexp": logsumexp, "softmax": softmax,
+    "var": var, "std": lambda *a, **k: np.sqrt(var(*a, **k)),
+    "minmax": lambda a, axis=None, keepdims=False: (np.min(a, axis=axis, keepdims=keepdims), np.max(a, axis=axis, keepdims=keepdims)),
+    "count_nonzero": lambda a, axis=None, keepdims=False: np.sum(np.asarray(a) != 0, axis=axis, keepdims=keepdims),
+    "median": median,
+    "reshape": np.reshape, "transpose": np.transpose,
+    "flatten": lambda a, s=0, e=-1: np.reshape(a, (*a.shape[:s], -1, *(a.shape[e:][1:] if e != -1 else ()))),
+    "unflatten": lambda a, axis, shape: np.reshape(a, (*a.shape[:axis], *shape, *a.shape[axis:][1:])),
+    "expand_dims": expand_dims,
+    "squeeze": lambda a, axis=None: np.squeeze(a, tuple(axis) if isinstance(axis, list) else axis),
+    "concatenate": lambda x, axis=0: np.concatenate(x, axis),
+    "stack": lambda x, axis=0: np.stack(x, axis),
+    "contiguous": lambda a, allow_col_major=False: a,
+    "view": None,
+    "split": split, "pad": pad,
+    "matrix_transpose": lambda a: np.swapaxes(a, -1, -2),
+    "unstack": lambda a, axis=0: [np.take(a, i, axis) for i in range(a.shape[axis])],
+    "broadcast_arrays": np.broadcast_arrays,
+    "roll": lambda a, s, axis=None: np.roll(a, s, axis),
+    "flip": np.flip,
+    "as_strided": lambda a, shape, strides, offset: np.lib.stride_tricks.as_strided(
+        np.ravel(a)[offset:], shape, [s * a.itemsize for s in strides]),
+    "diff": np.diff,
+    "full_like": lambda a, v, dtype=None: np.full_like(a, v) if not isinstance(v, np.ndarray) else np.broadcast_to(v, a.shape).astype(a.dtype),
+    "take": lambda a, i, axis=None: np.take(a, i, axis),
+    "take_along_axis": lambda a, i, axis=-1: np.take_along_axis(a, i, axis),
+    "put_along_axis": put_along_axis,
+    "slice": None, "slice_update": None,
+    "matmul": np.matmul,
+    "addmm": lambda c, a, b, alpha=1.0, beta=1.0: beta * c + alpha * (a @ b),
+    "vecdot": vecdot,
+    "tensordot": lambda a, b, axes=2: np.tensordot(a, b, axes),
+    "fast.layer_norm": layer_norm, "fast.rms_norm": rms_norm, "fast.scaled_dot_product_attention": attention, "fast.rope": rope,
+    "conv_general": conv_general, "conv1d": conv, "conv2d": conv, "conv3d": conv,
+    "conv_transpose1d": conv_transpose, "conv_transpose2d": conv_transpose, "conv_transpose3d": conv_transpose,
+    "sort": lambda a, axis=-1: np.sort(a, axis), "argsort": lambda a, axis=-1: np.argsort(a, axis, kind="stable"),
+    "partition": lambda a, kth, axis=-1: np.sort(a, axis),
+    "argpartition": lambda a, kth, axis=-1: np.argsort(a, axis, kind="stable"),
+    "topk": topk,
+    "searchsorted": lambda s, v, side="left": np.searchsorted(s, v, side),
+    "cumsum": scan(np.cumsum, lambda t: 0), "cumprod": scan(np.cumprod, lambda t: 1),
+    "cummax": scan(np.maximum.accumulate, lowest), "cummin": scan(np.minimum.accumulate, highest),
+    "logcumsumexp": scan(logcumsumexp, lambda t: -np.inf),
+    "isposinf": np.isposinf, "isneginf": np.isneginf,
+}  # fmt: skip
+
+
+def find(title: str) -> Callable[..., Any] | None:
+    if title.startswith("random."):
+        return None
+    if title in OWN:
+        return OWN[title]
+    return getattr(np, title, None)

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * main.c -- the marram command.
+ *
+ *     marram                what this installation is and runs on
+ *     marram ops            operators and the rules that they bring
+ *     marram ops --missing  only those that go through a general fallback
+ *     marram inspect FILE   the arrays of an npy or safetensors file
+ */
+#include <marram/marram.h>
+#include <marram/sys/info.h>
+#include <stdio.h>
+#include <string.h>
+
+static int
+complain(const char *what)
+{
+    mr_error e = mr_error_take();
+
+    fprintf(stderr, "marram: %s%s%s\n", what, *what ? ": " : "", e.message);
+    return 1;
+}
+
+static int
+facts(void)
+{
+    const char *tier = mr_cpu_tier();
+
+    if (tier == NULL)
+        return complain("the processor");
+    printf("marram %s\n", mr_version());
+    printf("cpu tier %s, %d threads\n", tier, mr_num_threads());
+    printf("devices: %d cpu, %d gpu\n", mr_device_count(MR_CPU),
+           mr_device_count(MR_GPU));
+    printf("memory limit %.1f GiB\n",
+           (double)mr_memory_limit() / 1024.0 / 1024.0 / 1024.0);
+    printf("files: npy, safetensors\n");
+    return 0;
+}
+
+/* ---- ops ------------------------------------------------------------------- */
+
+static const char *
+source_name(mr_rule_source s)
+{
+    return s == MR_RULE_OWN ? "rule" : s == MR_RULE_FALLBACK ? "fallback" : "-";
+}
+
+static bool
+has_fallback(const mr_op_info *i)
+{
+    return i->vjp == MR_RULE_FALLBACK || i->jvp == MR_RULE_FALLBACK ||
+           i->vmap == MR_RULE_FALLBACK;
+}
+
+static int
+ops(bool missing)
+{
+    mr_op_info info = {.size = sizeof info};
+    int n = 0;
+
+    printf("%-24s %5s %-9s %-9s %-9s %s\n", "operator", "id", "vjp", "jvp",
+           "vmap", "fuses");
+    for (int i = 0; mr_op_info_at(i, &info) == MR_OK; i++) {
+        if (missing && !has_fallback(&info))
+            continue;
+        printf("%-24s %5d %-9s %-9s %-9s %s\n", info.name, info.id,
+               source_name(info.vjp), source_name(info.jvp),
+               source_name(info.vmap), info.fuses ? "yes" : "");
+        n++;
+        info.size = sizeof info;
+    }
+    mr_error_take();
+    printf("%d operators%s\n", n, missing ? " with a fallback" : "");
+    return 0;
+}
+
+/* ---- inspect ----------------------------------------------------------------- */
+
+static void
+describe(const char *name, const mr_array *x)
+{
+    mr_shape s = mr_array_shape(x);
+
+    printf("%-56s %-10s (", name, mr_dtype_name(mr_array_dtype(x)));
+    for (int64_t i = 0; i < s.n; i++)
+        printf("%s%lld", i ? ", " : "", (long long)s.dim[i]);
+    printf(")\n");
+}
+
+static int
+inspect(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    mr_tree *t;
+
+    if (dot != NULL && strcmp(dot, ".npy") == 0) {
+        mr_array *x = mr_load_npy(path);
+
+        if (x == NULL)
+            return complain("");
+        describe(path, x);
+        mr_release(x);
+        return 0;
+    }
+    t = mr_load_safetensors(path, NULL);
+    if (t == NULL)
+        return complain("");
+    for (int i = 0; i < mr_tree_size(t); i++)
+        describe(mr_tree_key(t, i), mr_tree_array_at(t, i));
+    printf("%d arrays\n", mr_tree_size(t));
+    mr_tree_release(t);
+    return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    if (argc == 1)
+        return facts();
+    if (argc <= 3 && strcmp(argv[1], "ops") == 0 &&
+        (argc == 2 || strcmp(argv[2], "--missing") == 0))
+        return ops(argc == 3);
+    if (argc == 3 && strcmp(argv[1], "inspect") == 0)
+        return inspect(argv[2]);
+    fprintf(stderr, "usage: marram [ops [--missing] | inspect FILE]\n");
+    return 2;
+}
