@@ -65,7 +65,7 @@ test: test-san
 endif
 
 test-main: all
-	@$(SETUP) test
+	@$(SETUP) test demo
 	@$(NINJA) -C $(BUILD) tests
 	@$(PYTHON) tests/run.py $(BUILD) generated layers headers exports c python
 
@@ -77,7 +77,7 @@ test-san:
 	@$(PYTHON) tests/run.py $(SANTREE) $(if $(findstring address,$(SAN)),c python-asan,c)
 
 test-slow: all
-	@$(SETUP) test
+	@$(SETUP) test demo
 	@$(NINJA) -C $(BUILD) slow_tests
 	@$(PYTHON) tests/run.py $(BUILD) slow python-slow
 

@@ -103,6 +103,7 @@ def pytest(build: Path, *args: str, **env: str) -> Counts:
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
          f"--junit-xml={xml}", *args], cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str((build / "python").resolve()),
+             "MARRAM_BUILD": str(build.resolve()),
              "PYTHONDONTWRITEBYTECODE": "1", **env}).returncode
     if rc == 5:  # there was nothing to run
         return (0, 0)

@@ -58,8 +58,9 @@ MR_API mr_array *mr_divide(mr_array *a, mr_array *b);
 #define mr_divide(...) mr_divide_at(MR_SITE, __VA_ARGS__)
 
 /* Quotient rounded towards minus infinity; an integer divided by 0 gives 0.
- * The operands take their common dtype.
- * Errors: ValueError: the shapes do not broadcast. */
+ * The operands take their common dtype; complex is refused.
+ * Errors: ValueError: complex input; ValueError: the shapes do not
+ * broadcast. */
 MR_API mr_array *mr_floor_divide_at(const char *site, mr_array *a, mr_array *b);
 MR_API mr_array *mr_floor_divide(mr_array *a, mr_array *b);
 #define mr_floor_divide(...) mr_floor_divide_at(MR_SITE, __VA_ARGS__)
@@ -708,6 +709,66 @@ MR_API mr_array *mr_conv_transpose3d(mr_array *input, mr_array *weight,
                                      int64_t groups);
 #define mr_conv_transpose3d(...) mr_conv_transpose3d_at(MR_SITE, __VA_ARGS__)
 
+/* Sums of products over labelled axes: ij,jk->ik. Without -> the labels that
+ * occur once, in order, are kept; ... stands for the axes that are not
+ * labelled; a label repeated in one operand takes its diagonal. Operands are
+ * contracted from left to right, pairs that share a label to be summed by a
+ * matrix product.
+ * Errors: ValueError: labels that do not fit the operands, sizes that
+ * differ, integers to be contracted. */
+MR_API mr_array *mr_einsum_at(const char *site, const char *subscripts,
+                              mr_array *const *operands, int n_operands);
+MR_API mr_array *mr_einsum(const char *subscripts,
+                           mr_array *const *operands, int n_operands);
+#define mr_einsum(...) mr_einsum_at(MR_SITE, __VA_ARGS__)
+
+/* Matrix products of picked pairs: entry i is a[lhs_indices[i]] @
+ * b[rhs_indices[i]], where the indices count matrices of the flattened
+ * leading axes; None takes all in order. sorted_indices is a promise that is
+ * not needed.
+ * Absent: lhs_indices MR_NONE, rhs_indices MR_NONE.
+ * Errors: ValueError: indices that are not integers, sizes that do not fit;
+ * IndexError: an index out of range, at evaluation. */
+MR_API mr_array *mr_gather_mm_at(const char *site, mr_array *a, mr_array *b,
+                                 mr_array *lhs_indices, mr_array *rhs_indices,
+                                 bool sorted_indices);
+MR_API mr_array *mr_gather_mm(mr_array *a, mr_array *b, mr_array *lhs_indices,
+                              mr_array *rhs_indices, bool sorted_indices);
+#define mr_gather_mm(...) mr_gather_mm_at(MR_SITE, __VA_ARGS__)
+
+/* One product of a (M, K) and b (K, N) for each segment (start, end) of the
+ * inner axis; the result has the segments' axes in front.
+ * Errors: ValueError: segments that are not integers (..., 2), operands that
+ * are not matrices. */
+MR_API mr_array *mr_segmented_mm_at(const char *site, mr_array *a, mr_array *b,
+                                    mr_array *segments);
+MR_API mr_array *mr_segmented_mm(mr_array *a, mr_array *b, mr_array *segments);
+#define mr_segmented_mm(...) mr_segmented_mm_at(MR_SITE, __VA_ARGS__)
+
+/* Matrix product with one mask entry for each block of block_size by
+ * block_size of the result or of an operand: bool keeps or drops a block, a
+ * number scales it.
+ * Absent: mask_out MR_NONE, mask_lhs MR_NONE, mask_rhs MR_NONE.
+ * Errors: ValueError: a mask of another shape than the blocks, a block size
+ * below 1. */
+MR_API mr_array *mr_block_masked_mm_at(const char *site, mr_array *a,
+                                       mr_array *b, int64_t block_size,
+                                       mr_array *mask_out, mr_array *mask_lhs,
+                                       mr_array *mask_rhs);
+MR_API mr_array *mr_block_masked_mm(mr_array *a, mr_array *b,
+                                    int64_t block_size, mr_array *mask_out,
+                                    mr_array *mask_lhs, mr_array *mask_rhs);
+#define mr_block_masked_mm(...) mr_block_masked_mm_at(MR_SITE, __VA_ARGS__)
+
+/* Convolution of two 1-d arrays. mode: full, same (as long as the longer
+ * one) or valid.
+ * Errors: ValueError: an empty array or another number of axes, an unknown
+ * mode, integers. */
+MR_API mr_array *mr_convolve_at(const char *site, mr_array *a, mr_array *v,
+                                const char *mode);
+MR_API mr_array *mr_convolve(mr_array *a, mr_array *v, const char *mode);
+#define mr_convolve(...) mr_convolve_at(MR_SITE, __VA_ARGS__)
+
 /* ---- random -------------------------------------------------------------- */
 
 /* Random words: uint32, uint16 or uint8 by width in bytes. Several keys
@@ -1180,6 +1241,32 @@ MR_API mr_array *mr_logcumsumexp_at(const char *site, mr_array *a, int32_t axis,
 MR_API mr_array *mr_logcumsumexp(mr_array *a, int32_t axis, bool reverse,
                                  bool inclusive);
 #define mr_logcumsumexp(...) mr_logcumsumexp_at(MR_SITE, __VA_ARGS__)
+
+/* For each row logsumexp(logits) - logits[target]; half types give float32.
+ * Errors: ValueError: targets that are no integers or of another shape,
+ * integer logits; IndexError: a target out of range, at evaluation. */
+MR_API mr_array *mr_cross_entropy_at(const char *site, mr_array *logits,
+                                     mr_array *targets);
+MR_API mr_array *mr_cross_entropy(mr_array *logits, mr_array *targets);
+#define mr_cross_entropy(...) mr_cross_entropy_at(MR_SITE, __VA_ARGS__)
+
+/* The gated delta rule over time: q and k (B, T, Hk, Dk), v (B, T, Hv, Dv),
+ * gamma and beta (B, T, Hv), state (B, Hv, Dv, Dk), zeros by default. At
+ * each step S = S * gamma; e = (v - S k) * beta; S = S + e k^T; y = S q.
+ * mask (B, T): steps that are False leave the state as it is. Gives [y (B,
+ * T, Hv, Dv), S].
+ * Absent: initial_state MR_NONE, mask MR_NONE.
+ * Errors: ValueError: shapes that do not fit, integers. */
+MR_API mr_tree *mr_gated_delta_update_at(const char *site, mr_array *q,
+                                         mr_array *k, mr_array *v,
+                                         mr_array *gamma, mr_array *beta,
+                                         mr_array *initial_state,
+                                         mr_array *mask);
+MR_API mr_tree *mr_gated_delta_update(mr_array *q, mr_array *k, mr_array *v,
+                                      mr_array *gamma, mr_array *beta,
+                                      mr_array *initial_state, mr_array *mask);
+#define mr_gated_delta_update(...) \
+    mr_gated_delta_update_at(MR_SITE, __VA_ARGS__)
 
 /* ---- shape --------------------------------------------------------------- */
 

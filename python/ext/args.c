@@ -34,7 +34,8 @@ wrong(const ext_spec *s, const ext_param *p, PyObject *o, const char *want)
     return false;
 }
 
-/* ---- binding ---------------------------------------------------------------- */
+/* ---- binding ----------------------------------------------------------------
+ */
 
 static bool
 too_many(const ext_spec *s, int most, Py_ssize_t n)
@@ -87,12 +88,20 @@ bind_positional(bound *b, const ext_spec *s, PyObject *self,
     return true;
 }
 
+static bool
+is_name(PyObject *name, const char *text)
+{
+    return PyUnicode_CompareWithASCIIString(name, text) == 0;
+}
+
+/* var and std also know ddof by the array API's name. */
 static int
 find_keyword(const ext_spec *s, PyObject *name)
 {
     for (int i = 0; i < s->n; i++)
-        if (i != s->variadic &&
-            PyUnicode_CompareWithASCIIString(name, s->param[i].name) == 0)
+        if (i != s->variadic && (is_name(name, s->param[i].name) ||
+                                 (strcmp(s->param[i].name, "ddof") == 0 &&
+                                  is_name(name, "correction"))))
             return i;
     return -1;
 }
@@ -103,8 +112,7 @@ bind_keyword(bound *b, const ext_spec *s, PyObject *name, PyObject *value)
     int i = find_keyword(s, name);
 
     if (i < 0) {
-        if (PyUnicode_CompareWithASCIIString(name, "stream") == 0 &&
-            !b->stream) {
+        if (is_name(name, "stream") && !b->stream) {
             b->stream = value;
             return true;
         }
@@ -143,56 +151,68 @@ bind(bound *b, const ext_spec *s, PyObject *self, PyObject *const *args,
     return true;
 }
 
-/* ---- lists of numbers -------------------------------------------------------- */
+/* ---- lists of numbers
+ * -------------------------------------------------------- */
 
 static int
-one_int(PyObject *o, int64_t *out, const char *what)
+not_int(PyObject *o, const char *function, const char *argument)
 {
-    PyObject *i;
+    PyObject *name = PyType_GetName(Py_TYPE(o));
+
+    PyErr_Format(PyExc_TypeError, "%s(): argument '%s' must be int, not %U",
+                 function, argument, name);
+    Py_XDECREF(name);
+    return -1;
+}
+
+static int
+one_int(PyObject *o, int64_t *out, const char *function, const char *argument)
+{
+    PyObject *i = NULL;
     int overflow;
 
-    if (PyFloat_Check(o) || PyBool_Check(o)) {
-        PyErr_Format(PyExc_TypeError, "%s must be int, not %s", what,
-                     PyBool_Check(o) ? "bool" : "float");
-        return -1;
+    if (PyFloat_Check(o) || PyBool_Check(o))
+        return not_int(o, function, argument);
+    if (!PyLong_Check(o)) {
+        i = PyNumber_Index(o);
+        if (!i)
+            return PyErr_ExceptionMatches(PyExc_TypeError)
+                       ? not_int(o, function, argument)
+                       : -1;
     }
-    i = PyNumber_Index(o);
-    if (!i) {
-        PyObject *name = PyType_GetName(Py_TYPE(o));
-        if (PyErr_ExceptionMatches(PyExc_TypeError))
-            PyErr_Format(PyExc_TypeError, "%s must be int, not %U", what,
-                         name);
-        Py_XDECREF(name);
-        return -1;
-    }
-    *out = PyLong_AsLongLongAndOverflow(i, &overflow);
-    Py_DECREF(i);
+    *out = PyLong_AsLongLongAndOverflow(i ? i : o, &overflow);
+    Py_XDECREF(i);
     if (overflow) {
-        PyErr_Format(PyExc_OverflowError, "%s: an int beyond 64 bits", what);
+        PyErr_Format(PyExc_OverflowError,
+                     "%s(): argument '%s' is an int beyond 64 bits", function,
+                     argument);
         return -1;
     }
     return 1;
 }
 
 int
-ext_int_list(PyObject *o, int64_t *out, int cap, const char *what)
+ext_int_list(PyObject *o, int64_t *out, int cap, const char *function,
+             const char *argument)
 {
     Py_ssize_t n;
 
     if (PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o) ||
         !PySequence_Check(o) ||
         (ext_is_array(o) && mr_array_ndim(ext_x(o)) == 0))
-        return one_int(o, out, what);
+        return one_int(o, out, function, argument);
     n = PySequence_Size(o);
     if (n < 0)
         return -1;
     if (n > cap) {
-        PyErr_Format(PyExc_ValueError, "%s: more than %d entries", what, cap);
+        PyErr_Format(PyExc_ValueError,
+                     "%s(): argument '%s' has more than %d entries", function,
+                     argument, cap);
         return -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *item = PySequence_GetItem(o, i);
-        int r = item ? one_int(item, out + i, what) : -1;
+        int r = item ? one_int(item, out + i, function, argument) : -1;
         Py_XDECREF(item);
         if (r < 0)
             return -1;
@@ -203,23 +223,25 @@ ext_int_list(PyObject *o, int64_t *out, int cap, const char *what)
 /* The same for a list that may hold lists of ints, which are flattened: the
  * pairs of pad, the two lists of tensordot. */
 static int
-nested_int_list(PyObject *o, int64_t *out, int cap, const char *what)
+nested_int_list(PyObject *o, int64_t *out, int cap, const char *function,
+                const char *argument)
 {
     Py_ssize_t size;
     int n = 0;
 
     if (!PyList_Check(o) && !PyTuple_Check(o))
-        return ext_int_list(o, out, cap, what);
+        return ext_int_list(o, out, cap, function, argument);
     size = PySequence_Size(o);
     for (Py_ssize_t i = 0; i < size; i++) {
         PyObject *item = PySequence_GetItem(o, i);
         int r = -1;
 
         if (item && n >= cap)
-            PyErr_Format(PyExc_ValueError, "%s: more than %d entries", what,
-                         cap);
+            PyErr_Format(PyExc_ValueError,
+                         "%s(): argument '%s' has too many entries", function,
+                         argument);
         else if (item)
-            r = ext_int_list(item, out + n, cap - n, what);
+            r = ext_int_list(item, out + n, cap - n, function, argument);
         Py_XDECREF(item);
         if (r < 0)
             return -1;
@@ -250,12 +272,11 @@ take_ints(ext_call *c, const ext_param *p, ext_value *v, const int64_t *x,
     } else if (p->kind == EXT_INTS) {
         v->ints = (mr_ints){x, n};
     } else {
-        /* narrowed in place: 32-bit entries over 64-bit ones */
-        int32_t *axis = (int32_t *)(void *)(c->ints + (x - c->ints));
+        int32_t *axis = c->axes + (x - c->ints);
         for (int i = 0; i < n; i++) {
             int64_t a = x[i];
             /* beyond any axis, so that the door refuses it */
-            axis[i] = a > INT32_MAX   ? INT32_MAX
+            axis[i] = a > INT32_MAX    ? INT32_MAX
                       : a < -INT32_MAX ? -INT32_MAX
                                        : (int32_t)a;
         }
@@ -267,7 +288,6 @@ take_ints(ext_call *c, const ext_param *p, ext_value *v, const int64_t *x,
 static bool
 parse_ints(ext_call *c, const ext_param *p, PyObject *o, ext_value *v)
 {
-    char what[64];
     int64_t *x = room(c, 0);
     int n;
 
@@ -282,10 +302,8 @@ parse_ints(ext_call *c, const ext_param *p, PyObject *o, ext_value *v)
     }
     if (!x)
         return false;
-    PyOS_snprintf(what, sizeof what, "%s(): argument '%s'", c->spec->name,
-                  p->name);
     n = (p->kind == EXT_INTS ? nested_int_list : ext_int_list)(
-        o, x, EXT_MAX_INTS - c->n_ints, what);
+        o, x, EXT_MAX_INTS - c->n_ints, c->spec->name, p->name);
     return n >= 0 && take_ints(c, p, v, x, n);
 }
 
@@ -293,7 +311,6 @@ static bool
 parse_spread(ext_call *c, const ext_param *p, const bound *b, ext_value *v)
 {
     int64_t *x = b->n_rest <= EXT_MAX_INTS ? room(c, (int)b->n_rest) : NULL;
-    char what[64];
 
     if (!x) {
         if (!PyErr_Occurred())
@@ -301,15 +318,14 @@ parse_spread(ext_call *c, const ext_param *p, const bound *b, ext_value *v)
                          c->spec->name);
         return false;
     }
-    PyOS_snprintf(what, sizeof what, "%s(): argument '%s'", c->spec->name,
-                  p->name);
     for (Py_ssize_t i = 0; i < b->n_rest; i++)
-        if (one_int(b->rest[i], x + i, what) < 0)
+        if (one_int(b->rest[i], x + i, c->spec->name, p->name) < 0)
             return false;
     return take_ints(c, p, v, x, (int)b->n_rest);
 }
 
-/* ---- arrays ------------------------------------------------------------------- */
+/* ---- arrays
+ * ------------------------------------------------------------------- */
 
 static mr_array *
 hold(ext_call *c, mr_array *x)
@@ -426,7 +442,8 @@ parse_operand(ext_call *c, const ext_param *p, PyObject *o, ext_value *v,
     return wrong(c->spec, p, o, "array or number");
 }
 
-/* ---- the rest ------------------------------------------------------------------ */
+/* ---- the rest
+ * ------------------------------------------------------------------ */
 
 static bool
 parse_float(ext_call *c, const ext_param *p, PyObject *o, double *out)
@@ -441,11 +458,7 @@ parse_float(ext_call *c, const ext_param *p, PyObject *o, double *out)
 static bool
 parse_int(ext_call *c, const ext_param *p, PyObject *o, int64_t *out)
 {
-    char what[64];
-
-    PyOS_snprintf(what, sizeof what, "%s(): argument '%s'", c->spec->name,
-                  p->name);
-    return one_int(o, out, what) > 0;
+    return one_int(o, out, c->spec->name, p->name) > 0;
 }
 
 static bool
@@ -635,7 +648,8 @@ parse(ext_call *c, const bound *b)
     return numbers == 0 || settle_numbers(c, numbers);
 }
 
-/* ---- calls ---------------------------------------------------------------------- */
+/* ---- calls
+ * ---------------------------------------------------------------------- */
 
 PyObject *
 ext_run(const ext_spec *spec, PyObject *self, PyObject *const *args,

@@ -10,7 +10,8 @@
 
 #include "marram/marram.h"
 
-/* ---- properties ------------------------------------------------------------------ */
+/* ---- properties
+ * ------------------------------------------------------------------ */
 
 static PyObject *
 shape_tuple(mr_shape s)
@@ -121,7 +122,8 @@ PyGetSetDef ext_array_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* ---- reading ----------------------------------------------------------------------- */
+/* ---- reading
+ * ----------------------------------------------------------------------- */
 
 static PyObject *
 item(PyObject *self, PyObject *unused)
@@ -303,7 +305,9 @@ format(PyObject *self, PyObject *spec)
     return text;
 }
 
-/* ---- copies ---------------------------------------------------------------------------- */
+/* ---- copies
+ * ----------------------------------------------------------------------------
+ */
 
 static PyObject *
 copy(PyObject *self, PyObject *unused)
@@ -334,7 +338,8 @@ from_state(PyObject *state)
 
     if (!PyArg_ParseTuple(state, "SOO", &bytes, &shape, &dtype) ||
         !ext_dtype_of(dtype, &t) ||
-        (ndim = ext_int_list(shape, dim, MR_MAX_NDIM, "shape")) < 0)
+        (ndim = ext_int_list(shape, dim, MR_MAX_NDIM, "__setstate__",
+                             "shape")) < 0)
         return NULL;
     for (int i = 0; i < ndim; i++)
         n *= dim[i];
@@ -377,7 +382,9 @@ array_from_state(PyObject *self, PyObject *state)
     return ext_wrap(from_state(state));
 }
 
-/* ---- NumPy ------------------------------------------------------------------------------ */
+/* ---- NumPy
+ * ------------------------------------------------------------------------------
+ */
 
 /* A NumPy array over the memory of x. */
 static PyObject *
@@ -462,7 +469,8 @@ array_namespace(PyObject *self, PyObject *args, PyObject *kw)
     return PyImport_ImportModule("marram.core");
 }
 
-/* ---- methods that take another form than the function --------------------------------- */
+/* ---- methods that take another form than the function
+ * --------------------------------- */
 
 /* x.astype(dtype, stream=None): dtype may be named here. */
 static PyObject *

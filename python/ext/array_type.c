@@ -80,7 +80,8 @@ ext_item(PyObject *self, mr_scalar *out)
     return code == MR_OK;
 }
 
-/* ---- printing ------------------------------------------------------------------- */
+/* ---- printing
+ * ------------------------------------------------------------------- */
 
 /* Of the print options: printing reads it, set_printoptions writes it. */
 static int print_precision = -1;
@@ -126,7 +127,8 @@ static PyMethodDef print_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- sequence --------------------------------------------------------------------- */
+/* ---- sequence
+ * --------------------------------------------------------------------- */
 
 static Py_ssize_t
 array_length(PyObject *self)
@@ -183,7 +185,8 @@ static PyType_Slot iterator_slots[] = {
     {0, NULL},
 };
 
-/* ---- the type ------------------------------------------------------------------------ */
+/* ---- the type
+ * ------------------------------------------------------------------------ */
 
 static Py_hash_t
 array_hash(PyObject *self)
@@ -263,11 +266,9 @@ ext_init_array(PyObject *module)
     PyMethodDef *methods = array_methods();
     PyType_Spec spec = {"marram.core.array", sizeof(ext_array_object), 0,
                         Py_TPFLAGS_DEFAULT, NULL};
-    PyType_Spec iterator = {"marram.core.ArrayIterator",
-                            sizeof(iterator_object), 0,
-                            Py_TPFLAGS_DEFAULT |
-                                Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                            iterator_slots};
+    PyType_Spec iterator = {
+        "marram.core.ArrayIterator", sizeof(iterator_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, iterator_slots};
 
     if (!methods) {
         PyErr_NoMemory();

@@ -15,12 +15,11 @@
 #include "marram/marram.h"
 
 static const char *const formats[MR_N_DTYPES] = {
-    [MR_BOOL] = "?",          [MR_UINT8] = "B",       [MR_UINT16] = "H",
-    [MR_UINT32] = "I",        [MR_UINT64] = "Q",      [MR_INT8] = "b",
-    [MR_INT16] = "h",         [MR_INT32] = "i",       [MR_INT64] = "q",
-    [MR_FLOAT16] = "e",       [MR_BFLOAT16] = "bfloat16",
-    [MR_FLOAT32] = "f",       [MR_FLOAT64] = "d",     [MR_COMPLEX64] = "Zf",
-    [MR_COMPLEX128] = "Zd",
+    [MR_BOOL] = "?",    [MR_UINT8] = "B",           [MR_UINT16] = "H",
+    [MR_UINT32] = "I",  [MR_UINT64] = "Q",          [MR_INT8] = "b",
+    [MR_INT16] = "h",   [MR_INT32] = "i",           [MR_INT64] = "q",
+    [MR_FLOAT16] = "e", [MR_BFLOAT16] = "bfloat16", [MR_FLOAT32] = "f",
+    [MR_FLOAT64] = "d", [MR_COMPLEX64] = "Zf",      [MR_COMPLEX128] = "Zd",
 };
 
 const char *
@@ -63,7 +62,8 @@ ext_dtype_of_format(const char *format, Py_ssize_t itemsize, mr_dtype *out)
     return format[0] && !format[1] && integer_of(format[0], itemsize, out);
 }
 
-/* ---- exporting --------------------------------------------------------------------- */
+/* ---- exporting
+ * --------------------------------------------------------------------- */
 
 typedef struct view_state {
     mr_array *x;
@@ -150,7 +150,8 @@ ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
                        ? (char *)(uintptr_t)formats[t]
                        : NULL;
     view->shape = (flags & PyBUF_ND) == PyBUF_ND ? s->shape : NULL;
-    view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? s->strides : NULL;
+    view->strides =
+        (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? s->strides : NULL;
     view->suboffsets = NULL;
     view->internal = s;
     return 0;
@@ -166,7 +167,8 @@ ext_release_buffer(PyObject *self, Py_buffer *view)
     free(s);
 }
 
-/* ---- importing --------------------------------------------------------------------- */
+/* ---- importing
+ * --------------------------------------------------------------------- */
 
 static bool
 has(PyObject *o, const char *name)

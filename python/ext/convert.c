@@ -40,7 +40,8 @@ ext_is_numpy_scalar(PyObject *o)
     return g && PyObject_TypeCheck(o, (PyTypeObject *)g);
 }
 
-/* ---- numbers ------------------------------------------------------------------- */
+/* ---- numbers
+ * ------------------------------------------------------------------- */
 
 static int
 scalar_of_long(PyObject *o, mr_scalar *out)
@@ -118,8 +119,7 @@ ext_scalar_dtype(const mr_scalar *s)
     case MR_SCALAR_BOOL:
         return MR_BOOL;
     case MR_SCALAR_INT:
-        return s->as.i > INT32_MAX || s->as.i < INT32_MIN ? MR_INT64
-                                                          : MR_INT32;
+        return s->as.i > INT32_MAX || s->as.i < INT32_MIN ? MR_INT64 : MR_INT32;
     case MR_SCALAR_UINT:
         return MR_UINT64;
     case MR_SCALAR_FLOAT:
@@ -139,8 +139,7 @@ int_fits(const mr_scalar *s, mr_dtype t)
     if (s->kind == MR_SCALAR_UINT)
         return t == MR_UINT64;
     if (is_unsigned)
-        return s->as.i >= 0 &&
-               (bits == 64 || s->as.i < ((int64_t)1 << bits));
+        return s->as.i >= 0 && (bits == 64 || s->as.i < ((int64_t)1 << bits));
     return bits == 64 || (s->as.i < ((int64_t)1 << (bits - 1)) &&
                           s->as.i >= -((int64_t)1 << (bits - 1)));
 }
@@ -178,7 +177,8 @@ ext_scalar_object(const mr_scalar *s)
     return PyComplex_FromDoubles(s->as.c.re, s->as.c.im);
 }
 
-/* ---- nested lists ---------------------------------------------------------------- */
+/* ---- nested lists
+ * ---------------------------------------------------------------- */
 
 /* What the first reading finds. */
 typedef struct survey {
@@ -538,7 +538,8 @@ ext_from_object(PyObject *o, mr_dtype t)
     return NULL;
 }
 
-/* ---- operands ---------------------------------------------------------------------- */
+/* ---- operands
+ * ---------------------------------------------------------------------- */
 
 mr_array *
 ext_operand(const char *site, PyObject *o, mr_dtype t)

@@ -76,7 +76,8 @@ dtype_of(const dl_tensor *t, mr_dtype *out)
     return false;
 }
 
-/* ---- exporting ---------------------------------------------------------------- */
+/* ---- exporting
+ * ---------------------------------------------------------------- */
 
 /* One block: the array, its numbers, and either struct. */
 typedef struct exported {
@@ -239,7 +240,8 @@ PyMethodDef ext_dlpack_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- importing ------------------------------------------------------------------ */
+/* ---- importing
+ * ------------------------------------------------------------------ */
 
 static void
 free_old(void *context, void *data)
@@ -279,8 +281,8 @@ import_tensor(const dl_tensor *t, mr_dtype dtype, void (*drop)(void *, void *),
               void *context)
 {
     return mr_array_wrap((char *)t->data + t->byte_offset,
-                         (mr_shape){t->shape, t->ndim}, t->strides, dtype,
-                         drop, context);
+                         (mr_shape){t->shape, t->ndim}, t->strides, dtype, drop,
+                         context);
 }
 
 /* The capsule is renamed when its tensor is taken, as the protocol says; what

@@ -112,8 +112,7 @@ ext_init_dtype(PyObject *module)
         return -1;
     ext.dtype = (PyTypeObject *)type;
     for (int i = 0; i < MR_N_DTYPES; i++) {
-        dtype_object *d =
-            (dtype_object *)PyType_GenericAlloc(ext.dtype, 0);
+        dtype_object *d = (dtype_object *)PyType_GenericAlloc(ext.dtype, 0);
         if (!d)
             return -1;
         d->t = (mr_dtype)i;
@@ -125,7 +124,8 @@ ext_init_dtype(PyObject *module)
     return 0;
 }
 
-/* ---- functions --------------------------------------------------------------- */
+/* ---- functions
+ * --------------------------------------------------------------- */
 
 static bool
 any_dtype(PyObject *o, mr_dtype *out)

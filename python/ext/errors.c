@@ -112,7 +112,8 @@ ext_raise(void)
     return NULL;
 }
 
-/* ---- exceptions that cross C ------------------------------------------------ */
+/* ---- exceptions that cross C ------------------------------------------------
+ */
 
 void
 ext_failure_keep(ext_failure *f)
@@ -150,8 +151,8 @@ static int
 later_drain(void *arg)
 {
     /* acquire: pairs with the release exchange in ext_drop_later */
-    later *l = atomic_exchange_explicit(&later_list, NULL,
-                                        memory_order_acquire);
+    later *l =
+        atomic_exchange_explicit(&later_list, NULL, memory_order_acquire);
 
     (void)arg;
     while (l) {

@@ -21,7 +21,8 @@
 #pragma GCC diagnostic ignored "-Wpedantic"
 #define EXT_DOC(text) ((void *)(uintptr_t)(text))
 
-/* ---- objects -------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------
+ */
 
 /* `x` is never NULL between calls; in-place operators and item assignment put
  * another node there. */
@@ -35,9 +36,9 @@ struct ext_state {
     PyTypeObject *array, *array_at, *array_iterator, *dtype, *device,
         *device_type, *stream, *stream_context, *compiled, *transform;
     PyObject *dtypes[MR_N_DTYPES];
-    PyObject *cpu, *gpu;     /* DeviceType */
-    PyObject *file_error;    /* OSError that is a RuntimeError */
-    PyObject *state_error;   /* RuntimeError that is a ValueError */
+    PyObject *cpu, *gpu;   /* DeviceType */
+    PyObject *file_error;  /* OSError that is a RuntimeError */
+    PyObject *state_error; /* RuntimeError that is a ValueError */
 };
 extern struct ext_state ext;
 
@@ -59,29 +60,34 @@ PyObject *ext_wrap(mr_array *x);
 /* Puts x (taken) into an array object, releasing what was there. */
 void ext_rebind(PyObject *array, mr_array *x);
 
-/* ---- errors ---------------------------------------------------------------- */
+/* ---- errors ----------------------------------------------------------------
+ */
 /* Raises the thread's Marram error as an exception; always NULL. */
 PyObject *ext_raise(void);
 int ext_init_errors(PyObject *module);
 
-/* ---- sites ----------------------------------------------------------------- */
+/* ---- sites -----------------------------------------------------------------
+ */
 /* "file:line" of the Python frame that is running, or "". */
 const char *ext_site(void);
 void ext_init_sites(void);
 
-/* ---- dtypes ---------------------------------------------------------------- */
+/* ---- dtypes ----------------------------------------------------------------
+ */
 int ext_init_dtype(PyObject *module);
 /* Borrowed. */
 PyObject *ext_dtype_object(mr_dtype t);
 /* False with a TypeError when o is no Dtype. */
 bool ext_dtype_of(PyObject *o, mr_dtype *out);
 
-/* ---- streams and devices --------------------------------------------------- */
+/* ---- streams and devices ---------------------------------------------------
+ */
 int ext_init_stream(PyObject *module);
 /* From a Stream, Device, DeviceType or None; false with an exception. */
 bool ext_stream_of(PyObject *o, mr_stream *out);
 
-/* ---- numbers and arrays from Python ---------------------------------------- */
+/* ---- numbers and arrays from Python ----------------------------------------
+ */
 /* 1: o is a number and *out holds it; 0: it is not; -1: an exception. */
 int ext_scalar(PyObject *o, mr_scalar *out);
 /* The dtype that a number has by itself. */
@@ -106,11 +112,13 @@ mr_array *ext_from_foreign(PyObject *o, mr_dtype t);
 mr_array *ext_operand(const char *site, PyObject *o, mr_dtype t);
 int ext_init_convert(void);
 
-/* ---- DLPack ----------------------------------------------------------------- */
+/* ---- DLPack -----------------------------------------------------------------
+ */
 mr_array *ext_from_dlpack(PyObject *o);
 extern PyMethodDef ext_dlpack_methods[];
 
-/* ---- the buffer protocol ---------------------------------------------------- */
+/* ---- the buffer protocol ----------------------------------------------------
+ */
 int ext_get_buffer(PyObject *self, Py_buffer *view, int flags);
 void ext_release_buffer(PyObject *self, Py_buffer *view);
 /* The format characters of a dtype ("f"), and back: false when none fits. */
@@ -118,7 +126,8 @@ const char *ext_format_of(mr_dtype t);
 bool ext_dtype_of_format(const char *format, Py_ssize_t itemsize,
                          mr_dtype *out);
 
-/* ---- the array type --------------------------------------------------------- */
+/* ---- the array type ---------------------------------------------------------
+ */
 int ext_init_array(PyObject *module);
 int ext_init_at(PyObject *module);
 extern PyMethodDef ext_array_methods[];
@@ -129,7 +138,8 @@ PyObject *ext_richcompare(PyObject *a, PyObject *b, int op);
 /* The value of an array of size 1; false with an exception. */
 bool ext_item(PyObject *self, mr_scalar *out);
 
-/* ---- indexing ---------------------------------------------------------------- */
+/* ---- indexing
+ * ---------------------------------------------------------------- */
 PyObject *ext_subscript(PyObject *self, PyObject *key);
 int ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value);
 /* x with value combined into what key names; mode as mr_index_scatter has it,
@@ -139,7 +149,8 @@ mr_array *ext_update(mr_array *x, PyObject *key, PyObject *value,
 /* x[i] of axis 0, i in range. */
 mr_array *ext_entry(const char *site, mr_array *x, int64_t i);
 
-/* ---- arguments of functions -------------------------------------------------- */
+/* ---- arguments of functions
+ * -------------------------------------------------- */
 typedef enum ext_kind {
     EXT_ARRAY,
     EXT_ARRAYLIKE, /* numbers are weak beside the other arraylike ones */
@@ -213,6 +224,7 @@ struct ext_call {
     ext_value v[EXT_MAX_PARAMS];
     mr_array *held[EXT_MAX_PARAMS];
     int64_t ints[EXT_MAX_INTS];
+    int32_t axes[EXT_MAX_INTS]; /* narrowed: at the places of their ints */
 };
 
 /* Parses the arguments (self in front, when not NULL) and makes the call. */
@@ -226,9 +238,11 @@ PyObject *ext_list(ext_call *c, mr_tree *result);
 void ext_end(ext_call *c);
 
 /* int or sequence of ints into out (cap entries); -1 with an exception. */
-int ext_int_list(PyObject *o, int64_t *out, int cap, const char *what);
+int ext_int_list(PyObject *o, int64_t *out, int cap, const char *function,
+                 const char *argument);
 
-/* ---- functions ---------------------------------------------------------------- */
+/* ---- functions
+ * ---------------------------------------------------------------- */
 typedef struct ext_module {
     const char *name; /* "" or "random" */
     PyMethodDef *methods;
@@ -250,7 +264,8 @@ int ext_init_transform(PyObject *module);
 /* The hooks that give up the GIL (system.c). */
 int ext_init_system(void);
 
-/* ---- trees -------------------------------------------------------------------- */
+/* ---- trees
+ * -------------------------------------------------------------------- */
 /* A Python tree is a list, tuple or dict of trees, or a leaf.  Taken apart it
  * is the arrays in order, and a structure: the same tree with a mark in the
  * place of each array (tree.c). */
@@ -277,7 +292,8 @@ int ext_init_tree(void);
 /* random.state: stands for the thread's key (random.c). */
 bool ext_is_random_state(PyObject *o);
 
-/* ---- closures ------------------------------------------------------------------ */
+/* ---- closures
+ * ------------------------------------------------------------------ */
 /* A failing Python closure keeps its exception here; ext_closure_raise brings
  * it back, or raises Marram's error.  Always NULL. */
 typedef struct ext_failure {

@@ -14,7 +14,8 @@
 
 #include "marram/marram.h"
 
-/* ---- reading ------------------------------------------------------------------ */
+/* ---- reading
+ * ------------------------------------------------------------------ */
 
 /* Several index arrays: their common axes go where the first one stood. */
 static bool
@@ -33,9 +34,9 @@ gather_several(const index_plan *p, const char *site, mr_array **x)
         sizes[axes[i]] = 1;
         drop[i] = rank + (int32_t)axes[i];
     }
-    if (!index_step(x, mr_index_gather_at(site, *x, index, n,
-                                          (mr_ints){axes, n},
-                                          (mr_ints){sizes, p->ndim})) ||
+    if (!index_step(x,
+                    mr_index_gather_at(site, *x, index, n, (mr_ints){axes, n},
+                                       (mr_ints){sizes, p->ndim})) ||
         !index_step(x, mr_squeeze_at(site, *x, (mr_axes){drop, n})))
         return false;
     for (int a = 0; a < axes[0]; a++)
@@ -65,8 +66,8 @@ read_plan(const index_plan *p, const char *site, mr_array *source)
         return NULL;
     if (p->n_arrays == 1) {
         index_arrays(p, index, array_axes);
-        if (!index_step(&x, mr_take_at(site, x, index[0],
-                                       (int32_t)array_axes[0])))
+        if (!index_step(&x,
+                        mr_take_at(site, x, index[0], (int32_t)array_axes[0])))
             return NULL;
     } else if (p->n_arrays > 1 && !gather_several(p, site, &x)) {
         return NULL;
@@ -85,9 +86,8 @@ ext_entry(const char *site, mr_array *x, int64_t i)
 {
     static const int32_t zero[] = {0};
     int64_t start = i, stop = i + 1, step = 1;
-    mr_array *y =
-        mr_index_slice_at(site, x, (mr_ints){&start, 1}, (mr_ints){&stop, 1},
-                          (mr_ints){&step, 1});
+    mr_array *y = mr_index_slice_at(site, x, (mr_ints){&start, 1},
+                                    (mr_ints){&stop, 1}, (mr_ints){&step, 1});
 
     if (y)
         index_step(&y, mr_squeeze_at(site, y, (mr_axes){zero, 1}));
@@ -103,9 +103,9 @@ read_nothing(const char *site, mr_array *x)
     mr_array *y = mr_expand_dims_at(site, x, (mr_axes){zero, 1});
 
     if (y)
-        index_step(&y, mr_index_slice_at(site, y, (mr_ints){&none, 1},
-                                         (mr_ints){&none, 1},
-                                         (mr_ints){&step, 1}));
+        index_step(&y,
+                   mr_index_slice_at(site, y, (mr_ints){&none, 1},
+                                     (mr_ints){&none, 1}, (mr_ints){&step, 1}));
     return y;
 }
 
@@ -135,7 +135,8 @@ ext_subscript(PyObject *self, PyObject *key)
     return ext_wrap(y);
 }
 
-/* ---- the value that is written -------------------------------------------------- */
+/* ---- the value that is written
+ * -------------------------------------------------- */
 
 /* Of x's dtype: ints are checked, all else is cast. */
 static mr_array *
@@ -178,8 +179,7 @@ strip(const char *site, mr_array **v, int rank)
         axes[n] = n;
         n++;
     }
-    return n == 0 ||
-           index_step(v, mr_squeeze_at(site, *v, (mr_axes){axes, n}));
+    return n == 0 || index_step(v, mr_squeeze_at(site, *v, (mr_axes){axes, n}));
 }
 
 /* The common shape of the index arrays. */
@@ -249,7 +249,8 @@ fit_value(const index_plan *p, const char *site, mr_array **v)
            index_step(v, mr_squeeze_at(site, *v, (mr_axes){axes, n_new}));
 }
 
-/* ---- writing ---------------------------------------------------------------------- */
+/* ---- writing
+ * ---------------------------------------------------------------------- */
 
 static mr_array *
 combine(const char *site, const char *mode, mr_array *a, mr_array *b)
@@ -273,9 +274,9 @@ combine(const char *site, const char *mode, mr_array *a, mr_array *b)
 static mr_array *
 put_back(const index_plan *p, const char *site, mr_array *x, mr_array *part)
 {
-    return mr_index_slice_update_at(
-        site, x, part, (mr_ints){p->start, p->ndim},
-        (mr_ints){p->stop, p->ndim}, (mr_ints){p->step, p->ndim});
+    return mr_index_slice_update_at(site, x, part, (mr_ints){p->start, p->ndim},
+                                    (mr_ints){p->stop, p->ndim},
+                                    (mr_ints){p->step, p->ndim});
 }
 
 /* No index arrays: v (taken) goes into the slice. */
@@ -475,7 +476,8 @@ ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value)
     return 0;
 }
 
-/* ---- x.at[i] ------------------------------------------------------------------------ */
+/* ---- x.at[i]
+ * ------------------------------------------------------------------------ */
 
 typedef struct at_object {
     PyObject_HEAD PyObject *array, *key;
@@ -527,8 +529,7 @@ at_dealloc(PyObject *self)
 static PyObject *
 at_subscript(PyObject *self, PyObject *key)
 {
-    at_object *at =
-        (at_object *)PyType_GenericAlloc(Py_TYPE(self), 0);
+    at_object *at = (at_object *)PyType_GenericAlloc(Py_TYPE(self), 0);
 
     if (at) {
         at->array = Py_NewRef(((at_object *)self)->array);

@@ -18,8 +18,8 @@ typedef enum index_kind {
 
 typedef struct index_item {
     index_kind kind;
-    int axis;       /* of the array, for all but INDEX_NEW */
-    mr_array *x;    /* INDEX_ARRAY: a reference */
+    int axis;    /* of the array, for all but INDEX_NEW */
+    mr_array *x; /* INDEX_ARRAY: a reference */
 } index_item;
 
 /* The items cover all axes; with index arrays among them no item is an
@@ -38,7 +38,7 @@ typedef struct index_plan {
 typedef enum index_form {
     INDEX_ERROR, /* an exception is set */
     INDEX_PLAN,
-    INDEX_MASK, /* a bool array alone: *mask is a reference */
+    INDEX_MASK,   /* a bool array alone: *mask is a reference */
     INDEX_NOTHING /* False: selects nothing */
 } index_form;
 

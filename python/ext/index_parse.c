@@ -286,8 +286,8 @@ settle_ints(index_plan *p)
             p->sliced = true;
             continue;
         }
-        it->x = mr_array_from_at(ext_site(), &p->start[a],
-                                 (mr_shape){NULL, 0}, MR_INT64);
+        it->x = mr_array_from_at(ext_site(), &p->start[a], (mr_shape){NULL, 0},
+                                 MR_INT64);
         if (!it->x)
             return ext_raise() != NULL;
         it->kind = INDEX_ARRAY;
@@ -359,8 +359,8 @@ parse_bool(PyObject *key, mr_array **mask, bool *yes)
     if (b >= 0)
         return b ? INDEX_PLAN : INDEX_NOTHING;
     if (!ext_is_array(key) && !PyList_Check(key) &&
-        (PyTuple_Check(key) || PySlice_Check(key) ||
-         ext_is_numpy_scalar(key) || !ext_is_foreign_array(key)))
+        (PyTuple_Check(key) || PySlice_Check(key) || ext_is_numpy_scalar(key) ||
+         !ext_is_foreign_array(key)))
         return INDEX_PLAN;
     x = array_of(key);
     if (!x)
@@ -402,7 +402,8 @@ index_parse(index_plan *p, mr_array *x, PyObject *key, mr_array **mask)
     return ok ? INDEX_PLAN : INDEX_ERROR;
 }
 
-/* ---- what the plan says --------------------------------------------------------- */
+/* ---- what the plan says
+ * --------------------------------------------------------- */
 
 mr_array *
 index_cut(const index_plan *p, const char *site, mr_array *x)

@@ -38,7 +38,8 @@ ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* ---- loading ------------------------------------------------------------------------ */
+/* ---- loading
+ * ------------------------------------------------------------------------ */
 
 /* {name: array} */
 static PyObject *
@@ -127,8 +128,7 @@ load_bytes(PyObject *bytes, const char *format, int metadata)
         dict = dict_of_tree(mr_load_safetensors_memory(p, n, &text));
         return with_metadata(dict, text, metadata);
     }
-    PyErr_SetString(ext.file_error,
-                    "the file is neither npy nor safetensors");
+    PyErr_SetString(ext.file_error, "the file is neither npy nor safetensors");
     return NULL;
 }
 
@@ -177,7 +177,9 @@ load(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-/* ---- saving ------------------------------------------------------------------------------ */
+/* ---- saving
+ * ------------------------------------------------------------------------------
+ */
 
 static PyObject *
 done(mr_code code)
@@ -348,7 +350,8 @@ save_safetensors(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-#define KEYWORDS(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
+#define KEYWORDS(f)                                                            \
+    (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 
 PyMethodDef ext_io_functions[] = {
     {"load", KEYWORDS(load),
@@ -357,8 +360,7 @@ PyMethodDef ext_io_functions[] = {
      "object.\n\n"
      "Raises:\n"
      "    FileError: the file is missing or broken"},
-    {"save", KEYWORDS(save),
-     "save(file, arr)\n--\n\nWrites an array as npy."},
+    {"save", KEYWORDS(save), "save(file, arr)\n--\n\nWrites an array as npy."},
     {"save_safetensors", KEYWORDS(save_safetensors),
      "save_safetensors(file, arrays, metadata=None)\n--\n\n"
      "Writes a dict of arrays, and one of text, as safetensors."},

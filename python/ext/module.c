@@ -66,9 +66,8 @@ static int
 add_all(PyObject *core)
 {
     PyMethodDef *const parts[] = {
-        ext_functions,        ext_system_functions,
-        ext_stream_functions, ext_transform_functions,
-        ext_compile_functions, ext_io_functions,
+        ext_functions,           ext_system_functions,  ext_stream_functions,
+        ext_transform_functions, ext_compile_functions, ext_io_functions,
         ext_dtype_functions,
     };
 

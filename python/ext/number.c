@@ -74,7 +74,8 @@ unary(PyObject *a, unary_door door)
     return ext_wrap(door(ext_site(), ext_x(a)));
 }
 
-/* ---- one function for each slot -------------------------------------------------- */
+/* ---- one function for each slot
+ * -------------------------------------------------- */
 
 static PyObject *
 add(PyObject *a, PyObject *b)
@@ -286,7 +287,8 @@ invert(PyObject *a)
     return unary(a, mr_bitwise_invert_at);
 }
 
-/* ---- comparing --------------------------------------------------------------------- */
+/* ---- comparing
+ * --------------------------------------------------------------------- */
 
 static binary_door
 door_of(int op)
@@ -334,7 +336,8 @@ ext_richcompare(PyObject *a, PyObject *b, int op)
     Py_RETURN_NOTIMPLEMENTED;
 }
 
-/* ---- numbers of arrays -------------------------------------------------------------- */
+/* ---- numbers of arrays
+ * -------------------------------------------------------------- */
 
 static int
 nonzero(PyObject *self)

@@ -65,8 +65,8 @@ sequence_of(mr_tree *t, bool list)
         out = list ? PyList_New(l.n) : PyTuple_New(l.n);
     for (int i = 0; out && i < l.n; i++) {
         PyObject *o = ext_wrap(mr_retain(l.x[i]));
-        if (!o || (list ? PyList_SetItem(out, i, o)
-                        : PyTuple_SetItem(out, i, o)) < 0)
+        if (!o ||
+            (list ? PyList_SetItem(out, i, o) : PyTuple_SetItem(out, i, o)) < 0)
             Py_CLEAR(out);
     }
     ext_leaves_free(&l);
@@ -74,7 +74,8 @@ sequence_of(mr_tree *t, bool list)
     return out;
 }
 
-/* ---- arange ------------------------------------------------------------------------ */
+/* ---- arange
+ * ------------------------------------------------------------------------ */
 
 static bool
 number_argument(PyObject *o, const char *name, mr_scalar *out)
@@ -124,7 +125,9 @@ arange(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-/* ---- split --------------------------------------------------------------------------- */
+/* ---- split
+ * ---------------------------------------------------------------------------
+ */
 
 static PyObject *
 split(PyObject *self, PyObject *args, PyObject *kw)
@@ -141,8 +144,7 @@ split(PyObject *self, PyObject *args, PyObject *kw)
     if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|i$O:split", names, &a,
                                      &where, &axis, &stream))
         return NULL;
-    n = ext_int_list(where, cut, EXT_MAX_INTS,
-                     "split(): argument 'indices_or_sections'");
+    n = ext_int_list(where, cut, EXT_MAX_INTS, "split", "indices_or_sections");
     if (n < 0 || !(x = array_argument(a, "split", "a")))
         return NULL;
     if (stream_open(stream, &old)) {
@@ -157,7 +159,8 @@ split(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-/* ---- atleast_1d and its kind ------------------------------------------------------------- */
+/* ---- atleast_1d and its kind
+ * ------------------------------------------------------------- */
 
 typedef mr_array *(*one_array)(const char *site, mr_array *x);
 
@@ -224,7 +227,9 @@ atleast_3d(PyObject *self, PyObject *args, PyObject *kw)
     return atleast(args, kw, "atleast_3d", mr_atleast_3d_at);
 }
 
-/* ---- meshgrid ------------------------------------------------------------------------------ */
+/* ---- meshgrid
+ * ------------------------------------------------------------------------------
+ */
 
 static PyObject *
 meshgrid(PyObject *self, PyObject *args, PyObject *kw)
@@ -243,15 +248,15 @@ meshgrid(PyObject *self, PyObject *args, PyObject *kw)
                                             &sparse, &indexing, &stream)) {
         Py_ssize_t i = 0;
         for (; i < n; i++) {
-            mr_array *x = array_argument(PyTuple_GetItem(args, i), "meshgrid",
-                                         "arrays");
+            mr_array *x =
+                array_argument(PyTuple_GetItem(args, i), "meshgrid", "arrays");
             if (!x || !ext_leaves_add(&l, x))
                 break;
         }
         if (i == n && stream_open(stream, &old)) {
-            r = sequence_of(mr_meshgrid_at(ext_site(), l.x, l.n, sparse != 0,
-                                           indexing),
-                            false);
+            r = sequence_of(
+                mr_meshgrid_at(ext_site(), l.x, l.n, sparse != 0, indexing),
+                false);
             mr_stream_scope(old);
         }
     }
@@ -260,7 +265,8 @@ meshgrid(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-/* ---- asarray, from_dlpack ---------------------------------------------------------------------- */
+/* ---- asarray, from_dlpack
+ * ---------------------------------------------------------------------- */
 
 static mr_array *
 cast_taken(mr_array *x, mr_dtype t)
@@ -390,7 +396,9 @@ from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
     return ext_wrap(as_array(o, MR_DTYPE_DEFAULT, copy));
 }
 
-/* ---- random ------------------------------------------------------------------------------------- */
+/* ---- random
+ * -------------------------------------------------------------------------------------
+ */
 
 static PyObject *
 seed(PyObject *self, PyObject *args, PyObject *kw)
@@ -481,21 +489,23 @@ bool
 ext_is_random_state(PyObject *o)
 {
     PyObject *name = PyType_GetName(Py_TYPE(o));
-    bool is = name && PyUnicode_CompareWithASCIIString(name,
-                                                       "_RandomState") == 0;
+    bool is =
+        name && PyUnicode_CompareWithASCIIString(name, "_RandomState") == 0;
 
     Py_XDECREF(name);
     return is;
 }
 
-/* ---- attention ----------------------------------------------------------------------------------- */
+/* ---- attention
+ * -----------------------------------------------------------------------------------
+ */
 
 static PyObject *
 attention(PyObject *self, PyObject *args, PyObject *kw)
 {
     static const char who[] = "scaled_dot_product_attention";
-    static char *names[] = {WORD("q"),      WORD("k"),      WORD("v"),
-                            WORD("scale"),  WORD("mask"),   WORD("sinks"),
+    static char *names[] = {WORD("q"),           WORD("k"),      WORD("v"),
+                            WORD("scale"),       WORD("mask"),   WORD("sinks"),
                             WORD("force_fused"), WORD("stream"), NULL};
     PyObject *o[3], *mask = Py_None, *sinks = Py_None, *stream = Py_None;
     PyObject *r = NULL;
@@ -540,7 +550,8 @@ attention(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-#define KEYWORDS(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
+#define KEYWORDS(f)                                                            \
+    (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 
 PyMethodDef ext_functions[] = {
     {"arange", KEYWORDS(arange),

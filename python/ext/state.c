@@ -17,7 +17,8 @@ is_container(PyObject *o)
     return PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o);
 }
 
-/* ---- filling --------------------------------------------------------------------- */
+/* ---- filling
+ * --------------------------------------------------------------------- */
 
 /* The object that takes the place of o: o itself after its own entries were
  * filled, or a new array.  A new reference. */
@@ -69,7 +70,8 @@ ext_state_fill(PyObject *state, mr_array *const *x, int *next)
     return true;
 }
 
-/* ---- saving and restoring ------------------------------------------------------------ */
+/* ---- saving and restoring
+ * ------------------------------------------------------------ */
 
 /* Appends (container, copy of it) for each container. */
 static bool
@@ -134,7 +136,8 @@ ext_state_restore(PyObject *saved)
     PyErr_Restore(type, value, traceback);
 }
 
-/* ---- writing back ---------------------------------------------------------------------- */
+/* ---- writing back
+ * ---------------------------------------------------------------------- */
 
 static bool
 same_kind(PyObject *a, PyObject *b)
@@ -184,9 +187,8 @@ ext_state_write(PyObject *state, PyObject *tree)
         return false;
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *value = PySequence_GetItem(tree, i); /* the tree keeps it */
-        PyObject *old = i < PySequence_Size(state)
-                            ? PySequence_GetItem(state, i)
-                            : NULL;
+        PyObject *old =
+            i < PySequence_Size(state) ? PySequence_GetItem(state, i) : NULL;
         bool ok = value != NULL;
         if (ok && old && same_kind(old, value))
             ok = ext_state_write(old, value);

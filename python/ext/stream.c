@@ -170,7 +170,8 @@ static PyGetSetDef device_type_getset[] = {
 };
 
 static PyType_Slot device_slots[] = {
-    {Py_tp_doc, EXT_DOC("Device(type, index=0)\n--\n\nA device: its kind and index.")},
+    {Py_tp_doc,
+     EXT_DOC("Device(type, index=0)\n--\n\nA device: its kind and index.")},
     {Py_tp_new, device_new},
     {Py_tp_repr, device_repr},
     {Py_tp_richcompare, device_richcompare},
@@ -188,7 +189,8 @@ static PyType_Slot device_type_slots[] = {
     {0, NULL},
 };
 
-/* ---- streams ------------------------------------------------------------------ */
+/* ---- streams
+ * ------------------------------------------------------------------ */
 
 static PyObject *
 stream_object_new(mr_stream s, mr_device d, bool owned)
@@ -258,7 +260,8 @@ static PyGetSetDef stream_getset[] = {
 };
 
 static PyType_Slot stream_slots[] = {
-    {Py_tp_doc, EXT_DOC("An ordered queue of work on a device; any thread may use it.")},
+    {Py_tp_doc,
+     EXT_DOC("An ordered queue of work on a device; any thread may use it.")},
     {Py_tp_dealloc, stream_dealloc},
     {Py_tp_repr, stream_repr},
     {Py_tp_richcompare, stream_richcompare},
@@ -267,11 +270,98 @@ static PyType_Slot stream_slots[] = {
     {0, NULL},
 };
 
+/* ---- streams of threads
+ * ---------------------------------------------------------- */
+
+/* One handle, a stream for each thread that uses it. */
+typedef struct local_object {
+    PyObject_HEAD mr_device d;
+    PyObject *streams; /* dict: thread to Stream */
+} local_object;
+
+static PyTypeObject *local_type;
+
+static PyObject *
+local_repr(PyObject *self)
+{
+    mr_device d = ((local_object *)self)->d;
+
+    return PyUnicode_FromFormat("ThreadLocalStream(Device(%s, %d))",
+                                type_name(d.type), (int)d.index);
+}
+
+static void
+local_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+
+    Py_XDECREF(((local_object *)self)->streams);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+local_device(PyObject *self, void *closure)
+{
+    (void)closure;
+    return device_new_of(ext.device, ((local_object *)self)->d);
+}
+
+static PyObject *
+local_richcompare(PyObject *a, PyObject *b, int op)
+{
+    if (op != Py_EQ && op != Py_NE)
+        Py_RETURN_NOTIMPLEMENTED;
+    return PyBool_FromLong((a == b) == (op == Py_EQ));
+}
+
+static Py_hash_t
+local_hash(PyObject *self)
+{
+    return (Py_hash_t)((uintptr_t)self >> 4);
+}
+
+static PyGetSetDef local_getset[] = {
+    {"device", local_device, NULL, "The device that it runs on.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot local_slots[] = {
+    {Py_tp_doc, EXT_DOC("A handle that is another stream on each thread.")},
+    {Py_tp_dealloc, local_dealloc},
+    {Py_tp_repr, local_repr},
+    {Py_tp_richcompare, local_richcompare},
+    {Py_tp_hash, local_hash},
+    {Py_tp_getset, local_getset},
+    {0, NULL},
+};
+
+/* This thread's stream; borrowed. */
+static PyObject *
+local_stream(local_object *l)
+{
+    PyObject *key = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
+    PyObject *o = key ? PyDict_GetItemWithError(l->streams, key) : NULL;
+    mr_stream s;
+
+    if (key && !o && !PyErr_Occurred()) {
+        s = mr_stream_new(l->d);
+        o = s.id ? stream_object_new(s, l->d, true) : ext_raise();
+        if (o && PyDict_SetItem(l->streams, key, o) < 0)
+            Py_CLEAR(o);
+        Py_XDECREF(o);
+    }
+    Py_XDECREF(key);
+    return o;
+}
+
 /* The stream and device that o names. */
 static bool
 place_of(PyObject *o, mr_stream *s, mr_device *d)
 {
     *s = (mr_stream){0};
+    if (Py_TYPE(o) == local_type && !(o = local_stream((local_object *)o)))
+        return false;
     if (Py_TYPE(o) == ext.stream) {
         *s = ((stream_object *)o)->s;
         *d = ((stream_object *)o)->d;
@@ -293,7 +383,8 @@ ext_stream_of(PyObject *o, mr_stream *out)
     return o == Py_None || place_of(o, out, &d);
 }
 
-/* ---- stream() ----------------------------------------------------------------- */
+/* ---- stream()
+ * ----------------------------------------------------------------- */
 
 static PyObject *
 context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
@@ -355,14 +446,16 @@ static PyMethodDef context_methods[] = {
 };
 
 static PyType_Slot context_slots[] = {
-    {Py_tp_doc, EXT_DOC("StreamContext(s)\n--\n\nMakes s, a stream or device, this "
-                "thread's default inside a with statement.")},
+    {Py_tp_doc,
+     EXT_DOC("StreamContext(s)\n--\n\nMakes s, a stream or device, this "
+             "thread's default inside a with statement.")},
     {Py_tp_new, context_new},
     {Py_tp_methods, context_methods},
     {0, NULL},
 };
 
-/* ---- functions ------------------------------------------------------------------ */
+/* ---- functions
+ * ------------------------------------------------------------------ */
 
 static PyObject *
 default_device(PyObject *self, PyObject *unused)
@@ -409,6 +502,36 @@ new_stream(PyObject *self, PyObject *o)
     if (s.id == 0)
         return ext_raise();
     return stream_object_new(s, d, true);
+}
+
+static PyObject *
+new_thread_local_stream(PyObject *self, PyObject *o)
+{
+    local_object *l;
+    mr_device d;
+
+    (void)self;
+    if (!device_want(o, &d) || !device_check(d))
+        return NULL;
+    l = (local_object *)PyType_GenericAlloc(local_type, 0);
+    if (!l)
+        return NULL;
+    l->d = d;
+    l->streams = PyDict_New();
+    if (!l->streams)
+        Py_CLEAR(l);
+    return (PyObject *)l;
+}
+
+/* Streams live as long as their objects: there is nothing to clear. */
+static PyObject *
+clear_streams(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    if (mr_stream_sync((mr_stream){0}) < 0)
+        return ext_raise();
+    Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -481,6 +604,12 @@ PyMethodDef ext_stream_functions[] = {
     {"new_thread_unsafe_stream", new_stream, METH_O,
      "new_thread_unsafe_stream(device, /)\n--\n\nAnother name of new_stream: "
      "every stream may be used from any thread."},
+    {"new_thread_local_stream", new_thread_local_stream, METH_O,
+     "new_thread_local_stream(device, /)\n--\n\nA handle that is another "
+     "stream on each thread."},
+    {"clear_streams", clear_streams, METH_NOARGS,
+     "clear_streams()\n--\n\nWaits for this thread's default stream; "
+     "streams end with their objects."},
     {"set_default_stream", set_default_stream, METH_O,
      "set_default_stream(stream, /)\n--\n\nMakes a stream this thread's "
      "default."},
@@ -502,8 +631,8 @@ static PyTypeObject *
 type_new(PyObject *module, const char *name, int size, PyType_Slot *slots,
          unsigned flags)
 {
-    PyType_Spec spec = {name, size, 0,
-                        Py_TPFLAGS_DEFAULT | (unsigned)flags, slots};
+    PyType_Spec spec = {name, size, 0, Py_TPFLAGS_DEFAULT | (unsigned)flags,
+                        slots};
     PyObject *type = PyType_FromSpec(&spec);
 
     if (type && PyModule_AddType(module, (PyTypeObject *)type) < 0)
@@ -518,15 +647,17 @@ ext_init_stream(PyObject *module)
 
     ext.device = type_new(module, "marram.core.Device", sizeof(device_object),
                           device_slots, 0);
-    ext.device_type = type_new(module, "marram.core.DeviceType",
-                               sizeof(device_object), device_type_slots,
-                               closed);
+    ext.device_type =
+        type_new(module, "marram.core.DeviceType", sizeof(device_object),
+                 device_type_slots, closed);
     ext.stream = type_new(module, "marram.core.Stream", sizeof(stream_object),
                           stream_slots, closed);
-    ext.stream_context =
-        type_new(module, "marram.core.StreamContext", sizeof(context_object),
-                 context_slots, 0);
-    if (!ext.device || !ext.device_type || !ext.stream || !ext.stream_context)
+    ext.stream_context = type_new(module, "marram.core.StreamContext",
+                                  sizeof(context_object), context_slots, 0);
+    local_type = type_new(module, "marram.core.ThreadLocalStream",
+                          sizeof(local_object), local_slots, closed);
+    if (!local_type || !ext.device || !ext.device_type || !ext.stream ||
+        !ext.stream_context)
         return -1;
     ext.cpu = device_new_of(ext.device_type, (mr_device){MR_CPU, 0});
     ext.gpu = device_new_of(ext.device_type, (mr_device){MR_GPU, 0});

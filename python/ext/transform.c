@@ -27,8 +27,8 @@ typedef struct transform_object {
 /* A Python function on its way through C. */
 typedef struct run {
     PyObject *fun;
-    PyObject *args, *kw; /* structures; kw may be NULL */
-    PyObject *out;       /* structure of the result */
+    PyObject *args, *kw;                  /* structures; kw may be NULL */
+    PyObject *out;                        /* structure of the result */
     PyObject *(*check)(PyObject *result); /* a new reference, or NULL */
     ext_failure failure;
 } run;
@@ -107,7 +107,8 @@ closure_of(run *r)
     return c;
 }
 
-/* ---- grad ----------------------------------------------------------------------- */
+/* ---- grad
+ * ----------------------------------------------------------------------- */
 
 static bool
 is_scalar(PyObject *o)
@@ -144,10 +145,9 @@ check_scalar_first(PyObject *o)
     if (PyTuple_Check(o) && PyTuple_Size(o) > 0 &&
         is_scalar(PyTuple_GetItem(o, 0)))
         return Py_NewRef(o);
-    return bad_loss(PyTuple_Check(o) && PyTuple_Size(o) > 0
-                        ? PyTuple_GetItem(o, 0)
-                        : o,
-                    "a 0-d array, or a tuple that begins with one");
+    return bad_loss(
+        PyTuple_Check(o) && PyTuple_Size(o) > 0 ? PyTuple_GetItem(o, 0) : o,
+        "a 0-d array, or a tuple that begins with one");
 }
 
 /* Marks the arrays of argument i; the others stay themselves. */
@@ -341,8 +341,8 @@ grad_call(transform_object *t, PyObject *args, PyObject *kw)
     if (mark_all(t, args, kw, &r, &in) && call_grad(&r, &in, &out) &&
         (value = ext_unflatten(r.out, out.x, &next)) &&
         (grads = gradients(t, &r, &out, next)))
-        result = t->kind == GRAD ? Py_NewRef(grads)
-                                 : PyTuple_Pack(2, value, grads);
+        result =
+            t->kind == GRAD ? Py_NewRef(grads) : PyTuple_Pack(2, value, grads);
     Py_XDECREF(value);
     Py_XDECREF(grads);
     ext_leaves_free(&in);
@@ -351,7 +351,8 @@ grad_call(transform_object *t, PyObject *args, PyObject *kw)
     return result;
 }
 
-/* ---- vmap ------------------------------------------------------------------------- */
+/* ---- vmap
+ * ------------------------------------------------------------------------- */
 
 static bool
 axis_number(PyObject *o, int32_t *out)
@@ -505,7 +506,8 @@ vmap_call(transform_object *t, PyObject *args, PyObject *kw)
     return result;
 }
 
-/* ---- the callable --------------------------------------------------------------------- */
+/* ---- the callable
+ * --------------------------------------------------------------------- */
 
 static PyObject *
 transform_call(PyObject *self, PyObject *args, PyObject *kw)
@@ -620,7 +622,9 @@ transform_new(transform_kind kind, PyObject *fun, PyObject *argnums,
     return (PyObject *)t;
 }
 
-/* ---- functions ---------------------------------------------------------------------------- */
+/* ---- functions
+ * ----------------------------------------------------------------------------
+ */
 
 /* argnums as a tuple of places; given: whether names were too. */
 static PyObject *
@@ -722,7 +726,9 @@ vmap(PyObject *self, PyObject *args, PyObject *kw)
     return t;
 }
 
-/* ---- vjp and jvp ------------------------------------------------------------------------------ */
+/* ---- vjp and jvp
+ * ------------------------------------------------------------------------------
+ */
 
 /* An array, or a list or tuple of arrays, as a list: what vjp and jvp know. */
 static PyObject *
@@ -856,7 +862,8 @@ jvp(PyObject *self, PyObject *args, PyObject *kw)
     return run_both(args, kw, "OOO:jvp", keys, true, mr_closure_jvp);
 }
 
-#define KEYWORDS(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
+#define KEYWORDS(f)                                                            \
+    (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 
 PyMethodDef ext_transform_functions[] = {
     {"grad", KEYWORDS(grad),
@@ -881,7 +888,8 @@ PyMethodDef ext_transform_functions[] = {
      "vmap(fun, in_axes=0, out_axes=0)\n--\n\n"
      "fun mapped over an axis of its arguments.\n\n"
      "Args:\n"
-     "    in_axes: the axis of each argument, None where one is not mapped: an\n"
+     "    in_axes: the axis of each argument, None where one is not mapped: "
+     "an\n"
      "        int, or a tree that begins as that of the arguments does.\n"
      "    out_axes: where the axis goes in the results."},
     {NULL, NULL, 0, NULL},

@@ -68,7 +68,8 @@ ext_tree_leaves(const mr_tree *t, ext_leaves *l)
     return true;
 }
 
-/* ---- walking -------------------------------------------------------------------- */
+/* ---- walking
+ * -------------------------------------------------------------------- */
 
 static bool
 is_sequence(PyObject *o)
@@ -128,8 +129,10 @@ ext_only_arrays(PyObject *tree, const char *what)
         return true;
     if (!is_sequence(tree) && !PyDict_Check(tree)) {
         name = PyType_GetName(Py_TYPE(tree));
-        PyErr_Format(PyExc_ValueError, "%s must be a tree of arrays alone, but "
-                     "holds %U", what, name);
+        PyErr_Format(PyExc_ValueError,
+                     "%s must be a tree of arrays alone, but "
+                     "holds %U",
+                     what, name);
         Py_XDECREF(name);
         return false;
     }
@@ -145,7 +148,8 @@ ext_only_arrays(PyObject *tree, const char *what)
     return ok;
 }
 
-/* ---- mapping --------------------------------------------------------------------- */
+/* ---- mapping
+ * --------------------------------------------------------------------- */
 
 /* A tree like another, its leaves mapped by fn (a new reference). */
 typedef PyObject *(*leaf_map)(void *ctx, PyObject *leaf);
@@ -177,8 +181,8 @@ map_sequence(PyObject *tree, leaf_map fn, void *ctx)
         PyObject *v = i < sequence_size(tree)
                           ? map(sequence_item(tree, i), fn, ctx)
                           : NULL;
-        if (!v || (list ? PyList_SetItem(out, i, v)
-                        : PyTuple_SetItem(out, i, v)) < 0)
+        if (!v ||
+            (list ? PyList_SetItem(out, i, v) : PyTuple_SetItem(out, i, v)) < 0)
             Py_CLEAR(out);
     }
     return out && !list ? tuple_like(tree, out) : out;

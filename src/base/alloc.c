@@ -21,9 +21,10 @@ enum { LINE_BYTES = 64, HUGE_BYTES = 2 << 20 };
 
 /* -- counting and injected failures ---------------------------------------- */
 
-/* Allocations still to pass before one fails; negative: off.  All accesses
- * are relaxed: it orders nothing. */
+/* Allocations until the last one that is to fail; negative: off.  The last
+ * fail_run of them fail.  All accesses are relaxed: they order nothing. */
 static _Atomic int64_t fail_countdown = -1;
+static _Atomic int64_t fail_run = 1;
 
 #ifdef MR_TESTING
 /* Relaxed: plain statistics. */
@@ -45,24 +46,36 @@ count_live(int64_t n)
 static bool
 must_fail(void)
 {
+    int64_t left;
+
 #ifdef MR_TESTING
     /* relaxed: a statistic */
     atomic_fetch_add_explicit(&n_tried, 1, memory_order_relaxed);
 #endif
-    /* relaxed, both: see fail_countdown */
+    /* relaxed, all: see fail_countdown */
     if (__builtin_expect(
             atomic_load_explicit(&fail_countdown, memory_order_relaxed) < 0, 1))
         return false;
-    return atomic_fetch_sub_explicit(&fail_countdown, 1,
-                                     memory_order_relaxed) == 0;
+    left = atomic_fetch_sub_explicit(&fail_countdown, 1, memory_order_relaxed);
+    return left >= 0 &&
+           left < atomic_load_explicit(&fail_run, memory_order_relaxed);
+}
+
+void
+mr__alloc_fail_run(int64_t n, int64_t run)
+{
+    /* relaxed, all: see fail_countdown */
+    atomic_store_explicit(&fail_countdown, -1, memory_order_relaxed);
+    if (n < 0)
+        return;
+    atomic_store_explicit(&fail_run, run, memory_order_relaxed);
+    atomic_store_explicit(&fail_countdown, n + run - 1, memory_order_relaxed);
 }
 
 void
 mr__alloc_fail_after(int64_t n)
 {
-    /* relaxed: see fail_countdown */
-    atomic_store_explicit(&fail_countdown, n < 0 ? -1 : n,
-                          memory_order_relaxed);
+    mr__alloc_fail_run(n, 1);
 }
 
 int64_t

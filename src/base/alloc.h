@@ -30,6 +30,8 @@ void mr__dealloc_pages(void *p, size_t bytes);
  * fail the one after, then pass again.  n < 0 turns it off.  Public as
  * mr_test_alloc_fail_after (marram/sys/testing.h). */
 void mr__alloc_fail_after(int64_t n);
+/* The same with `run` allocations in a row that fail. */
+void mr__alloc_fail_run(int64_t n, int64_t run);
 /* Allocations tried since the process began, and blocks that are alive now;
  * both are -1 in builds without MR_TESTING, which do not count. */
 int64_t mr__alloc_count(void);

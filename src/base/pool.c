@@ -21,6 +21,11 @@
  * Jobs are a list under the pool's lock.  Loops are worth more, but after
  * LOOPS_IN_ROW of them a worker looks at the jobs first: none starves.
  *
+ * Apart.  The kernel likes to wake a thread on its waker's processor.  When
+ * all processors are taken (by whatever else runs) it stays there, and takes
+ * turns with the submitter instead of helping it.  So a worker that enters a
+ * loop and finds itself on the submitter's processor leaves it for good.
+ *
  * Fork.  A worker is `busy` from before it takes work until after it; `prepare`
  * sets `pausing` and waits until no worker is busy.  The same argument as for
  * parking makes sure that one of the two sees the other.
@@ -51,6 +56,7 @@ enum {
     SPIN_NS = 30000,
     SPIN_PAUSES = 16, /* between two looks at the clock */
     LOOPS_IN_ROW = 64,
+    APART_NS = 2000000, /* from one change of processor to the next */
     WAKE_MOST = 2,
     STACK_BYTES = 1 << 20,
     LINE_BYTES = 64
@@ -65,6 +71,7 @@ struct loop {
     void (*body)(void *ctx, int64_t i);
     void *ctx;
     int64_t n;
+    int cpu; /* where the submitter was when it began */
     /* Chunks that nobody has claimed; falls below 0 by one for each that
      * found none. */
     _Alignas(LINE_BYTES) _Atomic int64_t left;
@@ -79,7 +86,8 @@ struct job {
 struct worker {
     _Alignas(LINE_BYTES) _Atomic uint32_t busy;
     int index;
-    int loops_in_row; /* its own */
+    int loops_in_row; /* its own, as the next */
+    int64_t moved_at; /* when it last left a processor, ns */
     pthread_t thread; /* under pool_lock */
 };
 
@@ -281,11 +289,31 @@ loop_pass_on(const struct loop *l)
         wake_for(left);
 }
 
+/* Leave the submitter's processor.  Nothing is done where there are more
+ * threads than processors, nor often: there may be a submitter on each. */
 static void
-loop_help(struct loop *l)
+keep_apart(struct worker *w, const struct loop *l)
+{
+    int cpu = sched_getcpu();
+    mr_cpu_mask mask;
+    int64_t now;
+
+    if (cpu < 0 || cpu != l->cpu)
+        return;
+    now = now_ns();
+    if (now - w->moved_at < APART_NS || mr__cpus_affinity(&mask) < size)
+        return;
+    CPU_CLR_S((size_t)cpu, sizeof mask, mask.set);
+    pthread_setaffinity_np(pthread_self(), sizeof mask, mask.set);
+    w->moved_at = now;
+}
+
+static void
+loop_help(struct worker *w, struct loop *l)
 {
     int64_t i;
 
+    keep_apart(w, l);
     loop_pass_on(l);
     here.in_loop = true;
     /* While a fork waits, the submitter does the rest. */
@@ -337,6 +365,7 @@ loop_open(struct loop *l, int64_t n, void (*body)(void *, int64_t), void *ctx)
     l->body = body;
     l->ctx = ctx;
     l->n = n;
+    l->cpu = sched_getcpu();
     /* relaxed: published by the gate */
     atomic_store_explicit(&l->left, n, memory_order_relaxed);
     /* release pairs with the acquire of loop_enter.  The gate was 0. */
@@ -497,7 +526,7 @@ help_some_loop(struct worker *w)
         struct loop *l = &loops[(__builtin_ctzll(open) + turn) % N_SLOTS];
 
         if (loop_wants_help(l) && loop_enter(l)) {
-            loop_help(l);
+            loop_help(w, l);
             w->loops_in_row++;
             return true;
         }
@@ -609,6 +638,7 @@ worker_start(struct worker *w, int index)
 
     w->index = index;
     w->loops_in_row = 0;
+    w->moved_at = 0;
     /* relaxed: pthread_create publishes it */
     atomic_store_explicit(&w->busy, 0, memory_order_relaxed);
     if (pthread_attr_init(&attr) != 0)

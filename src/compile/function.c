@@ -460,9 +460,11 @@ static mr_tree *
 apply(const mr_cache_entry *e, const call *c)
 {
     size_t n = (size_t)(e->n_args + e->n_leaves + 1);
-    mr_array *few[64], **in = few, *tuple = NULL;
+    mr_array *few[64], **in = few, *tuple = NULL, *before = NULL;
     mr_tree *result = NULL;
 
+    if (e->n_keys > 0 && (before = mr_random_state()) == NULL)
+        return NULL;
     if (n > 64 && (in = mr__alloc_array(n, sizeof *in)) == NULL)
         return NULL;
     if (call_arguments(e, c, in) &&
@@ -470,6 +472,8 @@ apply(const mr_cache_entry *e, const call *c)
          (tuple = mr__program_call(e->holder, in)) != NULL) &&
         result_leaves(e, in, tuple, in + e->n_args))
         result = mr_tree_like(e->shape, in + e->n_args, e->n_leaves);
+    if (result == NULL && before != NULL) /* a call that fails takes no keys */
+        mr_random_set_state(before);
     if (in != few)
         mr__dealloc(in);
     return result;
@@ -593,6 +597,9 @@ mr_function_cache_info(const mr_function *f, mr_cache_info *out)
     if (f == NULL)
         return mr__fail(MR_E_NULL, "the function is NULL");
     mr__cache_info(f->id, &info);
+    /* relaxed: a figure */
+    info.traces = atomic_load_explicit(&f->traces, memory_order_relaxed);
+    info.misses = info.traces;
     return give_info(&info, out);
 }
 

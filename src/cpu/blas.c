@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/pool.h"
 
 extern char **environ;
 
@@ -97,6 +98,8 @@ library_open(const char *path)
     bool narrowed = sched_getaffinity(0, sizeof all, &all) == 0;
     void *h;
 
+    (void)mr__pool_threads(); /* counted before the mask is narrow */
+
     if (narrowed) {
         int cpu = 0;
 
@@ -162,8 +165,7 @@ blas_open(void)
         slash = strrchr(here.dli_fname, '/');
         if (snprintf(beside, sizeof beside, "%.*s%s",
                      slash ? (int)(slash - here.dli_fname) + 1 : 0,
-                     here.dli_fname,
-                     "libmarram_blas.so") >= (int)sizeof beside)
+                     here.dli_fname, "libmarram_blas.so") >= (int)sizeof beside)
             return;
     }
     h = library_open(path ? path : beside);

@@ -16,11 +16,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/pool.h"
 #include "cpu/cpu.h"
 #include "ops/params.h"
 
-/* ---- running ------------------------------------------------------------------ */
+/* ---- running
+ * ------------------------------------------------------------------ */
 
 typedef struct units {
     const mr_block_code *code;
@@ -58,7 +58,8 @@ mr__cpu_run_block(const mr_block_code *code, const mr_block_launch *launch)
     return MR_OK;
 }
 
-/* ---- writing programs ----------------------------------------------------------- */
+/* ---- writing programs
+ * ----------------------------------------------------------- */
 
 enum { MAX_REG = 24, MAX_CONST = 1 };
 
@@ -173,7 +174,8 @@ program_run(program *p, int out, const mr_kernel_args *a)
     return mr__cpu_run_block(&p->code, &l);
 }
 
-/* ---- rows of the table ------------------------------------------------------------ */
+/* ---- rows of the table
+ * ------------------------------------------------------------ */
 
 mr_code
 mr__cpu_softmax(const mr_kernel_args *a)

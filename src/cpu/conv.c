@@ -65,8 +65,8 @@ conv_plan(const mr_kernel_args *a, conv *c)
                    p->input_dilation.v[i] == 1;
     }
     c->k = c->taps * c->group_channels;
-    c->chunk = c->plain || c->k == 0 ? c->n_rows
-                                     : PATCH_BYTES / (c->k * c->item);
+    c->chunk =
+        c->plain || c->k == 0 ? c->n_rows : PATCH_BYTES / (c->k * c->item);
     c->chunk = c->chunk < 96 ? 96 : c->chunk;
     c->chunk = c->chunk < c->n_rows ? c->chunk : c->n_rows;
 }
@@ -199,8 +199,8 @@ mr__cpu_conv(const mr_kernel_args *a)
                 mr__cpu_for(rows, grain, patches_piece, &c);
             p.a.data = c.plain ? c.x : c.patches;
             p.b.data = c.w + c.group * c.group_outputs * c.k * c.item;
-            p.c = c.to + (c.row0 * c.outputs + c.group * c.group_outputs) *
-                             c.item;
+            p.c = c.to +
+                  (c.row0 * c.outputs + c.group * c.group_outputs) * c.item;
             mr__product_run(&p, workspace);
         }
     return MR_OK;

@@ -18,7 +18,8 @@
 
 enum { PIECE_BYTES = 1 << 18 };
 
-/* ---- boxes ------------------------------------------------------------------ */
+/* ---- boxes ------------------------------------------------------------------
+ */
 
 typedef struct cut {
     int32_t ndim;
@@ -141,7 +142,8 @@ mr__cpu_fill(void *to, int64_t n, const void *value, int64_t item)
     mr__cpu_copy_box(&b);
 }
 
-/* ---- rows of the table ------------------------------------------------------- */
+/* ---- rows of the table
+ * ------------------------------------------------------- */
 
 /* reshape, flatten, contiguous: the elements in row-major order. */
 mr_code

@@ -44,8 +44,7 @@ typedef struct mr_walk {
 } mr_walk;
 
 /* Over dims [0, ndim) without those of `skip` (a bit each). */
-void mr__walk_init(mr_walk *w, int32_t ndim, const int64_t *dim,
-                   uint32_t skip);
+void mr__walk_init(mr_walk *w, int32_t ndim, const int64_t *dim, uint32_t skip);
 /* One more operand, by the strides of all ndim dims. */
 void mr__walk_add(mr_walk *w, int32_t ndim, const int64_t *stride,
                   uint32_t skip);

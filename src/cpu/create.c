@@ -14,7 +14,8 @@
 
 enum { CHUNK = 512, WORDS = 1 << 14 };
 
-/* ---- arange --------------------------------------------------------------------- */
+/* ---- arange
+ * --------------------------------------------------------------------- */
 
 typedef struct count {
     const mr_arange_params *p;
@@ -58,7 +59,8 @@ mr__cpu_arange(const mr_kernel_args *a)
     return MR_OK;
 }
 
-/* ---- random_bits ------------------------------------------------------------------- */
+/* ---- random_bits
+ * ------------------------------------------------------------------- */
 
 typedef struct bits {
     const mr_view *key;
@@ -106,8 +108,8 @@ bits_piece(void *ctx, int64_t begin, int64_t end)
         mr__random_bits(k0, k1, (uint64_t)b->n_words, (uint64_t)first,
                         (uint64_t)n, (uint32_t *)(void *)to);
         if (cut) {
-            mr__random_bits(k0, k1, (uint64_t)b->n_words,
-                            (uint64_t)(first + n), 1, &last);
+            mr__random_bits(k0, k1, (uint64_t)b->n_words, (uint64_t)(first + n),
+                            1, &last);
             memcpy(to + n * 4, &last, (size_t)(b->bytes - (first + n) * 4));
         }
     }
@@ -132,10 +134,10 @@ mr__cpu_random_bits(const mr_kernel_args *a)
     mr__walk_add(&b.keys, key->ndim, key->stride, skip);
     mr__walk_merge(&b.keys);
     n_keys = mr__walk_size(&b.keys);
-    mr__cpu_for(n_keys * b.n_pieces,
-                mr__cpu_grain(50.0 + 2.0 * (double)(b.n_words < WORDS
-                                                        ? b.n_words
-                                                        : WORDS)),
-                bits_piece, &b);
+    mr__cpu_for(
+        n_keys * b.n_pieces,
+        mr__cpu_grain(50.0 +
+                      2.0 * (double)(b.n_words < WORDS ? b.n_words : WORDS)),
+        bits_piece, &b);
     return MR_OK;
 }

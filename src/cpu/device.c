@@ -5,7 +5,6 @@
  *
  * Called by: eval's start (mr__cpu_register).  Calls: everything here.
  */
-#include "base/pool.h"
 #include "cpu/blocks.h"
 #include "cpu/cpu.h"
 #include "gen/ids.h"

@@ -17,7 +17,8 @@
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-/* ---- index arrays ------------------------------------------------------------ */
+/* ---- index arrays
+ * ------------------------------------------------------------ */
 
 int64_t
 mr__index_read(const mr_view *x, int64_t offset)
@@ -63,9 +64,9 @@ mr__index_note(_Atomic int64_t *place, int64_t at)
     /* relaxed: read after the loop, whose end orders it */
     int64_t old = atomic_load_explicit(place, memory_order_relaxed);
 
-    while (at < old && !atomic_compare_exchange_weak_explicit(
-                           place, &old, at, memory_order_relaxed,
-                           memory_order_relaxed)) {
+    while (at < old &&
+           !atomic_compare_exchange_weak_explicit(
+               place, &old, at, memory_order_relaxed, memory_order_relaxed)) {
     }
 }
 
@@ -131,7 +132,8 @@ mr__index_offsets(const mr_index_axis *axes, int n_axes, int64_t count,
     return MR_OK;
 }
 
-/* ---- gather ------------------------------------------------------------------- */
+/* ---- gather
+ * ------------------------------------------------------------------- */
 
 typedef struct gather {
     const int64_t *offset; /* in elements of x, a point each */
@@ -145,8 +147,8 @@ typedef struct gather {
 
 #define GATHER_ITEMS(type)                                                     \
     for (int64_t i = begin; i < end; i++)                                      \
-        memcpy(g->to + i * (int64_t)sizeof(type),                              \
-               g->from + g->offset[i] * (int64_t)sizeof(type), sizeof(type))
+    memcpy(g->to + i * (int64_t)sizeof(type),                                  \
+           g->from + g->offset[i] * (int64_t)sizeof(type), sizeof(type))
 
 /* Slices of one element. */
 static void
@@ -239,7 +241,8 @@ mr__cpu_gather(const mr_kernel_args *a)
     return MR_OK;
 }
 
-/* ---- take_along_axis ------------------------------------------------------------ */
+/* ---- take_along_axis
+ * ------------------------------------------------------------ */
 
 typedef struct along {
     const mr_view *x, *index, *out;
@@ -264,8 +267,8 @@ along_piece(void *ctx, int64_t begin, int64_t end)
     mr__walk_seek(&w, begin);
     for (int64_t r = begin; r < end; r++, mr__walk_next(&w))
         for (int64_t j = 0; j < t->n; j++, to += item) {
-            int64_t k = mr__index_read(t->index,
-                                       w.offset[1] + j * t->index_step);
+            int64_t k =
+                mr__index_read(t->index, w.offset[1] + j * t->index_step);
             int64_t at = k < 0 ? k + size : k;
 
             if (at < 0 || at >= size) {

@@ -34,7 +34,8 @@ typedef enum route {
     ROUTE_PLAIN
 } route;
 
-/* ---- reading the operands --------------------------------------------------- */
+/* ---- reading the operands ---------------------------------------------------
+ */
 
 /* Stride of batch axis k of `out` in an operand: 0 where it has none. */
 static int64_t
@@ -160,7 +161,8 @@ route_choose(const mr_product *p)
         return blas ? ROUTE_BLAS : ROUTE_PLAIN;
     if (blas && mr__product_blas_side(&p->a, p->k) &&
         mr__product_blas_side(&p->b, p->k) &&
-        (!mr__gemm_fast() || (double)p->m * (double)p->n * (double)p->k <= SMALL))
+        (!mr__gemm_fast() ||
+         (double)p->m * (double)p->n * (double)p->k <= SMALL))
         return ROUTE_BLAS;
     if (mr__product_rows_fit(p))
         return ROUTE_ROWS;
@@ -170,7 +172,8 @@ route_choose(const mr_product *p)
     return ROUTE_PACKED;
 }
 
-/* ---- BLAS -------------------------------------------------------------------- */
+/* ---- BLAS
+ * -------------------------------------------------------------------- */
 
 /* Row after row, or column after column, without overlap. */
 bool
@@ -250,7 +253,8 @@ mr__product_blas(const mr_product *p)
                 &t);
 }
 
-/* ---- plain loops -------------------------------------------------------------- */
+/* ---- plain loops
+ * -------------------------------------------------------------- */
 
 static void
 plain_piece(void *ctx, int64_t begin, int64_t end)
@@ -278,7 +282,8 @@ mr__product_plain(const mr_product *p)
     mr__cpu_for(p->n_items * p->m, mr__cpu_grain(ns), plain_piece, &copy);
 }
 
-/* ---- the row of the table ------------------------------------------------------ */
+/* ---- the row of the table
+ * ------------------------------------------------------ */
 
 static size_t
 aligned(size_t bytes)
@@ -321,7 +326,8 @@ product_clear(const mr_product *p)
 
     for (int64_t i = 0; i < p->n_items; i++)
         for (int64_t row = 0; row < p->m; row++)
-            memset((char *)p->c + (size_t)(i * p->c_item + row * p->c_row) * size,
+            memset((char *)p->c +
+                       (size_t)(i * p->c_item + row * p->c_row) * size,
                    0, (size_t)p->n * size);
 }
 

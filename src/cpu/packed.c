@@ -17,12 +17,12 @@ enum { BLOCK_ROWS = 96, BLOCK_COLS = 128, GROUP_BYTES = 32 << 20 };
 
 typedef struct packed {
     const mr_product *p;
-    int rows, cols;              /* of a panel */
-    int64_t a_panels, b_panels;  /* of an item */
-    int64_t chunk;               /* the deepest chunk */
+    int rows, cols;                         /* of a panel */
+    int64_t a_panels, b_panels;             /* of an item */
+    int64_t chunk;                          /* the deepest chunk */
     int64_t a_floats, b_floats, sum_floats; /* of an item */
-    int64_t group;               /* items at a time */
-    bool a_shared, b_shared;     /* all items have the same */
+    int64_t group;                          /* items at a time */
+    bool a_shared, b_shared;                /* all items have the same */
     float *a, *b, *sums;
     /* where the loops are */
     int64_t item0, n_items, depth0, depth;
@@ -54,9 +54,7 @@ packed_plan(const mr_product *p, packed *s)
         s->sum_floats = p->m * p->n;
     bytes = (s->a_floats + s->b_floats + s->sum_floats) * 4;
     s->group = GROUP_BYTES / bytes;
-    s->group = s->group < 1            ? 1
-               : s->group > p->n_items ? p->n_items
-                                       : s->group;
+    s->group = s->group < 1 ? 1 : s->group > p->n_items ? p->n_items : s->group;
     s->a_shared = side_shared(&p->batch, 0);
     s->b_shared = side_shared(&p->batch, 1);
 }
@@ -86,7 +84,8 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         int64_t item = (is_a ? u : u - n_a) / panels;
         int64_t panel = (is_a ? u : u - n_a) % panels;
         int width = is_a ? s->rows : s->cols;
-        float *to = is_a ? s->a + item * s->a_floats : s->b + item * s->b_floats;
+        float *to =
+            is_a ? s->a + item * s->a_floats : s->b + item * s->b_floats;
         mr_gemm_side a, b;
         void *c;
 

@@ -24,7 +24,7 @@ typedef struct mr_product {
     void *c;           /* item after item; element (row, column) of an item at
                           row * c_row + column * c_col */
     int64_t c_row, c_col, c_item;
-    mr_walk batch;     /* offsets of a (0) and b (1); no dims: one item */
+    mr_walk batch; /* offsets of a (0) and b (1); no dims: one item */
     int64_t n_items;
 } mr_product;
 

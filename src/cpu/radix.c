@@ -155,9 +155,9 @@ typedef struct deal {
                                                                                \
         if (n > LARGE && last - first > 16) {                                  \
             last = large(x, n, first, last);                                   \
-            if (last - first > TOP && deal_run(elems, spare, n, first, last,   \
-                                               deal_count, deal_move,          \
-                                               buckets))                       \
+            if (last - first > TOP &&                                          \
+                deal_run(elems, spare, n, first, last, deal_count, deal_move,  \
+                         buckets))                                             \
                 return spare;                                                  \
         }                                                                      \
         small(x, y, n, first, last, &swapped);                                 \

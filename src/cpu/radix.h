@@ -14,7 +14,6 @@
  * same result. */
 char *mr__radix_32(char *elems, char *spare, int64_t n, int first, int last);
 char *mr__radix_64(char *elems, char *spare, int64_t n, int first, int last);
-char *mr__radix_pairs(char *elems, char *spare, int64_t n, int first,
-                      int last);
+char *mr__radix_pairs(char *elems, char *spare, int64_t n, int first, int last);
 
 #endif

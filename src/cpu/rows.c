@@ -159,9 +159,9 @@ finish_run(const few *s, int64_t row, int64_t j, int64_t n)
     const float *part = s->part + row * p->n + j;
     float sum[FINISH_RUN], rounded[FINISH_RUN];
     const void *from = sum;
-    char *to = (char *)p->c + (row / p->m * p->c_item + row % p->m * p->c_row +
-                               j * p->c_col) *
-                                  size;
+    char *to =
+        (char *)p->c +
+        (row / p->m * p->c_item + row % p->m * p->c_row + j * p->c_col) * size;
 
     memcpy(sum, part, (size_t)n * sizeof *sum);
     for (int64_t k = 1; k < s->n_chunks; k++)
@@ -209,5 +209,6 @@ mr__product_rows(const mr_product *p, void *workspace)
                 few_piece, &s);
     if (!s.direct)
         mr__cpu_for(p->n_items * p->m * p->n,
-                    mr__cpu_grain(0.5 + 0.2 * (double)s.n_chunks), finish_piece, &s);
+                    mr__cpu_grain(0.5 + 0.2 * (double)s.n_chunks), finish_piece,
+                    &s);
 }

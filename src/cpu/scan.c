@@ -14,7 +14,6 @@
  * tier's kernels on one element otherwise; both give the same bits.
  * Called by: device.c.  Calls: the tier's kernels.
  */
-#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -40,21 +39,22 @@ struct scan {
     int64_t outer, n, inner; /* lines: outer x inner */
     const char *from;
     char *to;
-    mr_map_fn *map;     /* of acc */
+    mr_map_fn *map; /* of acc */
     line_fn *line;
-    int64_t step;       /* along a line in memory, in elements: 1 or -1 */
+    int64_t step; /* along a line in memory, in elements: 1 or -1 */
     _Alignas(16) char neutral[BAND * ACC_BYTES]; /* in acc */
     int64_t n_blocks;
-    char *totals;       /* outer x n_blocks acc elements */
+    char *totals; /* outer x n_blocks acc elements */
 };
 
-/* ---- lines of adjacent entries ------------------------------------------------- */
+/* ---- lines of adjacent entries
+ * ------------------------------------------------- */
 
 #define COMBINE_SUM(a, x)  ((a) + (x))
 #define COMBINE_PROD(a, x) ((a) * (x))
 /* A NaN is taken, and kept: no comparison with it holds. */
-#define COMBINE_MAX(a, x)  ((x) > (a) || (x) != (x) ? (x) : (a))
-#define COMBINE_MIN(a, x)  ((x) < (a) || (x) != (x) ? (x) : (a))
+#define COMBINE_MAX(a, x) ((x) > (a) || (x) != (x) ? (x) : (a))
+#define COMBINE_MIN(a, x) ((x) < (a) || (x) != (x) ? (x) : (a))
 
 #define LINE(name, type, op)                                                   \
     static void name(const scan *s, const char *from, char *to, int64_t n,     \
@@ -196,9 +196,8 @@ line_half(const scan *s, const char *x, char *o, int64_t n, void *acc,
           bool empty)
 {
     const mr_tier_casts *casts = mr__tier()->casts;
-    line_fn *line = s->mode == MR_SCAN_LOGADDEXP
-                        ? line_mapped
-                        : lines[s->mode][MR_FLOAT32];
+    line_fn *line =
+        s->mode == MR_SCAN_LOGADDEXP ? line_mapped : lines[s->mode][MR_FLOAT32];
     scan wide_scan = *s;
     float in[BAND], out[BAND];
 
@@ -218,7 +217,8 @@ line_half(const scan *s, const char *x, char *o, int64_t n, void *acc,
     }
 }
 
-/* ---- one block of one line ------------------------------------------------------- */
+/* ---- one block of one line
+ * ------------------------------------------------------- */
 
 static int64_t
 block_length(const scan *s, int64_t block)
@@ -246,8 +246,7 @@ totals_piece(void *ctx, int64_t begin, int64_t end)
         int64_t line = i / s->n_blocks, block = i % s->n_blocks;
 
         if (block < s->n_blocks - 1)
-            s->line(s,
-                    s->from + line * s->n * s->item + block_start(s, block),
+            s->line(s, s->from + line * s->n * s->item + block_start(s, block),
                     NULL, BLOCK, s->totals + i * s->acc_item, true);
     }
 }
@@ -279,14 +278,14 @@ blocks_piece(void *ctx, int64_t begin, int64_t end)
         _Alignas(16) char acc[ACC_BYTES] = {0};
 
         if (block > 0)
-            memcpy(acc, s->totals + (i - 1) * s->acc_item,
-                   (size_t)s->acc_item);
+            memcpy(acc, s->totals + (i - 1) * s->acc_item, (size_t)s->acc_item);
         s->line(s, s->from + at, s->to + at, block_length(s, block), acc,
                 block == 0);
     }
 }
 
-/* ---- lines side by side ------------------------------------------------------------ */
+/* ---- lines side by side
+ * ------------------------------------------------------------ */
 
 /* BAND lines from `from` down one block; acc holds their totals. */
 static void
@@ -356,7 +355,8 @@ bands_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* ---- the row of the table ------------------------------------------------------------ */
+/* ---- the row of the table
+ * ------------------------------------------------------------ */
 
 /* The value that an empty sum has, in acc, many times. */
 static void
@@ -444,8 +444,8 @@ mr__cpu_scan(const mr_kernel_args *a)
         return MR_OK;
     }
     if (s.n_blocks > 1) {
-        s.totals = mr__alloc_array((size_t)(s.outer * s.n_blocks),
-                                   (size_t)s.acc_item);
+        s.totals =
+            mr__alloc_array((size_t)(s.outer * s.n_blocks), (size_t)s.acc_item);
         if (!s.totals)
             return MR_E_MEMORY;
         mr__cpu_for(s.outer * s.n_blocks, 1, totals_piece, &s);

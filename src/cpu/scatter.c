@@ -10,7 +10,6 @@
  * Nothing is written before all indices are checked.
  * Called by: device.c.  Calls: index.c, the tier's elementwise kernels.
  */
-#include <assert.h>
 #include <string.h>
 
 #include "base/pool.h"
@@ -127,7 +126,8 @@ combine_run(const combine *c, char *to, int64_t to_stride, const char *from,
     }
 }
 
-/* ---- scatter ------------------------------------------------------------------- */
+/* ---- scatter
+ * ------------------------------------------------------------------- */
 
 typedef struct scatter {
     combine how;
@@ -162,9 +162,8 @@ scatter_point(const scatter *s, int64_t to, int64_t from)
 
 /* Everything at places that this owner has. */
 static void
-scatter_owner(void *ctx, int64_t owner)
+scatter_owner(const scatter *s, int64_t owner)
 {
-    const scatter *s = ctx;
     uint64_t n = (uint64_t)s->n_owners;
     mr_walk w = s->points;
 
@@ -175,6 +174,13 @@ scatter_owner(void *ctx, int64_t owner)
         if (n == 1 || (int64_t)(hash * n >> 32) == owner)
             scatter_point(s, s->offset[i], w.offset[0]);
     }
+}
+
+static void
+scatter_piece(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t owner = begin; owner < end; owner++)
+        scatter_owner(ctx, owner);
 }
 
 size_t
@@ -240,11 +246,12 @@ mr__cpu_scatter(const mr_kernel_args *a)
     slice_plan(&s, out, updates, n_index);
     if (apart && updates->size >= 1 << 15)
         s.n_owners = mr__pool_threads();
-    mr__pool_loop(s.n_owners, scatter_owner, &s);
+    mr__cpu_for(s.n_owners, 1, scatter_piece, &s);
     return MR_OK;
 }
 
-/* ---- put_along_axis -------------------------------------------------------------- */
+/* ---- put_along_axis
+ * -------------------------------------------------------------- */
 
 typedef struct put {
     combine how;

@@ -20,7 +20,8 @@
 
 enum { MAX_SLOTS = 64, BIG_ROW = 1 << 17 };
 
-/* ---- keys --------------------------------------------------------------------- */
+/* ---- keys
+ * --------------------------------------------------------------------- */
 
 /* Bits of a float of that many bits to a key: the sign decides which way. */
 static inline uint64_t
@@ -146,7 +147,8 @@ key_store(mr_dtype t, uint64_t key, char *to)
     memcpy(to, &x, (size_t)mr__dtype_size(t)); /* little endian */
 }
 
-/* ---- rows ----------------------------------------------------------------------- */
+/* ---- rows
+ * ----------------------------------------------------------------------- */
 
 typedef struct rows {
     mr_dtype dtype;
@@ -187,8 +189,9 @@ row_encode(void *ctx, int64_t begin, int64_t end)
 
     for (int64_t i = begin; i < end; i++) {
         int64_t place = r->order ? place_at(r->order, 16, i) : i;
-        uint64_t key = key_of(s->dtype, r->from + place * s->from_stride * s->item,
-                              0, s->places, s->part);
+        uint64_t key =
+            key_of(s->dtype, r->from + place * s->from_stride * s->item, 0,
+                   s->places, s->part);
         uint64_t both[2] = {key, (uint64_t)place};
         uint32_t narrow = (uint32_t)key;
 
@@ -220,8 +223,7 @@ row_decode(void *ctx, int64_t begin, int64_t end)
             if (s->argsort)
                 memcpy(to, &place, sizeof place);
             else
-                memcpy(to,
-                       r->from + (int64_t)place * s->from_stride * s->item,
+                memcpy(to, r->from + (int64_t)place * s->from_stride * s->item,
                        (size_t)s->item);
         } else {
             memcpy(&key, r->elems + i * s->elem, (size_t)s->elem);
@@ -275,14 +277,21 @@ row_run(rows *s, int64_t row, char *slot)
 
 /* A slot of the workspace and its share of the rows. */
 static void
-slot_run(void *ctx, int64_t slot)
+slot_run(const rows *plan, int64_t slot)
 {
-    rows s = *(const rows *)ctx;
+    rows s = *plan;
     int64_t begin = s.n_rows * slot / s.n_slots;
     int64_t end = s.n_rows * (slot + 1) / s.n_slots;
 
     for (int64_t row = begin; row < end; row++)
         row_run(&s, row, s.workspace + slot * s.slot_bytes);
+}
+
+static void
+slots_piece(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t slot = begin; slot < end; slot++)
+        slot_run(ctx, slot);
 }
 
 static void
@@ -347,7 +356,7 @@ rows_run(const mr_kernel_args *a, bool argsort)
         s.n_slots = 1;
         slot_run(&s, 0);
     } else {
-        mr__pool_loop(s.n_slots, slot_run, &s);
+        mr__cpu_for(s.n_slots, 1, slots_piece, &s);
     }
     return MR_OK;
 }
@@ -364,7 +373,8 @@ mr__cpu_argsort(const mr_kernel_args *a)
     return rows_run(a, true);
 }
 
-/* ---- searchsorted ------------------------------------------------------------------ */
+/* ---- searchsorted
+ * ------------------------------------------------------------------ */
 
 typedef struct search {
     const mr_view *sorted, *values;

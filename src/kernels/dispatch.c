@@ -45,15 +45,37 @@ static const mr_tier avx512 = {
 };
 #endif
 
+#if defined(__x86_64__)
+/* x86-64-v3 and -v4 by what tells them apart: compilers that know these names
+ * in __builtin_cpu_supports are newer than those that we support.  What else
+ * the levels ask for, every CPU with these has. */
+static bool
+cpu_has_v3(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2");
+}
+
+static bool
+cpu_has_v4(void)
+{
+    return __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") &&
+           __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+#endif
+
 const mr_tier *
 mr__tier_by_id(int id)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (id == MR_TIER_AVX512)
-        return __builtin_cpu_supports("x86-64-v4") ? &avx512 : NULL;
+        return cpu_has_v3() && cpu_has_v4() ? &avx512 : NULL;
     if (id == MR_TIER_AVX2)
-        return __builtin_cpu_supports("x86-64-v3") ? &avx2 : NULL;
+        return cpu_has_v3() ? &avx2 : NULL;
 #endif
     return id == MR_TIER_BASELINE ? &baseline : NULL;
 }

@@ -329,7 +329,8 @@ k_divide(V a, V b)
 INLINE M
 remainder_below(V r, V b)
 {
-    return m_and(v_ne(r, C(0)), m_xor(v_lt(r, C(0)), v_lt(b, C(0))));
+    return m_or(m_and(v_lt(r, C(0)), v_lt(C(0), b)),
+                m_and(v_lt(C(0), r), v_lt(b, C(0))));
 }
 
 /* The remainder with the divisor's sign, zero included; b = 0 gives NaN. */

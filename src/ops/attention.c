@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention.c -- attention and rotary positions, made of other operators.
+ * attention.c -- attention, rotary positions, the gated delta rule, cross
+ * entropy: bodies made of other operators.
  *
  * Query heads that share a key head are rows of one product: (B, Hq, Lq, D) is
  * seen as (B, Hkv, Hq / Hkv * Lq, D), so nothing is repeated.
@@ -9,11 +10,13 @@
 #include <math.h>
 
 #include "array/dtype.h"
+#include "base/alloc.h"
 #include "base/error.h"
 #include "gen/build.h"
 #include "graph/op.h"
 #include "marram/array.h"
 #include "marram/ops.h"
+#include "marram/tree.h"
 #include "ops/door.h"
 #include "ops/rules.h"
 
@@ -59,6 +62,8 @@ apply_mask(mr_array *s, mr_array *mask)
 {
     mr_text tm, ts;
 
+    if (mask == NULL)
+        return NULL;
     if ((mr_dtype)mask->dtype == MR_BOOL)
         mask = mr_where(mask, s, masked_score((mr_dtype)s->dtype));
     else
@@ -102,8 +107,11 @@ softmax_with_sinks(mr_array *s, mr_array *sinks)
 static mr_array *
 by_key_head(mr_array *x, const mr_array *k)
 {
-    int64_t rows = x->dim[1] / k->dim[1] * x->dim[2];
+    int64_t rows;
 
+    if (x == NULL)
+        return NULL;
+    rows = x->dim[1] / k->dim[1] * x->dim[2];
     return mr_reshape(x, MR_SHAPE(x->dim[0], k->dim[1], rows, x->dim[3]));
 }
 
@@ -237,4 +245,125 @@ mr__build_rope(mr_array *a, int64_t dims, bool traditional, double base,
     rest = mr__slice_one(a, last, dims, MR_INT_NONE, 1);
     return rest == NULL ? NULL
                         : mr_concatenate(((mr_array *[]){x, rest}), 2, last);
+}
+
+/* ---- cross entropy
+ * ---------------------------------------------------------------- */
+
+mr_array *
+mr__build_cross_entropy(mr_array *logits, mr_array *targets)
+{
+    mr_dtype t = (mr_dtype)logits->dtype;
+    bool fits = targets->ndim == logits->ndim - 1;
+    mr_array *chosen;
+    mr_text tl, tt;
+
+    if (!mr__dtype_is_inexact(t) || mr__dtype_is_complex(t))
+        return mr__fail_null(MR_E_DTYPE, "needs real floating logits, got %s",
+                             mr_dtype_name(t));
+    for (int32_t i = 0; fits && i < targets->ndim; i++)
+        fits = targets->dim[i] == logits->dim[i];
+    if (!fits)
+        return mr__fail_null(
+            MR_E_SHAPE, "targets of shape %s for logits of shape %s",
+            mr__shape_of(targets, &tt), mr__shape_of(logits, &tl));
+    logits = mr__cast(logits, mr__accumulate_dtype(t));
+    if (logits == NULL)
+        return NULL;
+    chosen =
+        mr_take_along_axis(logits, mr_expand_dims(targets, MR_AXES(-1)), -1);
+    return mr_subtract(mr_logsumexp(logits, MR_AXES(-1), false),
+                       mr_squeeze(chosen, MR_AXES(-1)));
+}
+
+/* ---- the gated delta rule
+ * ------------------------------------------------------------ */
+
+static mr_code
+check_delta(const mr_array *q, const mr_array *k, const mr_array *v,
+            const mr_array *gamma, const mr_array *beta)
+{
+    bool fits = q->ndim == 4 && k->ndim == 4 && v->ndim == 4 &&
+                gamma->ndim == 3 && beta->ndim == 3;
+
+    for (int32_t i = 0; fits && i < 4; i++)
+        fits = q->dim[i] == k->dim[i] && (i > 1 || q->dim[i] == v->dim[i]);
+    for (int32_t i = 0; fits && i < 3; i++)
+        fits = gamma->dim[i] == v->dim[i] && beta->dim[i] == v->dim[i];
+    if (!fits || k->dim[2] < 1 || v->dim[2] % k->dim[2] != 0)
+        return mr__fail(MR_E_SHAPE,
+                        "needs q and k (B, T, Hk, Dk), v (B, T, Hv, Dv), gamma "
+                        "and beta (B, T, Hv), Hv a multiple of Hk");
+    if (!mr__dtype_is_inexact((mr_dtype)v->dtype) ||
+        mr__dtype_is_complex((mr_dtype)v->dtype))
+        return mr__fail(MR_E_DTYPE, "needs real floating numbers, got %s",
+                        mr_dtype_name((mr_dtype)v->dtype));
+    return MR_OK;
+}
+
+/* Entry t along axis 1. */
+static mr_array *
+at_time(mr_array *x, int64_t t)
+{
+    return mr_squeeze(mr__slice_one(x, 1, t, t + 1, 1), MR_AXES(1));
+}
+
+/* One step from state s (B, Hv, Dv, Dk): the new state. */
+static mr_array *
+delta_step(mr_array *s, mr_array *k, mr_array *v, mr_array *gamma,
+           mr_array *beta)
+{
+    mr_array *e;
+
+    k = mr_expand_dims(k, MR_AXES(-1)); /* (B, Hv, Dk, 1) */
+    s = mr_multiply(s, mr_expand_dims(gamma, MR_AXES(-1, -2)));
+    e = mr_subtract(v, mr_squeeze(mr_matmul(s, k), MR_AXES(-1)));
+    e = mr_multiply(e, mr_expand_dims(beta, MR_AXES(-1)));
+    return mr_add(
+        s, mr_multiply(mr_expand_dims(e, MR_AXES(-1)), mr_swapaxes(k, -1, -2)));
+}
+
+mr_tree *
+mr__build_gated_delta_update(mr_array *q, mr_array *k, mr_array *v,
+                             mr_array *gamma, mr_array *beta,
+                             mr_array *initial_state, mr_array *mask)
+{
+    mr_list shape = {.n = 4};
+    mr_array *s = initial_state, *next, *y, **list;
+    mr_tree *result = NULL;
+    int64_t steps;
+
+    if (check_delta(q, k, v, gamma, beta) != MR_OK)
+        return NULL;
+    steps = v->dim[1];
+    shape.v[0] = v->dim[0];
+    shape.v[1] = v->dim[2];
+    shape.v[2] = v->dim[3];
+    shape.v[3] = k->dim[3];
+    if (!mr__given(s))
+        s = mr__filled((mr_dtype)v->dtype, 4, shape.v, 0.0);
+    else
+        s = mr_broadcast_to(s, mr__shape(&shape));
+    q = mr_repeat(q, v->dim[2] / k->dim[2], 2);
+    k = mr_repeat(k, v->dim[2] / k->dim[2], 2);
+    list = mr__alloc_array((size_t)steps, sizeof(mr_array *));
+    if (list == NULL)
+        return NULL;
+    for (int64_t t = 0; t < steps; t++) {
+        next = delta_step(s, at_time(k, t), at_time(v, t), at_time(gamma, t),
+                          at_time(beta, t));
+        if (mr__given(mask))
+            next = mr_where(
+                mr_expand_dims(at_time(mask, t), MR_AXES(-1, -2, -3)), next, s);
+        s = next;
+        y = mr_matmul(s, mr_expand_dims(at_time(q, t), MR_AXES(-1)));
+        list[t] = mr_expand_dims(mr_squeeze(y, MR_AXES(-1)), MR_AXES(1));
+        if (list[t] == NULL)
+            goto out;
+    }
+    y = steps == 0 ? mr__zeros_like(v) : mr_concatenate(list, (int)steps, 1);
+    result = mr_tree_arrays(2, (mr_array *[]){y, s});
+out:
+    mr__dealloc(list);
+    return result;
 }

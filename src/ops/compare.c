@@ -145,8 +145,10 @@ round_integers(mr_array *a, int64_t places)
             return mr__zeros_like(a);
         ten *= 10;
     }
-    if (bits < 64 && ten >> (bits - 1) != 0) /* beyond every value but half */
-        return mr_astype(round_integers(mr__cast(a, MR_INT64), places), t);
+    if (bits < 64 && ten >> (bits - 1) != 0) { /* beyond all values but half */
+        a = mr__cast(a, MR_INT64);
+        return a == NULL ? NULL : mr_astype(round_integers(a, places), t);
+    }
     q = mr_floor_divide(a, mr__integer(t, ten));
     rest = mr_remainder(a, mr__integer(t, ten));
     half = mr__integer(t, ten / 2);

@@ -493,3 +493,33 @@ mr__build_conv_transpose3d(mr_array *input, mr_array *weight, mr_ints stride,
     return transposed_conv(input, weight, 3, stride, padding, dilation,
                            output_padding, groups);
 }
+
+mr_array *
+mr__build_convolve(mr_array *a, mr_array *v, const char *mode)
+{
+    static const char *const modes[] = {"full", "same", "valid"};
+    int64_t k, low, high;
+    mr_array *t;
+    int m = 0;
+
+    if (a->ndim != 1 || v->ndim != 1 || a->size < 1 || v->size < 1)
+        return mr__fail_null(MR_E_VALUE, "needs two 1-d arrays, not empty");
+    while (m < 3 && mode != NULL && strcmp(mode, modes[m]) != 0)
+        m++;
+    if (m == 3)
+        return mr__fail_null(MR_E_VALUE, "mode '%s' is not full, same or valid",
+                             mode);
+    if (v->size > a->size) { /* the shorter one is the kernel */
+        t = a;
+        a = v;
+        v = t;
+    }
+    k = v->size - 1;
+    low = m == 0 ? k : m == 1 ? k - k / 2 : 0;
+    high = m == 0 ? k : m == 1 ? k / 2 : 0;
+    a = mr_conv_general(mr_expand_dims(a, MR_AXES(0, 2)),
+                        mr_expand_dims(v, MR_AXES(0, 2)), MR_INTS_NONE,
+                        MR_INTS(low), MR_INTS_NONE, MR_INTS_NONE, 1, true,
+                        MR_INTS(high));
+    return mr_squeeze(a, MR_AXES(0, 2));
+}

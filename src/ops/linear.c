@@ -156,10 +156,10 @@ mr__build_addmm(mr_array *c, mr_array *a, mr_array *b, double alpha,
 {
     mr_array *y = mr_matmul(a, b), *sum;
 
+    if (y != NULL && alpha != 1.0)
+        y = mr__scale(y, alpha);
     if (y == NULL)
         return NULL;
-    if (alpha != 1.0)
-        y = mr__scale(y, alpha);
     c = mr__cast(c, mr__promote((mr_dtype)c->dtype, (mr_dtype)y->dtype));
     if (beta != 1.0)
         c = mr__scale(c, beta);

@@ -12,7 +12,8 @@
  * Without a key a draw takes one from its thread's sequence, which is split on
  * the host at the call: no chain of lazy keys grows.  A thread that never
  * seeded begins with the process's key split by the number of the thread.
- * While a function is traced for compiling, keys come from the trace.
+ * While a function is traced for compiling, keys come from the trace.  The
+ * sequence moves on when a draw has succeeded: one that fails takes no key.
  * Called by: the generated doors.  Calls: marram/ops.h.
  */
 #include <math.h>
@@ -86,8 +87,8 @@ key_array(key_words k)
  * ------------------------------------------------------ */
 
 static _Thread_local struct {
-    bool started;
-    key_words key;
+    bool started, drawing; /* drawing: `next` is what comes after this draw */
+    key_words key, next;
 } sequence;
 
 /* Both are written at most once, by whoever comes first. */
@@ -138,16 +139,33 @@ thread_key(void)
     return &sequence.key;
 }
 
+/* The thread's next key, which stays the next until the draw is drawn(). */
+static mr_array *
+next_key(void)
+{
+    key_words sub;
+
+    sequence.drawing = mr__ctx.keys == NULL;
+    if (!sequence.drawing)
+        return mr__ctx.keys->next(mr__ctx.keys);
+    split_two(*thread_key(), &sequence.next, &sub);
+    return key_array(sub);
+}
+
+/* The result of a draw, NULL if it failed. */
+static mr_array *
+drawn(mr_array *x)
+{
+    if (x != NULL && sequence.drawing)
+        sequence.key = sequence.next;
+    sequence.drawing = false;
+    return x;
+}
+
 mr_array *
 mr__build_random_next_key(void)
 {
-    key_words *current, sub;
-
-    if (mr__ctx.keys != NULL)
-        return mr__ctx.keys->next(mr__ctx.keys);
-    current = thread_key();
-    split_two(*current, current, &sub);
-    return key_array(sub);
+    return drawn(next_key());
 }
 
 static mr_code
@@ -173,13 +191,14 @@ mr__build_random_key(mr_scalar seed)
 mr_array *
 mr__build_random_seed(mr_scalar seed)
 {
+    mr_array *key = mr__build_random_key(seed);
     uint64_t s = 0;
 
-    if (seed_of(seed, &s) != MR_OK)
+    if (key == NULL || seed_of(seed, &s) != MR_OK)
         return NULL;
     sequence.key = seed_words(s);
     sequence.started = true;
-    return key_array(sequence.key);
+    return key;
 }
 
 mr_array *
@@ -265,12 +284,13 @@ words(mr_array *key, mr_shape shape, int64_t width)
     return key == NULL ? NULL : mr__node_new(&mr__op_random_bits, &p, 1, &key);
 }
 
-/* The key given, or the thread's next. */
+/* The key given, or the thread's next: then the result is to be drawn(). */
 static mr_array *
 key_or_next(mr_array *key)
 {
+    sequence.drawing = false;
     if (!mr__given(key))
-        return mr_random_next_key();
+        return next_key();
     return check_key(key, true) == MR_OK ? key : NULL;
 }
 
@@ -286,9 +306,9 @@ mr__build_random_bits(mr_shape shape, int64_t width, mr_array *key)
     if (width != 1 && width != 2 && width != 4)
         return mr__fail_null(MR_E_VALUE, "a width of %lld bytes, not 1, 2, 4",
                              (long long)width);
-    if (mr__given(key) && check_key(key, false) != MR_OK)
-        return NULL;
-    return words(mr__given(key) ? key : mr_random_next_key(), shape, width);
+    if (!mr__given(key))
+        return drawn(words(next_key(), shape, width));
+    return check_key(key, false) == MR_OK ? words(key, shape, width) : NULL;
 }
 
 /* ---- splitting
@@ -419,9 +439,10 @@ mr__build_random_uniform(mr_array *low, mr_array *high, mr_shape shape,
         return NULL;
     key = key_or_next(key);
     if (!mr__given(low) && !mr__given(high))
-        return unit(key, shape, t);
-    return uniform(mr__given(low) ? low : mr__number(t, 0.0),
-                   mr__given(high) ? high : mr__number(t, 1.0), shape, t, key);
+        return drawn(unit(key, shape, t));
+    low = mr__given(low) ? low : mr__number(t, 0.0);
+    high = mr__given(high) ? high : mr__number(t, 1.0);
+    return drawn(uniform(low, high, shape, t, key));
 }
 
 /* (-1, 1) in float32, as normal and laplace want it. */
@@ -478,7 +499,7 @@ mr__build_random_normal(mr_shape shape, mr_dtype dtype, mr_array *loc,
             factor = mr_multiply(factor, mr__cast(scale, t));
         z = z == NULL ? NULL : mr_multiply(mr__cast(z, t), factor);
     }
-    return mr__given(loc) ? mr_add(z, mr__cast(loc, t)) : z;
+    return drawn(mr__given(loc) ? mr_add(z, mr__cast(loc, t)) : z);
 }
 
 mr_array *
@@ -497,7 +518,7 @@ mr__build_random_laplace(mr_shape shape, mr_dtype dtype, double loc,
     u = u == NULL ? NULL : mr__cast(u, t);
     if (scale != 1.0)
         u = mr__scale(u, scale);
-    return loc != 0.0 ? mr__shift(u, loc) : u;
+    return drawn(loc != 0.0 ? mr__shift(u, loc) : u);
 }
 
 static mr_array *
@@ -515,7 +536,7 @@ mr__build_random_gumbel(mr_shape shape, mr_dtype dtype, mr_array *key)
 
     if (check_float(t) != MR_OK)
         return NULL;
-    return gumbel(key_or_next(key), shape_or_scalar(shape), t);
+    return drawn(gumbel(key_or_next(key), shape_or_scalar(shape), t));
 }
 
 mr_array *
@@ -543,7 +564,7 @@ mr__build_random_truncated_normal(mr_array *lower, mr_array *upper,
     u = uniform(mr_erf(mr_divide(lower, root)), mr_erf(mr_divide(upper, root)),
                 shape, t, key_or_next(key));
     u = mr_multiply(root, mr_erfinv(u));
-    return mr_maximum(mr_minimum(u, upper), lower);
+    return drawn(mr_maximum(mr_minimum(u, upper), lower));
 }
 
 /* ---- coins, integers, orders
@@ -573,7 +594,7 @@ mr__build_random_bernoulli(mr_array *p, mr_shape shape, mr_array *key)
     w = words(key_or_next(key), shape, 4);
     /* the next float32 above 2^32, so that p >= 1 is always true */
     p = mr_multiply(p, mr__number(MR_FLOAT32, 4294967808.0));
-    return w == NULL ? NULL : mr_less(mr__cast(w, MR_FLOAT32), p);
+    return w == NULL ? NULL : drawn(mr_less(mr__cast(w, MR_FLOAT32), p));
 }
 
 mr_array *
@@ -592,7 +613,7 @@ mr__build_random_randint(mr_array *low, mr_array *high, mr_shape shape,
         return NULL;
     u = mr__cast(mr_floor(u), t);
     high = mr_subtract(mr__cast(high, t), mr__integer(t, 1));
-    return mr_maximum(mr_minimum(u, high), mr__cast(low, t));
+    return drawn(mr_maximum(mr_minimum(u, high), mr__cast(low, t)));
 }
 
 static mr_array *
@@ -608,7 +629,7 @@ mr__build_random_permutation(mr_array *x, int64_t axis, mr_array *key)
 
     if (!mr__axis(axis, x->ndim, &k))
         return NULL;
-    return mr_take(x, random_order(x->dim[k], key), k);
+    return drawn(mr_take(x, random_order(x->dim[k], key), k));
 }
 
 mr_array *
@@ -617,7 +638,7 @@ mr__build_random_permutation_n(int64_t n, mr_array *key)
     if (n < 0)
         return mr__fail_null(MR_E_VALUE, "%lld numbers, needs 0 or more",
                              (long long)n);
-    return random_order(n, key);
+    return drawn(random_order(n, key));
 }
 
 /* ---- categorical
@@ -684,7 +705,7 @@ mr__build_random_categorical(mr_array *logits, int64_t axis, mr_shape shape,
                              int64_t num_samples, mr_array *key)
 {
     bool samples = num_samples != MR_INT_NONE;
-    mr_list wanted = {.n = 0}, drawn;
+    mr_list wanted = {.n = 0}, full;
     int32_t k, from_end;
 
     if (!mr__axis(axis, logits->ndim, &k))
@@ -700,18 +721,18 @@ mr__build_random_categorical(mr_array *logits, int64_t axis, mr_shape shape,
     if (shape.n < 0)
         shape = mr__shape(&wanted);
     if (logits->size == logits->dim[k] && logits->size > 0 && shape.n > 0)
-        return by_inverse(logits, shape, key_or_next(key));
+        return drawn(by_inverse(logits, shape, key_or_next(key)));
     key = key_or_next(key);
     if (!samples) {
-        if (shape_with_axis(shape, logits, from_end, &drawn) != MR_OK)
+        if (shape_with_axis(shape, logits, from_end, &full) != MR_OK)
             return NULL;
-        return by_gumbel(logits, mr__shape(&drawn), from_end, key);
+        return drawn(by_gumbel(logits, mr__shape(&full), from_end, key));
     }
-    drawn = mr__dims(logits);
-    if (drawn.n >= MR_MAX_NDIM)
+    full = mr__dims(logits);
+    if (full.n >= MR_MAX_NDIM)
         return mr__fail_null(MR_E_VALUE, "at most %d axes are possible here",
                              MR_MAX_NDIM - 1);
-    drawn.v[drawn.n++] = num_samples;
-    return by_gumbel(mr_expand_dims(logits, MR_AXES(-1)), mr__shape(&drawn),
-                     from_end - 1, key);
+    full.v[full.n++] = num_samples;
+    logits = mr_expand_dims(logits, MR_AXES(-1));
+    return drawn(by_gumbel(logits, mr__shape(&full), from_end - 1, key));
 }

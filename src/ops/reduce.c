@@ -597,7 +597,8 @@ mr__build_median(mr_array *a, mr_axes axis, bool keepdims)
         return mr__fail_null(MR_E_VALUE, "nothing to reduce");
     if (mask == 0)
         return mr__cast(a, t);
-    rows = mr_sort(rows_of(mr__cast(a, t), mask), -1);
+    a = mr__cast(a, t);
+    rows = a == NULL ? NULL : mr_sort(rows_of(a, mask), -1);
     if (rows == NULL)
         return NULL;
     mid = row_entry(rows, n / 2);

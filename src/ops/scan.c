@@ -165,9 +165,8 @@ extreme_part(const mr_rule *r, mr_array *v, bool back)
 
 /* log of the positive part of v; -inf elsewhere. */
 static mr_array *
-log_positive(mr_array *v)
+log_positive(mr_array *v, mr_dtype t)
 {
-    mr_dtype t = (mr_dtype)v->dtype;
     mr_array *some = mr_greater(v, mr__number(t, 0.0));
 
     v = mr_log(mr_where(some, v, mr__number(t, 1.0)));
@@ -182,7 +181,7 @@ logsum_half(const mr_rule *r, mr_array *v, bool back)
     mr_array *x = r->primal[0], *y = r->output[0], *low;
     mr_dtype t = (mr_dtype)x->dtype;
 
-    v = log_positive(v);
+    v = log_positive(v, t);
     if (v == NULL)
         return NULL;
     low = mr_equal(y, mr__number(t, -INFINITY));
@@ -342,6 +341,7 @@ static mr_array *
 complex_logcumsumexp(mr_array *a, int32_t axis, mr_scan_params p)
 {
     mr_array *top, *sum, *none;
+    mr_dtype t;
 
     if (axis == MR_AXIS_NONE) {
         a = mr_flatten(a, 0, -1);
@@ -358,9 +358,10 @@ complex_logcumsumexp(mr_array *a, int32_t axis, mr_scan_params p)
     if (sum == NULL)
         return NULL;
     /* an empty sum has no slope */
-    none = mr_equal(sum, mr__number((mr_dtype)sum->dtype, 0.0));
-    sum = mr_log(mr_where(none, mr__number((mr_dtype)sum->dtype, 1.0), sum));
-    sum = mr_where(none, mr__number((mr_dtype)sum->dtype, -INFINITY), sum);
+    t = (mr_dtype)sum->dtype;
+    none = mr_equal(sum, mr__number(t, 0.0));
+    sum = mr_log(mr_where(none, mr__number(t, 1.0), sum));
+    sum = mr_where(none, mr__number(t, -INFINITY), sum);
     return mr_add(sum, top);
 }
 

@@ -179,6 +179,8 @@ fit_update(mr_array *update, int32_t ndim)
 {
     int32_t axes[MR_MAX_NDIM], n = 0;
 
+    if (update == NULL)
+        return NULL;
     while (update->ndim - n > ndim && update->dim[n] == 1) {
         axes[n] = n;
         n++;
@@ -200,8 +202,7 @@ mr__build_index_slice_update(mr_array *a, mr_array *update, mr_ints start,
     p = slice_params(&s);
     whole = slice_shape(&p, a, dim);
     update = fit_update(mr__cast(update, (mr_dtype)a->dtype), a->ndim);
-    update = update == NULL ? NULL
-                            : mr_broadcast_to(update, (mr_shape){dim, a->ndim});
+    update = mr_broadcast_to(update, (mr_shape){dim, a->ndim});
     if (update == NULL || whole)
         return update;
     return mr__node_new(&mr__op_index_slice_update, &p, 2,

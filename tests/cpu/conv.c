@@ -79,10 +79,11 @@ conv_check(const shape *s, const arr *x, const arr *w, const arr *out)
 static void
 conv_case(mr_dtype t, shape s)
 {
-    int64_t x_dim[5] = {s.batch}, w_dim[5] = {s.outputs}, out_dim[5] = {s.batch};
-    mr_conv_params p = {{s.stride, s.n},   {s.low, s.n},    {s.high, s.n},
-                        {s.dilation, s.n}, {s.spread, s.n}, s.groups,
-                        s.flip};
+    int64_t x_dim[5] = {s.batch}, w_dim[5] = {s.outputs},
+            out_dim[5] = {s.batch};
+    mr_conv_params p = {
+        {s.stride, s.n}, {s.low, s.n}, {s.high, s.n}, {s.dilation, s.n},
+        {s.spread, s.n}, s.groups,     s.flip};
     arr *x, *w, *out;
 
     for (int k = 0; k < s.n; k++) {
@@ -114,31 +115,58 @@ conv__is_right_for_all_parameters(void **state)
     (void)state;
     for (int t = 0; t < 4; t++)
         for (int flip = 0; flip < 2; flip++) {
-            conv_case(types[t], (shape){.n = 1, .batch = 2, .channels = 3,
-                                        .outputs = 5, .groups = 1, .in = {17},
-                                        .kernel = {3}, .stride = {2},
-                                        .low = {1}, .high = {2},
-                                        .dilation = {2}, .spread = {1},
+            conv_case(types[t], (shape){.n = 1,
+                                        .batch = 2,
+                                        .channels = 3,
+                                        .outputs = 5,
+                                        .groups = 1,
+                                        .in = {17},
+                                        .kernel = {3},
+                                        .stride = {2},
+                                        .low = {1},
+                                        .high = {2},
+                                        .dilation = {2},
+                                        .spread = {1},
                                         .flip = flip});
-            conv_case(types[t],
-                      (shape){.n = 2, .batch = 2, .channels = 4, .outputs = 6,
-                              .groups = 2, .in = {9, 11}, .kernel = {3, 2},
-                              .stride = {1, 2}, .low = {1, 0}, .high = {0, 1},
-                              .dilation = {1, 3}, .spread = {2, 1},
-                              .flip = flip});
-            conv_case(types[t],
-                      (shape){.n = 3, .batch = 1, .channels = 2, .outputs = 3,
-                              .groups = 1, .in = {4, 5, 6},
-                              .kernel = {2, 3, 2}, .stride = {1, 1, 2},
-                              .low = {1, 1, 0}, .high = {1, 0, 2},
-                              .dilation = {1, 1, 1}, .spread = {1, 2, 1},
-                              .flip = flip});
+            conv_case(types[t], (shape){.n = 2,
+                                        .batch = 2,
+                                        .channels = 4,
+                                        .outputs = 6,
+                                        .groups = 2,
+                                        .in = {9, 11},
+                                        .kernel = {3, 2},
+                                        .stride = {1, 2},
+                                        .low = {1, 0},
+                                        .high = {0, 1},
+                                        .dilation = {1, 3},
+                                        .spread = {2, 1},
+                                        .flip = flip});
+            conv_case(types[t], (shape){.n = 3,
+                                        .batch = 1,
+                                        .channels = 2,
+                                        .outputs = 3,
+                                        .groups = 1,
+                                        .in = {4, 5, 6},
+                                        .kernel = {2, 3, 2},
+                                        .stride = {1, 1, 2},
+                                        .low = {1, 1, 0},
+                                        .high = {1, 0, 2},
+                                        .dilation = {1, 1, 1},
+                                        .spread = {1, 2, 1},
+                                        .flip = flip});
             /* cropped: negative padding */
-            conv_case(types[t], (shape){.n = 1, .batch = 1, .channels = 1,
-                                        .outputs = 1, .groups = 1, .in = {12},
-                                        .kernel = {3}, .stride = {1},
-                                        .low = {-2}, .high = {-1},
-                                        .dilation = {1}, .spread = {1},
+            conv_case(types[t], (shape){.n = 1,
+                                        .batch = 1,
+                                        .channels = 1,
+                                        .outputs = 1,
+                                        .groups = 1,
+                                        .in = {12},
+                                        .kernel = {3},
+                                        .stride = {1},
+                                        .low = {-2},
+                                        .high = {-1},
+                                        .dilation = {1},
+                                        .spread = {1},
                                         .flip = flip});
         }
 }
@@ -149,20 +177,40 @@ static void
 conv__is_right_for_special_shapes(void **state)
 {
     (void)state;
-    conv_case(MR_FLOAT32,
-              (shape){.n = 2, .batch = 3, .channels = 20, .outputs = 33,
-                      .groups = 1, .in = {7, 9}, .kernel = {1, 1},
-                      .stride = {1, 1}, .dilation = {1, 1}, .spread = {1, 1}});
-    conv_case(MR_BFLOAT16,
-              (shape){.n = 2, .batch = 1, .channels = 8, .outputs = 8,
-                      .groups = 8, .in = {10, 10}, .kernel = {3, 3},
-                      .stride = {1, 1}, .low = {1, 1}, .high = {1, 1},
-                      .dilation = {1, 1}, .spread = {1, 1}});
-    conv_case(MR_FLOAT64,
-              (shape){.n = 2, .batch = 1, .channels = 40, .outputs = 2,
-                      .groups = 1, .in = {60, 61}, .kernel = {5, 5},
-                      .stride = {1, 1}, .low = {2, 2}, .high = {2, 2},
-                      .dilation = {1, 1}, .spread = {1, 1}});
+    conv_case(MR_FLOAT32, (shape){.n = 2,
+                                  .batch = 3,
+                                  .channels = 20,
+                                  .outputs = 33,
+                                  .groups = 1,
+                                  .in = {7, 9},
+                                  .kernel = {1, 1},
+                                  .stride = {1, 1},
+                                  .dilation = {1, 1},
+                                  .spread = {1, 1}});
+    conv_case(MR_BFLOAT16, (shape){.n = 2,
+                                   .batch = 1,
+                                   .channels = 8,
+                                   .outputs = 8,
+                                   .groups = 8,
+                                   .in = {10, 10},
+                                   .kernel = {3, 3},
+                                   .stride = {1, 1},
+                                   .low = {1, 1},
+                                   .high = {1, 1},
+                                   .dilation = {1, 1},
+                                   .spread = {1, 1}});
+    conv_case(MR_FLOAT64, (shape){.n = 2,
+                                  .batch = 1,
+                                  .channels = 40,
+                                  .outputs = 2,
+                                  .groups = 1,
+                                  .in = {60, 61},
+                                  .kernel = {5, 5},
+                                  .stride = {1, 1},
+                                  .low = {2, 2},
+                                  .high = {2, 2},
+                                  .dilation = {1, 1},
+                                  .spread = {1, 1}});
 }
 
 int

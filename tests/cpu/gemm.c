@@ -23,8 +23,8 @@ noise(int64_t i)
 static void
 product(const mr_gemm_tier *t, const float *a, const float *b, float *c)
 {
-    float *pa = aligned_alloc(64, (size_t)t->rows * DEPTH * 4 + 64);
-    float *pb = aligned_alloc(64, (size_t)t->cols * DEPTH * 4 + 64);
+    float *pa = aligned_alloc(64, MR_GEMM_MAX_ROWS * 4 * 128);
+    float *pb = aligned_alloc(64, MR_GEMM_MAX_COLS * 4 * 128);
 
     assert_true(pa && pb);
     assert_int_equal(M % t->rows, 0);

@@ -96,8 +96,8 @@ gather__reads_single_elements_and_rows(void **state)
             for (int64_t i = 0; i < out->view.size; i += 37) {
                 int64_t n = whole ? 9 : 1;
 
-                assert_same_element(
-                    out, i, x, index_at(index, i / n, 300) * 9 + i % n);
+                assert_same_element(out, i, x,
+                                    index_at(index, i / n, 300) * 9 + i % n);
             }
             arr_free(x);
             arr_free(index);
@@ -127,7 +127,8 @@ index__out_of_range_names_the_first_place(void **state)
     arr *out = ARR(MR_FLOAT32, PLAIN, 6, 3, 2);
     arr *updates = ARR(MR_FLOAT32, PLAIN, 6, 3, 2);
     arr *scattered = ARR(MR_FLOAT32, PLAIN, 3, 5);
-    arr *along = ARR(MR_UINT64, PLAIN, 3, 2), *taken = ARR(MR_FLOAT32, PLAIN, 3, 2);
+    arr *along = ARR(MR_UINT64, PLAIN, 3, 2),
+        *taken = ARR(MR_FLOAT32, PLAIN, 3, 2);
     uint64_t huge = UINT64_MAX;
 
     (void)state;
@@ -190,7 +191,8 @@ scatter_case(mr_dtype t, layout l, int mode, int64_t n, int64_t width)
     int64_t axis = 1;
     mr_scatter_params p = {{&axis, 1}, mode};
     arr *x = ARR(t, l, 2, 50, width), *index = ARR(MR_INT32, l, n, 2);
-    arr *updates = ARR(t, l, n, 2, 2, 1, width), *out = ARR(t, PLAIN, 2, 50, width);
+    arr *updates = ARR(t, l, n, 2, 2, 1, width),
+        *out = ARR(t, PLAIN, 2, 50, width);
     arr *expected;
     bool real = !mr__dtype_is_complex(t);
 
@@ -283,7 +285,8 @@ scatter__nan_wins_extremes(void **state)
 
     (void)state;
     for (int t = 0; t < 4; t++)
-        for (int mode = MR_SCATTER_MAXIMUM; mode <= MR_SCATTER_MINIMUM; mode++) {
+        for (int mode = MR_SCATTER_MAXIMUM; mode <= MR_SCATTER_MINIMUM;
+             mode++) {
             mr_scatter_params p = {{&axis, 1}, mode};
             arr *x = ARR(types[t], PLAIN, 2), *index = ARR(MR_INT8, PLAIN, 3);
             arr *updates = ARR(types[t], PLAIN, 3, 1);
@@ -359,8 +362,8 @@ along__takes_and_puts_back(void **state)
                 arr_count(x, 1);
                 arr_count(values, 2);
                 index_fill(index, dim[axis], l);
-                assert_int_equal(
-                    RUN(MR_OP_TAKE_ALONG_AXIS, &p, out, x, index), MR_OK);
+                assert_int_equal(RUN(MR_OP_TAKE_ALONG_AXIS, &p, out, x, index),
+                                 MR_OK);
                 assert_int_equal(
                     RUN(MR_OP_PUT_ALONG_AXIS, &set, put, x, index, values),
                     MR_OK);
@@ -382,10 +385,11 @@ along__takes_and_puts_back(void **state)
                                          i / idim[2] % idim[1], i % idim[2]};
 
                         at[axis] = index_at(index, i, dim[axis]);
-                        memcpy(arr_at(expected,
-                                      (at[0] * dim[1] + at[1]) * dim[2] + at[2]),
-                               arr_at(values, i),
-                               (size_t)mr__dtype_size((mr_dtype)t));
+                        memcpy(
+                            arr_at(expected,
+                                   (at[0] * dim[1] + at[1]) * dim[2] + at[2]),
+                            arr_at(values, i),
+                            (size_t)mr__dtype_size((mr_dtype)t));
                     }
                     for (int64_t i = 0; i < put->view.size; i++)
                         assert_same_element(put, i, expected, i);

@@ -150,7 +150,8 @@ arr_count(arr *x, int seed)
     }
 }
 
-/* ---- running --------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------
+ */
 
 typedef struct call {
     const mr_kernel *row;
@@ -194,8 +195,8 @@ static inline mr_code
 kernel_run_n(uint16_t op, const void *params, arr *out, int n_in, arr **in)
 {
     call c = {.row = kernel_row(op)};
-    size_t bytes, out_bytes =
-                      (size_t)(out->view.size * mr__dtype_size(out->view.dtype));
+    size_t bytes,
+        out_bytes = (size_t)(out->view.size * mr__dtype_size(out->view.dtype));
     mr_view views[16];
     arr *made[16] = {NULL};
     char *workspace, *first = malloc(out_bytes + 1);
@@ -273,10 +274,10 @@ rounded(mr_dtype t, double v)
 static inline double
 rounding(mr_dtype t)
 {
-    return t == MR_FLOAT16                          ? 0x1p-10
-           : t == MR_BFLOAT16                       ? 0x1p-7
-           : t == MR_FLOAT32 || t == MR_COMPLEX64   ? 0x1p-21
-                                                    : 0x1p-49;
+    return t == MR_FLOAT16                        ? 0x1p-10
+           : t == MR_BFLOAT16                     ? 0x1p-7
+           : t == MR_FLOAT32 || t == MR_COMPLEX64 ? 0x1p-21
+                                                  : 0x1p-49;
 }
 
 #endif

@@ -37,8 +37,8 @@ product_check(const arr *a, const arr *b, const arr *out)
         }
         for (int64_t p = 0; p < depth; p++) {
             mr_c128 x = arr_complex(a, (item[0] * rows + row) * depth + p);
-            mr_c128 y = arr_complex(
-                b, (item[1] * b->dim[nb - 2] + p) * cols + col);
+            mr_c128 y =
+                arr_complex(b, (item[1] * b->dim[nb - 2] + p) * cols + col);
 
             re += x.re * y.re - x.im * y.im;
             im += x.re * y.im + x.im * y.re;
@@ -52,7 +52,8 @@ product_check(const arr *a, const arr *b, const arr *out)
 static void
 case_2d(mr_dtype t, layout la, layout lb, int64_t m, int64_t n, int64_t k)
 {
-    arr *a = ARR(t, la, m, k), *b = ARR(t, lb, k, n), *out = ARR(t, PLAIN, m, n);
+    arr *a = ARR(t, la, m, k), *b = ARR(t, lb, k, n),
+        *out = ARR(t, PLAIN, m, n);
 
     arr_count(a, 1);
     arr_count(b, 2);
@@ -63,8 +64,8 @@ case_2d(mr_dtype t, layout la, layout lb, int64_t m, int64_t n, int64_t k)
     arr_free(out);
 }
 
-static const mr_dtype inexact[] = {MR_FLOAT16,   MR_BFLOAT16,   MR_FLOAT32,
-                                   MR_FLOAT64,   MR_COMPLEX64,  MR_COMPLEX128};
+static const mr_dtype inexact[] = {MR_FLOAT16, MR_BFLOAT16,  MR_FLOAT32,
+                                   MR_FLOAT64, MR_COMPLEX64, MR_COMPLEX128};
 
 static void
 matmul__is_right_around_the_tiles(void **state)

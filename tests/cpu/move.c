@@ -5,7 +5,7 @@
  */
 #include "cpu/kernel_run.h"
 
-#define EACH_DTYPE(t) for (int t = 0; t < MR_N_DTYPES; t++)
+#define EACH_DTYPE(t)  for (int t = 0; t < MR_N_DTYPES; t++)
 #define EACH_LAYOUT(l) for (int l = 0; l < N_LAYOUTS; l++)
 
 static void
@@ -220,9 +220,9 @@ arange__counts_exactly_and_in_double(void **state)
         p.last = 42.0;
         assert_int_equal(kernel_run_n(MR_OP_ARANGE, &p, out, 0, NULL), MR_OK);
         for (int64_t i = 0; i < 1500; i++)
-            assert_true(arr_get(out, i) ==
-                        rounded((mr_dtype)t, i == 1499 ? 42.0
-                                                       : 0.1 + 0.3 * (double)i));
+            assert_true(
+                arr_get(out, i) ==
+                rounded((mr_dtype)t, i == 1499 ? 42.0 : 0.1 + 0.3 * (double)i));
         free(v);
         arr_free(out);
     }
@@ -292,10 +292,9 @@ random_bits__are_the_streams_of_their_keys(void **state)
             assert_int_equal(RUN(MR_OP_RANDOM_BITS, &p, out, key), MR_OK);
             for (int64_t k = 0; k < 3; k++)
                 for (int64_t i = 0; i < n * width; i++) {
-                    uint32_t word =
-                        word_of((uint32_t)arr_get(key, 2 * k),
-                                (uint32_t)arr_get(key, 2 * k + 1), words,
-                                i / 4);
+                    uint32_t word = word_of((uint32_t)arr_get(key, 2 * k),
+                                            (uint32_t)arr_get(key, 2 * k + 1),
+                                            words, i / 4);
                     const uint8_t *got = (const uint8_t *)out->view.data;
 
                     assert_int_equal(got[k * n * width + i],

@@ -4,6 +4,8 @@
  */
 #include "cpu/kernel_run.h"
 
+#include "base/alloc.h"
+
 /* a before b in the order of sort: NaN last, complex by parts. */
 static bool
 before_part(double a, double b)
@@ -163,7 +165,8 @@ searchsorted__counts_what_is_smaller(void **state)
             }
 }
 
-/* ---- scans -------------------------------------------------------------------- */
+/* ---- scans
+ * -------------------------------------------------------------------- */
 
 static mr_c128
 scan_step(int mode, mr_dtype t, mr_c128 a, mr_c128 x)
@@ -196,7 +199,7 @@ static double
 neutral(int mode, mr_dtype t)
 {
     static const double low[] = {0, 0, 0, 0, 0, -128, -32768, -0x1p31, -0x1p63};
-    static const double high[] = {1,   255, 65535,   0x1p32 - 1, 0x1p64,
+    static const double high[] = {1,   255,   65535,      0x1p32 - 1, 0x1p64,
                                   127, 32767, 0x1p31 - 1, 0x1p63};
     bool inexact = mr__dtype_is_inexact(t);
 
@@ -338,6 +341,35 @@ scan__of_integers_wraps(void **state)
     arr_free(out);
 }
 
+/* A scan that needs memory and gets none fails; a sort does with less. */
+static void
+long_rows__without_memory_fail_cleanly_or_do_without(void **state)
+{
+    mr_scan_params p = {0, MR_SCAN_SUM, false, true};
+    mr_axis_params axis = {0};
+    arr *x = ARR(MR_INT32, PLAIN, 200000), *out = ARR(MR_INT32, PLAIN, 200000);
+    mr_kernel_args a = {
+        .params = &p, .n_in = 1, .n_out = 1, .in = &x->view, .out = &out->view};
+
+    (void)state;
+    shuffled(x, 7, 1 << 30);
+    mr__alloc_fail_after(0);
+    assert_int_equal(kernel_row(MR_OP_SCAN)->run(&a), MR_E_MEMORY);
+    assert_int_equal(mr_error_take().code, MR_E_MEMORY);
+    a.params = &axis;
+    a.workspace = malloc(kernel_row(MR_OP_SORT)->workspace(&a));
+    assert_non_null(a.workspace);
+    mr__alloc_fail_after(0);
+    assert_int_equal(kernel_row(MR_OP_SORT)->run(&a), MR_OK);
+    mr__alloc_fail_after(-1);
+    assert_false(mr__error_pending());
+    for (int64_t i = 1; i < 200000; i++)
+        assert_true(arr_get(out, i - 1) <= arr_get(out, i));
+    free(a.workspace);
+    arr_free(x);
+    arr_free(out);
+}
+
 int
 main(void)
 {
@@ -350,6 +382,7 @@ main(void)
         cmocka_unit_test(scan__is_right_for_long_lines),
         cmocka_unit_test(scan__lets_nan_go_on),
         cmocka_unit_test(scan__of_integers_wraps),
+        cmocka_unit_test(long_rows__without_memory_fail_cleanly_or_do_without),
     };
 
     return cmocka_run_group_tests_name("cpu/order", tests, NULL, NULL);

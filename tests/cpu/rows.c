@@ -74,7 +74,8 @@ softmax__of_complex_sums_to_one(void **state)
 
     (void)state;
     for (int t = 0; t < 2; t++) {
-        arr *x = ARR(types[t], PLAIN, 2, 70), *out = ARR(types[t], PLAIN, 2, 70);
+        arr *x = ARR(types[t], PLAIN, 2, 70),
+            *out = ARR(types[t], PLAIN, 2, 70);
 
         arr_count(x, 1);
         assert_int_equal(RUN(MR_OP_SOFTMAX, NULL, out, x), MR_OK);

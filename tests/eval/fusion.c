@@ -14,7 +14,7 @@
 #include "marram/marram.h"
 #include "support/base.h"
 
-/* ---- random numbers ----------------------------------------------------------- */
+/* ---- random numbers ----------------------------------------------------- */
 
 static uint64_t seed;
 
@@ -47,7 +47,7 @@ drop(mr_array *x)
         mr_release(x);
 }
 
-/* ---- programs -------------------------------------------------------------------- */
+/* ---- programs ----------------------------------------------------------- */
 
 enum { N_DATA = 5, N_MAX = 120 };
 
@@ -211,8 +211,9 @@ run_inst(const program *p, const inst *i, mr_array **x)
         return i->op % 2 ? mr_concatenate(pair, 2, 0)
                          : mr_where(x[i->c], x[i->a], x[i->b]);
     default:
-        return i->op % 3 == 2 ? mr_cumsum(x[i->a], -1, false, true, MR_DTYPE_DEFAULT)
-                              : rows_of(i->op % 3, x[i->a]);
+        return i->op % 3 == 2
+                   ? mr_cumsum(x[i->a], -1, false, true, MR_DTYPE_DEFAULT)
+                   : rows_of(i->op % 3, x[i->a]);
     }
 }
 
@@ -253,7 +254,7 @@ make_program(program *p, int n, int64_t rows, int64_t columns, mr_array **x)
     }
 }
 
-/* ---- comparing --------------------------------------------------------------------- */
+/* ---- comparing ---------------------------------------------------------- */
 
 static bool
 is_nan(mr_dtype t, const unsigned char *p)
@@ -285,9 +286,8 @@ print_program(const program *p, int k, mr_array **want)
         used[n->a] = used[n->b] = used[n->c] = true;
         print_message("  x%d = %s (op %d) of x%d x%d x%d axis %d: ndim %d, "
                       "%lld elements, %s\n",
-                      i, mr_array_op(want[i]), n->op, n->a, n->b, n->c,
-                      n->axis, mr_array_ndim(want[i]),
-                      (long long)mr_array_size(want[i]),
+                      i, mr_array_op(want[i]), n->op, n->a, n->b, n->c, n->axis,
+                      mr_array_ndim(want[i]), (long long)mr_array_size(want[i]),
                       mr_dtype_name(mr_array_dtype(want[i])));
     }
 }
@@ -321,7 +321,7 @@ assert_same_bits(mr_array *got, mr_array *want, const program *p, int k,
     free(b);
 }
 
-/* ---- running lazily ------------------------------------------------------------------ */
+/* ---- running lazily ----------------------------------------------------- */
 
 static void
 forget(mr_array **x, int k)
@@ -372,8 +372,7 @@ run_lazily(const program *p, mr_array **want, int hold_percent)
     in_scope = chance(30);
     scope = in_scope ? mr_scope_begin() : (mr_scope){0};
     for (int k = 0; k < p->n; k++) {
-        x[k] = k < N_DATA ? data_array(p, k)
-                          : run_inst(p, &p->inst[k], x);
+        x[k] = k < N_DATA ? data_array(p, k) : run_inst(p, &p->inst[k], x);
         assert_non_null(x[k]);
         if (in_scope)
             mr_retain(x[k]);
@@ -444,7 +443,7 @@ random_programs__large(void **state)
     try_programs(4 / MANY, 30, 500, 500);
 }
 
-/* ---- rows that stay in cache ----------------------------------------------------------- */
+/* ---- rows that stay in cache -------------------------------------------- */
 
 /* Softmax in pieces, its pieces held (each evaluated alone) or not. */
 static mr_array *
@@ -524,12 +523,49 @@ reductions_of_producers__are_equal_fused(void **state)
     mr_release(y);
 }
 
+/* Reduced axes of size 1 are no axes of the row: the reduction after a softmax
+ * keeps its own, and what it leaves out is found. */
+static void
+reductions_over_size_1__keep_their_own_axes(void **state)
+{
+    program p = {.seed = 7, .rows = 1, .columns = 6};
+    mr_array *x = data_array(&p, 0), *y, *m;
+    float got[6], want[6];
+    mr_array *cube, *sum;
+
+    (void)state;
+    y = softmax_of(x, false);
+    m = mr_min(y, MR_AXES(0), true);
+    mr_release(y);
+    assert_int_equal(mr_array_copy_f32(m, got, 6), MR_OK);
+    y = softmax_of(x, true);
+    assert_int_equal(mr_array_copy_f32(y, want, 6), MR_OK);
+    assert_memory_equal(got, want, sizeof got);
+    mr_release(m);
+    mr_release(y);
+    mr_release(x);
+
+    x = mr_array_from_f32((float[]){1, 2, 3, 4, 5, 6}, MR_SHAPE(1, 2, 1, 3));
+    cube = mr_negative(x);
+    sum = mr_sum(cube, MR_AXES(0, 1), false);
+    assert_int_equal(mr_array_copy_f32(sum, got, 3), MR_OK);
+    assert_memory_equal(got, ((float[]){-5, -7, -9}), 3 * sizeof *got);
+    mr_release(sum);
+    sum = mr_sum(cube, MR_AXES(0), false);
+    assert_int_equal(mr_array_copy_f32(sum, got, 6), MR_OK);
+    assert_memory_equal(got, ((float[]){-1, -2, -3, -4, -5, -6}), sizeof got);
+    mr_release(sum);
+    mr_release(cube);
+    mr_release(x);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(softmax_in_pieces__is_equal_fused),
         cmocka_unit_test(reductions_of_producers__are_equal_fused),
+        cmocka_unit_test(reductions_over_size_1__keep_their_own_axes),
         cmocka_unit_test(random_programs__small),
         cmocka_unit_test(random_programs__long),
         cmocka_unit_test(random_programs__large),

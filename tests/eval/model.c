@@ -5,10 +5,8 @@
  * A small explicit-state model checker.  A world is a graph, evaluators that
  * ask for roots, and streams; its actors are the evaluators' threads and one
  * worker for each stream.  An actor's step is one thing that happens under one
- * lock, or one atomic operation, of src/eval.  Depth first over all orders of
- * steps and all choices (memory refused, a kernel that gives up), with a set
- * of the fingerprints of the states seen; the path on the stack is the
- * counterexample.
+ * lock, or one atomic operation, of src/eval.  All orders of steps and all
+ * choices (memory refused, a kernel that gives up) are tried.
  *
  * What must hold: the walker reads inputs of nodes that still have them; a
  * kernel reads only memory that its producers have filled; nothing leaves
@@ -19,22 +17,21 @@
  * Each rule that can be turned off (enum rule) must be needed: a test turns it
  * off and expects the checker to find out.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "search.h"
 #include "support/base.h"
 
-enum {
-    NODES = 6,
-    EVALS = 3,
-    STREAMS = 3,
-    TASKS = 8,
-    NOBODY = 255,
-    STATES_MAX = 1 << 23
-};
+enum { NODES = 6, EVALS = 3, STREAMS = 3, TASKS = 8, NOBODY = 255 };
 
-/* ---- worlds ----------------------------------------------------------------- */
+/* Sanitizers slow the search down and have nothing to find in it. */
+#if MRT_TSAN || defined(__SANITIZE_ADDRESS__)
+enum { STATES_MAX = 60000, MUST_END = 0 };
+#else
+enum { STATES_MAX = 1 << 23, MUST_END = 1 };
+#endif
+
+/* ---- worlds ------------------------------------------------------------- */
 
 typedef struct node_spec {
     int n_in, in[2];
@@ -54,21 +51,22 @@ typedef struct world {
         int stream; /* the thread's default */
     } eval[EVALS];
     int n_streams;
-    int window;     /* nodes of one window */
-    int bad;        /* its kernel fails, -1: none */
-    int give_ups;   /* kernels that may fail for no reason of the data */
-    int refusals;   /* plans that may find no memory */
+    int window;   /* nodes of one window */
+    int bad;      /* its kernel fails, -1: none */
+    int give_ups; /* kernels that may fail for no reason of the data */
+    int refusals; /* plans that may find no memory */
 } world;
 
+/* clang-format off */
 #define DATA           {0}
 #define OP1(a)         {1, {a}, .root = NOBODY, .held = true, .stream = -1}
 #define OP2(a, b)      {2, {a, b}, .root = NOBODY, .held = true, .stream = -1}
-#define OP1_ON(a, s)   {1, {a}, .root = NOBODY, .held = true, .stream = s}
+#define OP1_ON(a, s)   {1, {a}, .root = NOBODY, .held = true, .stream = (s)}
 #define VIEW(a)        {1, {a}, true, NOBODY, true, -1}
-#define VIEW_ON(a, s)  {1, {a}, true, NOBODY, true, s}
-#define FUSED(a, r, h) {1, {a}, .root = r, .held = h, .stream = -1}
+#define FUSED(a, r, h) {1, {a}, .root = (r), .held = (h), .stream = -1}
+/* clang-format on */
 
-/* Rules, each with the fault that its absence is. */
+/* What may be turned off. */
 typedef enum rule {
     RULE_ALL,
     RULE_ENTER_UNDER_LOCK, /* tasks enter their streams in order */
@@ -83,7 +81,7 @@ typedef enum rule {
     RULE_WAIT_FOR_LOCK /* nodes are given up under the plan lock */
 } rule;
 
-/* ---- states --------------------------------------------------------------- */
+/* ---- states ------------------------------------------------------------- */
 
 enum { S_NEW, S_SUBMITTED, S_DONE, S_FAILED };
 
@@ -203,7 +201,7 @@ first_of(unsigned set)
     return __builtin_ctz(set);
 }
 
-/* ---- streams --------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------ */
 
 static bool
 head_can_run(const state *s, int k)
@@ -260,7 +258,7 @@ mark_waited(state *s, int i)
     return true;
 }
 
-/* ---- a drainer's steps ------------------------------------------------------- */
+/* ---- a drainer's steps -------------------------------------------------- */
 
 static void
 pop_head(state *s, drainer *x)
@@ -303,8 +301,7 @@ look_at_sources(state *s, drainer *x)
                  (s->n[i].plan != t->plan[i] && off != RULE_SAME_MEMORY))
             x->outcome = O_GIVEN_UP;
     }
-    must(x->outcome == O_DONE || s->failed,
-         "a task runs before its producers");
+    must(x->outcome == O_DONE || s->failed, "a task runs before its producers");
     x->left = t->done;
     x->pc = x->outcome == O_DONE     ? X_RUN
             : x->outcome == O_FAILED ? X_STORE
@@ -376,8 +373,7 @@ collect(state *s, drainer *x)
     x->woken |= s->n[x->at].waiters;
     s->n[x->at].waiters = 0;
     for (int k = 0; k < wd->n_evals; k++)
-        if (s->e[k].pc == E_ASLEEP &&
-            wd->eval[k].root[s->e[k].root] == x->at)
+        if (s->e[k].pc == E_ASLEEP && wd->eval[k].root[s->e[k].root] == x->at)
             s->e[k].pc = E_SLEEP;
     x->pc = X_WAKE;
 }
@@ -509,7 +505,7 @@ drain_step(state *s, drainer *x, int choice)
     }
 }
 
-/* ---- planning ----------------------------------------------------------------- */
+/* ---- planning ----------------------------------------------------------- */
 
 static bool
 is_new(const state *s, const evaluator *e, int i)
@@ -617,8 +613,7 @@ reads(state *s, const evaluator *e, task *t, int i)
         return;
     }
     must(n->state != S_NEW, "a leaf of the plan has no memory");
-    if (off == RULE_FAILED_LEAF ? n->state == S_SUBMITTED
-                                : n->state != S_DONE)
+    if (off == RULE_FAILED_LEAF ? n->state == S_SUBMITTED : n->state != S_DONE)
         t->sources |= bit(i);
 }
 
@@ -640,8 +635,7 @@ group_of(const evaluator *e, int i)
 static int
 stream_of(int who, int i)
 {
-    return wd->node[i].stream >= 0 ? wd->node[i].stream
-                                   : wd->eval[who].stream;
+    return wd->node[i].stream >= 0 ? wd->node[i].stream : wd->eval[who].stream;
 }
 
 static void
@@ -813,7 +807,7 @@ plan_step(state *s, int who, int choice)
     }
 }
 
-/* ---- an evaluator's other steps -------------------------------------------------- */
+/* ---- an evaluator's other steps ----------------------------------------- */
 
 static void
 help(state *s, evaluator *e, int k, int target, uint8_t after,
@@ -953,25 +947,25 @@ eval_step(state *s, int who, int choice)
     }
 }
 
-static int
-n_actors(void)
-{
-    return wd->n_evals + wd->n_streams;
-}
-
+/* Move 2 * a + c: actor a's step, with choice c. */
 static bool
-step(state *s, int actor, int choice)
+step(void *of, int move)
 {
+    state *s = of;
+    int actor = move / 2, choice = move % 2;
+
     if (actor < wd->n_evals)
         return eval_step(s, actor, choice);
     return drain_step(s, &s->w[actor - wd->n_evals], choice);
 }
 
-/* ---- what must hold at the end ----------------------------------------------------- */
+/* ---- what must hold at the end ------------------------------------------ */
 
 static void
-check_end(const state *s)
+check_end(const void *of)
 {
+    const state *s = of;
+
     for (int k = 0; k < wd->n_evals; k++) {
         bool done = true;
 
@@ -994,105 +988,23 @@ check_end(const state *s)
         must(s->n[i].state != S_SUBMITTED, "a node stays submitted");
 }
 
-/* ---- the search ---------------------------------------------------------------------- */
-
-static uint64_t *seen;
-static size_t seen_cap, n_seen;
-
-static uint64_t
-fingerprint(const state *s)
-{
-    const unsigned char *p = (const unsigned char *)s;
-    uint64_t h = 0x9e3779b97f4a7c15u, v;
-
-    _Static_assert(sizeof(state) < 4096, "states are small");
-    for (size_t i = 0; i < sizeof *s; i += sizeof v) {
-        v = 0;
-        memcpy(&v, p + i,
-               sizeof *s - i < sizeof v ? sizeof *s - i : sizeof v);
-        h = (h ^ v) * 0xff51afd7ed558ccdu;
-        h ^= h >> 29;
-    }
-    h *= 0xc4ceb9fe1a85ec53u;
-    h ^= h >> 32;
-    return h != 0 ? h : 1;
-}
+/* ---- the search --------------------------------------------------------- */
 
 static void
-seen_grow(void)
-{
-    uint64_t *old = seen;
-    size_t cap = seen_cap;
-
-    seen_cap = cap != 0 ? 4 * cap : 1 << 16;
-    seen = calloc(seen_cap, sizeof *seen);
-    assert_non_null(seen);
-    for (size_t i = 0; i < cap; i++)
-        if (old[i] != 0) {
-            size_t at = old[i] & (seen_cap - 1);
-
-            while (seen[at] != 0)
-                at = (at + 1) & (seen_cap - 1);
-            seen[at] = old[i];
-        }
-    free(old);
-}
-
-/* True if it is new. */
-static bool
-seen_add(const state *s)
-{
-    uint64_t h = fingerprint(s);
-    size_t at;
-
-    if (2 * n_seen >= seen_cap)
-        seen_grow();
-    for (at = h & (seen_cap - 1); seen[at] != 0; at = (at + 1) & (seen_cap - 1))
-        if (seen[at] == h)
-            return false;
-    seen[at] = h;
-    n_seen++;
-    return true;
-}
-
-typedef struct frame {
-    state s;
-    int next; /* actor * 2 + choice */
-    bool moved;
-} frame;
-
-static frame *path;
-static size_t depth, path_cap;
-
-static void
-path_push(const state *s)
-{
-    if (depth == path_cap) {
-        path_cap = path_cap != 0 ? 2 * path_cap : 1024;
-        path = realloc(path, path_cap * sizeof *path);
-        assert_non_null(path);
-    }
-    path[depth++] = (frame){.s = *s};
-}
-
-static void
-print_path(void)
+print_path(const search *h)
 {
     print_message("%s: %s\n", wd->name, broken);
-    for (size_t i = 0; i < depth; i++) {
-        const state *s = &path[i].s;
+    for (size_t i = 0; i < h->depth; i++) {
+        state s;
 
-        print_message("%3zu: actor %d", i, (path[i].next - 1) / 2);
+        memcpy(&s, search_at(h, i), sizeof s);
+        print_message("%3zu: actor %d", i, (h->next[i] - 1) / 2);
         for (int k = 0; k < wd->n_evals; k++)
-            print_message("  e%d pc=%d x=%d t=%d", k, s->e[k].pc,
-                          s->e[k].x.pc, s->e[k].x.task);
+            print_message("  e%d pc=%d x=%d t=%d", k, s.e[k].pc, s.e[k].x.pc,
+                          s.e[k].x.task);
         for (int k = 0; k < wd->n_streams; k++)
-            print_message("  s%d head=%d busy=%d w=%d", k,
-                          s->s[k].head == NOBODY ? -1 : s->s[k].head,
-                          s->s[k].busy, s->w[k].pc);
-        print_message("  nodes");
-        for (int k = 0; k < wd->n_nodes; k++)
-            print_message(" %d", s->n[k].state);
+            print_message("  s%d head=%d busy=%d w=%d", k, s.s[k].head,
+                          s.s[k].busy, s.w[k].pc);
         print_message("\n");
     }
 }
@@ -1110,64 +1022,37 @@ set_start(state *s)
         s->s[k].head = s->s[k].tail = NOBODY;
 }
 
-/* From the state on top: the next unseen successor goes on top; without one
- * it is popped, and if it had no successor at all it must be an end. */
-static void
-search_step(void)
-{
-    frame *f = &path[depth - 1];
-
-    while (f->next < 2 * n_actors()) {
-        state s = f->s;
-        int at = f->next++;
-
-        if (!step(&s, at / 2, at % 2))
-            continue;
-        f->moved = true;
-        if (broken != NULL)
-            return;
-        if (seen_add(&s)) {
-            path_push(&s);
-            return;
-        }
-    }
-    if (!f->moved)
-        check_end(&f->s);
-    if (broken == NULL)
-        depth--;
-}
-
-/* What does not hold, or NULL. */
+/* What does not hold, or NULL; *n_states: how many were looked at. */
 static const char *
-explore(const world *w, rule without)
+explore(const world *w, rule without, size_t *n_states)
 {
+    search h = {.bytes = sizeof(state),
+                .n_moves = 2 * (w->n_evals + w->n_streams),
+                .move = step,
+                .check_end = check_end,
+                .broken = &broken};
     state s;
 
     wd = w;
     off = without;
     broken = NULL;
-    seen_cap = n_seen = depth = 0;
-    seen = NULL;
     set_start(&s);
-    seen_add(&s);
-    path_push(&s);
-    while (depth > 0 && broken == NULL && n_seen < STATES_MAX)
-        search_step();
+    search_all(&h, &s, STATES_MAX);
     if (broken != NULL && without == RULE_ALL)
-        print_path();
+        print_path(&h);
     if (without == RULE_ALL)
-        print_message("  %-44s %8zu states\n", w->name, n_seen);
-    assert_true(n_seen < STATES_MAX);
-    free(seen);
+        print_message("  %-48s %8zu states\n", w->name, h.n_seen);
+    assert_true(h.n_seen < STATES_MAX || !MUST_END);
+    *n_states = h.n_seen;
+    search_free(&h);
     return broken;
 }
 
-/* ---- the protocol as it is ------------------------------------------------------------- */
+/* ---- the protocol as it is ---------------------------------------------- */
 
+/* clang-format off */
 #define CHAIN {DATA, OP1(0), OP1(1), OP1(2), OP1(3)}
-#define DIAMOND {DATA, OP1(0), OP1(1), OP1(1), OP2(2, 3)}
-#define DIAMOND_ON_TWO \
-    {DATA, OP1(0), OP1_ON(1, 1), OP1_ON(1, 0), OP2(2, 3)}
+#define DIAMOND_ON_TWO {DATA, OP1(0), OP1_ON(1, 1), OP1_ON(1, 0), OP2(2, 3)}
 #define TWO_TOPS {DATA, OP1(0), OP1(1), OP1(2), OP1(2)}
 #define GROUP {DATA, OP1(0), FUSED(1, 4, true), FUSED(2, 4, false), OP1(3)}
 #define VIEWS {DATA, OP1(0), VIEW(1), OP1(2), VIEW(1)}
@@ -1218,50 +1103,54 @@ static const world failing[] = {
     {"a kernel gives up", 4, CHAIN, 2,
      {{1, {3}, 0}, {1, {3}, 1}}, 2, 8, -1, 1, 0},
     {"a kernel gives up, windows of 1", 4, CHAIN, 2,
-     {{1, {3}, 0}, {1, {2}, 1}}, 2, 1, -1, 1, 0},
+     {{1, {3}, 0}, {1, {1}, 1}}, 2, 1, -1, 1, 0},
     {"two kernels give up, diamond", 5, DIAMOND_ON_TWO, 1,
      {{1, {4}, 0}}, 2, 8, -1, 2, 0},
     {"a kernel under views gives up", 5, VIEWS, 2,
      {{1, {3}, 0}, {1, {4}, 1}}, 2, 8, -1, 1, 0},
     {"a fused group gives up", 5, GROUP, 2,
      {{1, {4}, 0}, {1, {2}, 1}}, 2, 8, -1, 1, 0},
-    {"everything at once", 4,
-     {DATA, OP1(0), OP1_ON(1, 1), OP1(2)}, 2,
-     {{1, {3}, 0}, {1, {2}, 0}}, 2, 8, 3, 1, 1},
+    {"everything at once", 4, {DATA, OP1(0), OP1_ON(1, 1), OP1(2)}, 2,
+     {{1, {3}, 0}, {1, {1}, 0}}, 2, 8, 3, 1, 1},
 };
+/* clang-format on */
 
 static void
 protocol__holds_in_every_order(void **unused)
 {
+    size_t n;
+
     (void)unused;
     for (size_t i = 0; i < MRT_COUNT(plain); i++)
-        assert_null(explore(&plain[i], RULE_ALL));
+        assert_null(explore(&plain[i], RULE_ALL, &n));
 }
 
 static void
 protocol__holds_when_things_fail(void **unused)
 {
+    size_t n;
+
     (void)unused;
     for (size_t i = 0; i < MRT_COUNT(failing); i++)
-        assert_null(explore(&failing[i], RULE_ALL));
+        assert_null(explore(&failing[i], RULE_ALL, &n));
 }
 
-/* ---- each rule is needed --------------------------------------------------------------- */
+/* ---- each rule is needed ------------------------------------------------ */
 
 /* Some world must break without it. */
 static void
 needs(rule without, const char *what)
 {
     for (size_t i = 0; i < MRT_COUNT(plain) + MRT_COUNT(failing); i++) {
-        const world *w = i < MRT_COUNT(plain)
-                             ? &plain[i]
-                             : &failing[i - MRT_COUNT(plain)];
-        const char *found = explore(w, without);
+        const world *w =
+            i < MRT_COUNT(plain) ? &plain[i] : &failing[i - MRT_COUNT(plain)];
+        size_t n;
+        const char *found = explore(w, without, &n);
 
         if (found == NULL)
             continue;
         print_message("  without it: %s (%s, after %zu states)\n", found,
-                      w->name, n_seen);
+                      w->name, n);
         if (what != NULL)
             assert_string_equal(found, what);
         return;
@@ -1269,93 +1158,48 @@ needs(rule without, const char *what)
     fail_msg("the checker does not find out");
 }
 
-static void
-entering_in_order__is_needed(void **unused)
-{
-    (void)unused;
-    needs(RULE_ENTER_UNDER_LOCK, "a task runs before its producers");
-}
+static struct needed {
+    const char *test;
+    rule rule;
+    const char *found; /* what goes wrong without it, or NULL: anything */
+} needed[] = {
+    {"entering_in_order__is_needed", RULE_ENTER_UNDER_LOCK,
+     "a task runs before its producers"},
+    {"looking_at_waited__is_needed", RULE_WAKE, "an evaluator waits for ever"},
+    {"looking_at_the_head_when_leaving__is_needed", RULE_LEAVE_LOOKS, NULL},
+    {"detaching_after_done__is_needed", RULE_DONE_THEN_DETACH,
+     "the walker reads detached inputs"},
+    {"walking_again__is_needed", RULE_WALK_AGAIN,
+     "a leaf of the plan has no memory"},
+    {"looking_at_leaves_that_fail__is_needed", RULE_FAILED_LEAF,
+     "a kernel reads what is not computed"},
+    {"comparing_memory__is_needed", RULE_SAME_MEMORY,
+     "a kernel reads what is not computed"},
+    {"kicking_other_streams__is_needed", RULE_KICK_OTHERS,
+     "an evaluator waits for ever"},
+    {"helping_the_own_stream__is_needed", RULE_HELP_OWN,
+     "an evaluator waits for ever"},
+    {"giving_up_under_the_plan_lock__is_needed", RULE_WAIT_FOR_LOCK, NULL},
+};
 
 static void
-looking_at_waited__is_needed(void **unused)
+rule__is_needed(void **which)
 {
-    (void)unused;
-    needs(RULE_WAKE, "an evaluator waits for ever");
-}
+    const struct needed *n = *which;
 
-static void
-looking_at_the_head_when_leaving__is_needed(void **unused)
-{
-    (void)unused;
-    needs(RULE_LEAVE_LOOKS, NULL);
-}
-
-static void
-detaching_after_done__is_needed(void **unused)
-{
-    (void)unused;
-    needs(RULE_DONE_THEN_DETACH, "the walker reads detached inputs");
-}
-
-static void
-walking_again__is_needed(void **unused)
-{
-    (void)unused;
-    needs(RULE_WALK_AGAIN, "a leaf of the plan has no memory");
-}
-
-static void
-looking_at_leaves_that_fail__is_needed(void **unused)
-{
-    (void)unused;
-    needs(RULE_FAILED_LEAF, "a kernel reads what is not computed");
-}
-
-static void
-comparing_memory__is_needed(void **unused)
-{
-    (void)unused;
-    needs(RULE_SAME_MEMORY, "a kernel reads what is not computed");
-}
-
-static void
-kicking_other_streams__is_needed(void **unused)
-{
-    (void)unused;
-    needs(RULE_KICK_OTHERS, "an evaluator waits for ever");
-}
-
-static void
-helping_the_own_stream__is_needed(void **unused)
-{
-    (void)unused;
-    needs(RULE_HELP_OWN, "an evaluator waits for ever");
-}
-
-static void
-giving_up_under_the_plan_lock__is_needed(void **unused)
-{
-    (void)unused;
-    needs(RULE_WAIT_FOR_LOCK, NULL);
+    needs(n->rule, n->found);
 }
 
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[2 + MRT_COUNT(needed)] = {
         cmocka_unit_test(protocol__holds_in_every_order),
         cmocka_unit_test(protocol__holds_when_things_fail),
-        cmocka_unit_test(entering_in_order__is_needed),
-        cmocka_unit_test(looking_at_waited__is_needed),
-        cmocka_unit_test(looking_at_the_head_when_leaving__is_needed),
-        cmocka_unit_test(detaching_after_done__is_needed),
-        cmocka_unit_test(walking_again__is_needed),
-        cmocka_unit_test(looking_at_leaves_that_fail__is_needed),
-        cmocka_unit_test(comparing_memory__is_needed),
-        cmocka_unit_test(kicking_other_streams__is_needed),
-        cmocka_unit_test(helping_the_own_stream__is_needed),
-        cmocka_unit_test(giving_up_under_the_plan_lock__is_needed),
     };
 
+    for (size_t i = 0; i < MRT_COUNT(needed); i++)
+        tests[2 + i] = (struct CMUnitTest){needed[i].test, rule__is_needed,
+                                           NULL, NULL, &needed[i]};
     return cmocka_run_group_tests_name("eval/model", tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ int64_t mr__tasks_in_flight(void);
 
 static const mr_device cpu = {MR_CPU, 0};
 
-/* ---- graphs of counted nodes ----------------------------------------------------- */
+/* ---- graphs of counted nodes -------------------------------------------- */
 
 enum { N_NODES = 400, MAX_STREAMS = 4 };
 
@@ -65,8 +65,7 @@ graph_make(graph *g, int n, int n_streams, uint64_t seed)
             old = mr_stream_scope(g->stream[r / 1024 % (uint32_t)n_streams]);
         if (r & 1) {
             m = mr_maximum(g->x[a], g->x[b]);
-            g->value[i] = g->value[a] > g->value[b] ? g->value[a]
-                                                    : g->value[b];
+            g->value[i] = g->value[a] > g->value[b] ? g->value[a] : g->value[b];
         } else {
             m = mr_negative(g->x[a]);
             g->value[i] = -g->value[a];
@@ -101,7 +100,7 @@ graph_check(graph *g)
     }
 }
 
-/* ---- overlapping evaluations ----------------------------------------------------- */
+/* ---- overlapping evaluations -------------------------------------------- */
 
 typedef struct job {
     graph *g;
@@ -119,11 +118,9 @@ evaluate_randomly(void *arg, int who)
         mr_array *root[3];
 
         for (int i = 0; i < 3; i++)
-            root[i] =
-                j->g->x[scramble(r + (uint32_t)i) % (uint32_t)j->g->n];
-        if (r % 4 == 0
-                ? mr_async_eval(root, 3) != MR_OK
-                : mr_eval_many(root, 1 + (int)(r % 3)) != MR_OK)
+            root[i] = j->g->x[scramble(r + (uint32_t)i) % (uint32_t)j->g->n];
+        if (r % 4 == 0 ? mr_async_eval(root, 3) != MR_OK
+                       : mr_eval_many(root, 1 + (int)(r % 3)) != MR_OK)
             atomic_fetch_add(&j->wrong, 1);
     }
 }
@@ -161,7 +158,7 @@ overlapping_graphs__run_once_across_streams(void **state)
     overlap(1, 4, 20 / SCALE);
 }
 
-/* ---- own graphs ------------------------------------------------------------------- */
+/* ---- own graphs --------------------------------------------------------- */
 
 static void
 chains_of_my_own(void *arg, int who)
@@ -180,8 +177,7 @@ chains_of_my_own(void *arg, int who)
         }
         /* 26 negations and 4 increments, three of them behind an odd number
          * of negations: they cancel in pairs */
-        if (mr_array_copy_f32(x, last, 1000) != MR_OK ||
-            last[0] != last[999])
+        if (mr_array_copy_f32(x, last, 1000) != MR_OK || last[0] != last[999])
             atomic_fetch_add(wrong, 1);
         mr_release(x);
     }
@@ -197,7 +193,7 @@ threads_of_their_own__do_not_disturb(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* ---- asynchronous ------------------------------------------------------------------ */
+/* ---- asynchronous ------------------------------------------------------- */
 
 static void
 async_pipeline__is_right(void **state)
@@ -318,15 +314,15 @@ thread_that_ends__leaves_its_work_behind(void **state)
     }
 }
 
-/* ---- streams ------------------------------------------------------------------------ */
+/* ---- streams ------------------------------------------------------------ */
 
 static void
 stream_sync__waits_for_all_of_it(void **state)
 {
     mr_stream s = mr_stream_new(cpu), old = mr_stream_scope(s);
     mr_array *x = mr_full(MR_SHAPE(2), 1.0, MR_FLOAT32);
-    mr_array *y = mrt_counted_op(
-        x, (mrt_counted){.counter = 5, .microseconds = 20000});
+    mr_array *y =
+        mrt_counted_op(x, (mrt_counted){.counter = 5, .microseconds = 20000});
 
     (void)state;
     mrt_counters_clear();
@@ -350,8 +346,8 @@ freed_stream__finishes_and_new_nodes_go_elsewhere(void **state)
     for (int round = 0; round < 50; round++) {
         mr_stream s = mr_stream_new(cpu), old = mr_stream_scope(s);
         mr_array *x = mr_full(MR_SHAPE(2), 1.0, MR_FLOAT32);
-        mr_array *y = mrt_counted_op(
-            x, (mrt_counted){.counter = 6, .microseconds = 100});
+        mr_array *y =
+            mrt_counted_op(x, (mrt_counted){.counter = 6, .microseconds = 100});
         mr_array *z = mrt_count(y, 7);
         float got[2];
 
@@ -466,7 +462,7 @@ memory__is_not_reused_under_another_streams_reader(void **state)
     }
 }
 
-/* ---- destructors of users' memory ---------------------------------------------------- */
+/* ---- destructors of users' memory --------------------------------------- */
 
 static _Atomic int destroyed, destroyed_on_worker;
 

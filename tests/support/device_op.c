@@ -62,8 +62,8 @@ counted_run(const mr_node *n, const mr_kernel_args *a)
 {
     const mrt_counted *how = mr__params(n);
     /* relaxed: a count, read after the evaluation */
-    int before = atomic_fetch_add_explicit(&runs[how->counter], 1,
-                                           memory_order_relaxed);
+    int before =
+        atomic_fetch_add_explicit(&runs[how->counter], 1, memory_order_relaxed);
     const float *x = a->in[0].data;
     float *y = a->out[0].data;
 

@@ -8,7 +8,8 @@ independent oracle (random draws have tests of their own).
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -300,6 +301,49 @@ OWN: dict[str, Callable[..., Any] | None] = {
     "cummax": scan(np.maximum.accumulate, lowest), "cummin": scan(np.minimum.accumulate, highest),
     "logcumsumexp": scan(logcumsumexp, lambda t: -np.inf),
     "isposinf": np.isposinf, "isneginf": np.isneginf,
+}  # fmt: skip
+
+
+def picked(x: Any, i: Any) -> Any:
+    return x if i is None else x.reshape(-1, *x.shape[-2:])[i]
+
+
+def segmented_mm(a: Any, b: Any, segments: Any) -> Any:
+    return np.stack([a[:, s:e] @ b[s:e] if e > s else np.zeros((a.shape[0], b.shape[1])) for s, e in segments])
+
+
+def block_masked_mm(a: Any, b: Any, size: int, out: Any, lhs: Any, rhs: Any) -> Any:
+    def spread(m: Any, x: Any) -> Any:
+        return np.kron(m, np.ones((size, size)))[: x.shape[0], : x.shape[1]] * x
+
+    y = spread(lhs, a) @ spread(rhs, b)
+    return spread(out, y)
+
+
+def cross_entropy(x: Any, i: Any) -> Any:
+    return logsumexp(x, -1) - np.take_along_axis(x, i[..., None], -1)[..., 0]
+
+
+def gated_delta_update(q: Any, k: Any, v: Any, gamma: Any, beta: Any, s: Any = None, mask: Any = None) -> Any:
+    r = v.shape[2] // k.shape[2]
+    q, k = np.repeat(q, r, 2), np.repeat(k, r, 2)
+    s = np.zeros((v.shape[0], v.shape[2], v.shape[3], k.shape[3])) if s is None else s
+    out = np.zeros(v.shape)
+    for t in range(v.shape[1]):
+        n = s * gamma[:, t, :, None, None]
+        e = (v[:, t] - np.einsum("bhvk,bhk->bhv", n, k[:, t])) * beta[:, t, :, None]
+        n = n + e[..., None] * k[:, t, :, None, :]
+        s = n if mask is None else np.where(mask[:, t, None, None, None], n, s)
+        out[:, t] = np.einsum("bhvk,bhk->bhv", s, q[:, t])
+    return [out, s]
+
+
+OWN |= {
+    "einsum": lambda s, *x: np.einsum(s, *x),
+    "gather_mm": lambda a, b, i=None, j=None: picked(a, i) @ picked(b, j),
+    "segmented_mm": segmented_mm, "block_masked_mm": block_masked_mm,
+    "convolve": np.convolve,
+    "fast.cross_entropy": cross_entropy, "fast.gated_delta_update": gated_delta_update,
 }  # fmt: skip
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 import tomllib
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable
-
-import numpy as np
-import oracles
+from typing import Any
 
 import marram.core as mx
+import numpy as np
+import oracles
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -57,16 +57,16 @@ class Source:
             return to_mx(draw(want, self.dtype, len(self.wanted)), want, self.dtype)
         return self.given[len(self.wanted) - 1]
 
-    def T(self, *shape: int, lo: float = -2.0, hi: float = 2.0, grad: bool = True) -> Any:  # noqa: N802
+    def T(self, *shape: int, lo: float = -2.0, hi: float = 2.0, grad: bool = True) -> Any:
         return self.take(Input("T", shape, lo, hi, grad))
 
     def I(self, *shape: int, n: int) -> Any:  # noqa: E743, N802
         return self.take(Input("I", shape, -n, n, False))
 
-    def B(self, *shape: int) -> Any:  # noqa: N802
+    def B(self, *shape: int) -> Any:
         return self.take(Input("B", shape, 0, 1, False))
 
-    def K(self) -> Any:  # noqa: N802
+    def K(self) -> Any:
         return self.take(Input("K", (2,), 0, 0, False))
 
 
@@ -76,7 +76,7 @@ class Sample:
     inputs: list[Input] = field(default_factory=list)
 
     def evaluate(self, f: Callable[..., Any] | None, xp: Any, s: Source) -> Any:
-        return eval(self.text, {"f": f, "mx": xp, "T": s.T, "I": s.I, "B": s.B, "K": s.K})  # noqa: S307
+        return eval(self.text, {"f": f, "mx": xp, "T": s.T, "I": s.I, "B": s.B, "K": s.K})  
 
     def run(self, f: Callable[..., Any] | None, xp: Any, given: list[Any]) -> Any:
         return self.evaluate(f, xp, Source(given))
@@ -105,7 +105,7 @@ def default_samples(args: list[str]) -> list[str]:
     """Records whose arguments are arrays alone."""
     kinds = [a.split(":")[1].split("=")[0].strip() for a in args if ":" in a]
     defaults = ["=" in a for a in args if ":" in a]
-    need = [k for k, d in zip(kinds, defaults) if not d]
+    need = [k for k, d in zip(kinds, defaults, strict=True) if not d]
     if any(k not in ("array", "arraylike") for k in need) or not need:
         return []
     if len(need) == 1:
@@ -186,7 +186,7 @@ def drawn(sample: Sample, dtype: str, shapes: list[tuple[int, ...]] | None = Non
 
 
 def as_mx(sample: Sample, values: list[np.ndarray], dtype: str) -> list[Any]:
-    return [to_mx(x, w, dtype) for x, w in zip(values, sample.inputs)]
+    return [to_mx(x, w, dtype) for x, w in zip(values, sample.inputs, strict=True)]
 
 
 def flat(out: Any) -> list[Any]:
@@ -280,14 +280,14 @@ def compared(op: Operator, sample: Sample, values: list[np.ndarray], got: list[A
         else x.astype(np.float64)
         if inexact or x.dtype.kind == "f"
         else x
-        for x, w in zip(values, sample.inputs)
+        for x, w in zip(values, sample.inputs, strict=True)
     ]
     with np.errstate(all="ignore"):
         want = flat(sample.run(oracle, np, wide))
     if want[0] is None:  # NumPy has no such thing for this type
         return
     need(len(want) == len(got), f"{sample.text}: {len(got)} results, NumPy has {len(want)}")
-    for w, y in zip(want, got):
+    for w, y in zip(want, got, strict=True):
         w = np.asarray(w)
         if w.dtype.kind in "iub" and to_np(y).dtype.kind in "iub":
             w = w.astype(to_np(y).dtype)
@@ -313,7 +313,7 @@ def check_layouts(op: Operator) -> int:
         values = drawn(sample, dtype)
         plain = as_mx(sample, values, dtype)
         base = run(op, sample, plain)
-        for i, (x, w) in enumerate(zip(values, sample.inputs)):
+        for i, (x, w) in enumerate(zip(values, sample.inputs, strict=True)):
             if w.kind == "K":
                 continue
             for other in layouts(x, w, dtype):
@@ -321,7 +321,7 @@ def check_layouts(op: Operator) -> int:
                 got = run(op, sample, [*plain[:i], other, *plain[i + 1 :]])
                 # products choose their kernel by layout too: not bit for bit
                 n += need(
-                    all(close(to_np(y), to_np(b), 3e-6) for y, b in zip(got, base)),
+                    all(close(to_np(y), to_np(b), 3e-6) for y, b in zip(got, base, strict=True)),
                     f"{sample.text}: input {i} under other strides",
                     got, base,
                 )  # fmt: skip
@@ -378,12 +378,12 @@ def numeric(op: Operator, sample: Sample, values: list[np.ndarray], which: list[
     ends = []
     for sign in (1.0, -1.0):
         moved = list(values)
-        for i, d in zip(which, v):
+        for i, d in zip(which, v, strict=True):
             moved[i] = values[i] + sign * STEP * d
         ends.append([to_np(y) for y in run(op, sample, as_mx(sample, moved, dtype))])
     with np.errstate(invalid="ignore"):
         # infinities that stay where they are do not move
-        return [np.where(a == b, 0, (a - b) / (2 * STEP)) if a.dtype.kind in "fc" else np.zeros(a.shape) for a, b in zip(*ends)]
+        return [np.where(a == b, 0, (a - b) / (2 * STEP)) if a.dtype.kind in "fc" else np.zeros(a.shape) for a, b in zip(*ends, strict=True)]
 
 
 def direction(x: np.ndarray, seed: Any) -> np.ndarray:
@@ -409,7 +409,7 @@ def check_derivative(op: Operator, sample: Sample, dtype: str, which: list[int])
 
     def fun(*xs: Any) -> list[Any]:
         given = list(arrays)
-        for i, x in zip(which, xs):
+        for i, x in zip(which, xs, strict=True):
             given[i] = x
         outs = run(op, sample, given)
         return [y for y in outs if to_kind(y) in "fc"]
@@ -419,19 +419,19 @@ def check_derivative(op: Operator, sample: Sample, dtype: str, which: list[int])
     if not outs:
         return 0
     cts = [direction(to_np(y), ("ct", k)) for k, y in enumerate(outs)]
-    back = mx.vjp(fun, primals, [mx.array(c, dtype=y.dtype) for c, y in zip(cts, outs)])[1]
+    back = mx.vjp(fun, primals, [mx.array(c, dtype=y.dtype) for c, y in zip(cts, outs, strict=True)])[1]
     for trial in range(2):
         v = [direction(values[i], (trial, i)) for i in which]
         rates = numeric(op, sample, values, which, v, dtype)
-        rates = [r for r, y in zip(rates, run(op, sample, arrays)) if to_kind(y) in "fc"]
-        tangents = [mx.array(d, dtype=arrays[i].dtype) for i, d in zip(which, v)]
+        rates = [r for r, y in zip(rates, run(op, sample, arrays), strict=True) if to_kind(y) in "fc"]
+        tangents = [mx.array(d, dtype=arrays[i].dtype) for i, d in zip(which, v, strict=True)]
         pushed = mx.jvp(fun, primals, tangents)[1]
-        for r, p in zip(rates, pushed):
+        for r, p in zip(rates, pushed, strict=True):
             n += need(close(to_np(p), r, 2e-6), f"jvp of {sample.text} in {dtype}", to_np(p), r)
-        want = sum(float(np.sum(np.conj(c) * r).real) for c, r in zip(cts, rates))
-        got = sum(float(np.sum(np.conj(to_np(g)) * d).real) for g, d in zip(back, v))
+        want = sum(float(np.sum(np.conj(c) * r).real) for c, r in zip(cts, rates, strict=True))
+        got = sum(float(np.sum(np.conj(to_np(g)) * d).real) for g, d in zip(back, v, strict=True))
         n += need(abs(want - got) <= 2e-6 * max(1.0, abs(want)), f"vjp of {sample.text} in {dtype}", got, want, back)
-    for g, x in zip(back, primals):
+    for g, x in zip(back, primals, strict=True):
         n += need(g.shape == x.shape and g.dtype == x.dtype, f"vjp of {sample.text}: {g.shape} {g.dtype}")
     return n
 
@@ -470,7 +470,7 @@ def check_mapped(op: Operator, sample: Sample, dtype: str, mapped: tuple[int, ..
     n = 0
     for k in range(BATCH):
         alone = [to_mx(rows[i][k if i in mapped else 0], w, dtype) for i, w in enumerate(sample.inputs)]
-        for y, want in zip(got, run(op, sample, alone)):
+        for y, want in zip(got, run(op, sample, alone), strict=True):
             n += need(
                 close(to_np(y[k]), to_np(want), TOLERANCE["float32"]),
                 f"vmap of {sample.text} over inputs {mapped} at axis {axis}, entry {k}",

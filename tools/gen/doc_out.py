@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 from c_out import by_file, prototype, title
@@ -43,13 +42,9 @@ def stub_args(r: Record, method: bool) -> str:
     return ", ".join(out)
 
 
-def stub_result(r: Record) -> str:
-    return {"array": "array", "arrays": "tuple[array, ...]", "list": "list[array]"}[r.returns]
-
-
 def stub(r: Record, name: str, method: bool = False) -> str:
-    head = f"def {name}({stub_args(r, method)}) -> {stub_result(r)}: ...\n"
-    return textwrap.indent(head, "    ") if method else head
+    result = {"array": "array", "arrays": "tuple[array, ...]", "list": "list[array]"}[r.returns]
+    return f"{'    ' * method}def {name}({stub_args(r, method)}) -> {result}: ...\n"
 
 
 def stubs(records: list[Record]) -> dict[str, str]:
@@ -69,12 +64,11 @@ def stubs(records: list[Record]) -> dict[str, str]:
 
 
 def page_entry(r: Record) -> str:
-    python = f"marram.{r.python_name}" if r.python else f"mr_{r.c_name}"
+    python = f"marram.{r.module}.{r.name}" if r.python else f"mr_{r.c_name}"
     out = [f"## {python}\n\n"]
     if r.python:
         out.append(f"```python\n{r.name}({signature(r, False)})\n```\n\n")
-    out.append(f"```c\n{prototype(r, 'mr_' + r.c_name, False, mark='')}\n```\n\n")
-    out.append(r.doc + "\n")
+    out.append(f"```c\n{prototype(r, 'mr_' + r.c_name, False, mark='')}\n```\n\n{r.doc}\n")
     if r.promote:
         out.append("\n" + PROMOTE[r.promote] + "\n")
     if r.aliases:
@@ -93,7 +87,7 @@ def pages(records: list[Record]) -> dict[str, str]:
     for file, rows in by_file([r for r in records if r.public]).items():
         name = title(file)
         out[f"docs/reference/{name}.md"] = f"{PAGE_NOTE}# {name}\n\n" + "".join(page_entry(r) for r in rows).rstrip() + "\n"
-        words = ", ".join(f"`{r.python_name.removeprefix('core.')}`" if r.python else f"`mr_{r.c_name}`" for r in rows)
+        words = ", ".join(f"`{r.module}.{r.name}`".replace("core.", "") if r.python else f"`mr_{r.c_name}`" for r in rows)
         index.append(f"- [{name}]({name}.md): {words}\n")
     head = "# Reference\n\nOne page for each family of operators, in both languages.\n\n"
     out["docs/reference/README.md"] = PAGE_NOTE + head + "".join(index)

@@ -53,15 +53,11 @@ def write(folder: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
-def orphans(root: Path, files: dict[str, str]) -> list[Path]:
-    """Pages of families that are gone."""
-    pages = root / "docs/reference"
-    return [p for p in sorted(pages.glob("*.md")) if str(p.relative_to(root)) not in files]
-
-
 def stale(root: Path, files: dict[str, str]) -> list[str]:
-    out = [n for n, text in files.items() if not (root / n).exists() or (root / n).read_text() != text]
-    return out + [str(p.relative_to(root)) for p in orphans(root, files)]
+    """What differs, and pages of families that are gone."""
+    pages = [str(p.relative_to(root)) for p in sorted((root / "docs/reference").glob("*.md"))]
+    old = [n for n, text in files.items() if not (root / n).exists() or (root / n).read_text() != text]
+    return old + [n for n in pages if n not in files]
 
 
 def main() -> int:
@@ -79,17 +75,16 @@ def main() -> int:
         return 1
     if options.build:
         write(options.build, built(records))
-    files = committed(records) if options.update or options.check else {}
+    files = committed(records)
+    old = stale(root, files) if options.update or options.check else []
+    for name in old:
+        if options.check:
+            print(f"{name}: stale, run tools/gen/gen.py --update", file=sys.stderr)
+        elif name not in files:
+            (root / name).unlink()
     if options.update:
         write(root, files)
-        for path in orphans(root, files):
-            path.unlink()
-    if options.check:
-        old = stale(root, files)
-        for name in old:
-            print(f"{name}: stale, run tools/gen/gen.py --update", file=sys.stderr)
-        return 1 if old else 0
-    return 0
+    return 1 if old and options.check else 0
 
 
 if __name__ == "__main__":

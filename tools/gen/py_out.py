@@ -3,15 +3,8 @@
 
 from __future__ import annotations
 
-from c_out import HEADER, wrap
+from c_out import head, wrap
 from table import LIST_KINDS, MODULES, Arg, Record
-
-HELP = """\
-#include "ext.h"
-
-#include "marram/marram.h"
-
-"""
 
 
 def quote(text: str) -> str:
@@ -19,70 +12,58 @@ def quote(text: str) -> str:
 
 
 def c_number(value: int | float) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value != value:
-        return "NAN"
-    if value in (float("inf"), float("-inf")):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    return repr(value)
+    words = {"True": "true", "False": "false", "nan": "NAN", "inf": "INFINITY", "-inf": "-INFINITY"}
+    return words.get(repr(value), repr(value))
 
 
 def scalar(value: bool | int | float) -> str:
-    if isinstance(value, bool):
-        return "{.scalar = {MR_SCALAR_BOOL, {.b = %s}}}" % c_number(value)
-    if isinstance(value, int):
-        return "{.scalar = {MR_SCALAR_INT, {.i = %d}}}" % value
-    return "{.scalar = {MR_SCALAR_FLOAT, {.f = %s}}}" % c_number(value)
+    kind = "BOOL, {.b" if isinstance(value, bool) else "INT, {.i" if isinstance(value, int) else "FLOAT, {.f"
+    return "{.scalar = {MR_SCALAR_%s = %s}}}" % (kind, c_number(value))
+
+
+# type: the member of ext_value, and the value when it is absent
+MEMBERS = {
+    "array": ("array", "{.i = 0}"), "arraylike": ("array", "{.i = 0}"), "condition": ("array", "{.i = 0}"),
+    "arrays": ("arrays", "{.i = 0}"), "scalar": ("scalar", "{.i = 0}"), "axes": ("axes", "{.axes = {NULL, -1}}"),
+    "shape": ("shape", "{.shape = {NULL, -1}}"), "ints": ("ints", "{.ints = {NULL, -1}}"),
+    "axis": ("axis", "{.axis = MR_AXIS_NONE}"), "int": ("i", "{.i = MR_INT_NONE}"), "float": ("f", "{.f = NAN}"),
+    "bool": ("b", ""), "dtype": ("dtype", "{.dtype = MR_DTYPE_DEFAULT}"), "str": ("s", "{.s = NULL}"),
+}  # fmt: skip
 
 
 def initial(a: Arg, prefix: str) -> tuple[str, str]:
     """The default's ext_value, and a static array that it points to."""
-    v = a.value
-    if a.type in ("array", "arrays") or (a.default is None and not a.optional):
+    v, (member, absent) = a.value, MEMBERS[a.type]
+    if a.default is None and not a.optional:
         return "{.i = 0}", ""
+    if v is None:
+        return absent, ""
     if a.type in ("arraylike", "condition", "scalar"):
-        return ("{.i = 0}", "") if v is None else (scalar(v), "")
+        return scalar(v), ""
     if a.type in LIST_KINDS:
-        member = {"axes": "axes", "shape": "shape", "ints": "ints"}[a.type]
-        if v is None:
-            return "{.%s = {NULL, -1}}" % member, ""
         items = [v] if isinstance(v, int) else list(v)
         if not items:
             return "{.%s = {NULL, 0}}" % member, ""
-        name = f"{prefix}_{a.name}"
-        kind = "int32_t" if a.type == "axes" else "int64_t"
+        name, kind = f"{prefix}_{a.name}", "int32_t" if a.type == "axes" else "int64_t"
         text = f"static const {kind} {name}[] = {{{', '.join(map(str, items))}}};\n"
         return "{.%s = {%s, %d}}" % (member, name, len(items)), text
-    if v is None:
-        absent = {"axis": "{.axis = MR_AXIS_NONE}", "int": "{.i = MR_INT_NONE}", "float": "{.f = NAN}",
-                  "dtype": "{.dtype = MR_DTYPE_DEFAULT}", "str": "{.s = NULL}"}  # fmt: skip
-        return absent[a.type], ""
     if a.type == "dtype":
         return "{.dtype = MR_%s}" % v.rstrip("_").upper(), ""
-    if a.type == "str":
-        return "{.s = %s}" % quote(v), ""
-    member = {"axis": "axis", "int": "i", "float": "f", "bool": "b"}[a.type]
-    return "{.%s = %s}" % (member, c_number(float(v) if a.type == "float" else v)), ""
+    return "{.%s = %s}" % (member, quote(v) if a.type == "str" else c_number(float(v) if a.type == "float" else v)), ""
 
 
 def flags(a: Arg) -> str:
-    out = []
-    if a.optional:
-        out.append("EXT_NULLABLE")
-    if a.default is not None or a.variadic:
-        out.append("EXT_DEFAULT")
-    return " | ".join(out) or "0"
+    has_default = a.default is not None or a.variadic
+    return " | ".join(["EXT_NULLABLE"] * a.optional + ["EXT_DEFAULT"] * has_default) or "0"
 
 
 def values(r: Record) -> list[str]:
-    member = {"array": "array", "arraylike": "array", "condition": "array", "int": "i", "float": "f", "bool": "b", "str": "s"}
     out = ["c->site"]
     for i, a in enumerate(r.args):
         if a.type == "arrays":
             out += [f"c->v[{i}].arrays.v", f"c->v[{i}].arrays.n"]
         else:
-            out.append(f"c->v[{i}].{member.get(a.type, a.type)}")
+            out.append(f"c->v[{i}].{MEMBERS[a.type][0]}")
     return out
 
 
@@ -166,7 +147,7 @@ def one(r: Record) -> str:
 
 def py_functions_c(records: list[Record]) -> str:
     rows = [r for r in records if r.public and r.python]
-    out = [HEADER.format(what="py_functions.c -- the Python functions.", more=""), HELP]
+    out = [head("py_functions.c -- the Python functions.") + '#include "ext.h"\n\n#include "marram/marram.h"\n\n']
     out += [one(r) for r in rows]
     for module in MODULES:
         tag = module.replace("core.", "").replace(".", "_")

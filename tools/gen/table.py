@@ -12,24 +12,14 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-DTYPES = [
-    "bool_", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32",
-    "int64", "float16", "bfloat16", "float32", "float64", "complex64",
-    "complex128",
-]  # fmt: skip
-MODULES = {
-    "core": "",
-    "core.random": "random_",
-    "core.fast": "",
-    "core.linalg": "linalg_",
-    "core.fft": "fft_",
-}
+DTYPES = "bool_ uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128".split()
+MODULES = {"core": "", "core.random": "random_", "core.fast": "", "core.linalg": "linalg_", "core.fft": "fft_"}
 # Ids of the operators that the graph itself needs; api/ starts above 9.
 GRAPH_OPS = {"data": 1, "placeholder": 2, "tracer": 3, "output": 4}
 FIRST_ID = 10
-# rule: what the operands become, for the reference
+# What the operands of unary and binary doors become.
 PROMOTE = {
     "same": "The operands take their common dtype.",
     "float": "The operands take their common dtype; integers and bool then become float32.",
@@ -43,39 +33,38 @@ PROMOTE = {
 }
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How one type of argument looks in C and in Python stubs."""
+class Kind(NamedTuple):
+    """How one type of argument looks in C and in stubs, and what its default may be."""
 
     c: str
-    absent: str  # in C, for a type with "?"
+    absent: str  # in C, for a type with "?"; "": it cannot be None
     stub: str
+    literal: tuple[type, ...] = ()
 
 
+LIST = (list, tuple, int)
 KINDS = {
     "array": Kind("mr_array *", "MR_NONE", "array"),
-    "arraylike": Kind("mr_array *", "MR_NONE", "scalar | array"),
-    "condition": Kind("mr_array *", "MR_NONE", "scalar | array"),
+    "arraylike": Kind("mr_array *", "MR_NONE", "scalar | array", (bool, int, float)),
+    "condition": Kind("mr_array *", "MR_NONE", "scalar | array", (bool,)),
     "arrays": Kind("mr_array *const *", "", "Sequence[array]"),
-    "axis": Kind("int32_t ", "MR_AXIS_NONE", "int"),
-    "axes": Kind("mr_axes ", "MR_AXES_ALL", "int | Sequence[int]"),
-    "shape": Kind("mr_shape ", "MR_SHAPE_NONE", "int | Sequence[int]"),
-    "ints": Kind("mr_ints ", "MR_INTS_NONE", "int | Sequence[int]"),
-    "int": Kind("int64_t ", "MR_INT_NONE", "int"),
-    "float": Kind("double ", "NaN", "float"),
-    "bool": Kind("bool ", "", "bool"),
+    "axis": Kind("int32_t ", "MR_AXIS_NONE", "int", (int,)),
+    "axes": Kind("mr_axes ", "MR_AXES_ALL", "int | Sequence[int]", LIST),
+    "shape": Kind("mr_shape ", "MR_SHAPE_NONE", "int | Sequence[int]", LIST),
+    "ints": Kind("mr_ints ", "MR_INTS_NONE", "int | Sequence[Any]", LIST),
+    "int": Kind("int64_t ", "MR_INT_NONE", "int", (int,)),
+    "float": Kind("double ", "NaN", "float", (int, float)),
+    "bool": Kind("bool ", "", "bool", (bool,)),
     "dtype": Kind("mr_dtype ", "MR_DTYPE_DEFAULT", "Dtype"),
-    "str": Kind("const char *", "NULL", "str"),
-    "scalar": Kind("mr_scalar ", "", "scalar"),
+    "str": Kind("const char *", "NULL", "str", (str,)),
+    "scalar": Kind("mr_scalar ", "", "scalar", (bool, int, float)),
 }
 ARRAY_KINDS = ("array", "arraylike", "condition")
 LIST_KINDS = ("axes", "shape", "ints")
-C_WORDS = {
-    "and", "or", "xor", "not", "new", "delete", "this", "class", "default",
-    "operator", "private", "public", "template", "typename", "using", "union",
-    "signed", "unsigned", "register", "short", "long", "double", "float",
-    "int", "char", "bool", "const", "static", "switch", "case", "struct",
-}  # fmt: skip
+C_WORDS = set(
+    "and or xor not new delete this class default operator private public template typename using union signed "
+    "unsigned register short long double float int char bool const static switch case struct".split()
+)
 
 
 class TableError(Exception):
@@ -126,11 +115,8 @@ class Record:
     example: str | None = None
 
     @property
-    def python_name(self) -> str:
-        return f"{self.module}.{self.name}"
-
-    def alias_c_name(self, alias: str) -> str:
-        return MODULES[self.module] + alias
+    def c_names(self) -> list[str]:
+        return [self.c_name] + [MODULES[self.module] + a for a in self.aliases]
 
     @property
     def c_result(self) -> str:
@@ -141,13 +127,11 @@ class Record:
 
 
 # key: the type of its value; several when it is a tuple
-KEYS: dict[str, Any] = {
-    "id": int, "op": bool, "public": bool, "module": str, "args": list,
-    "returns": str, "door": str, "promote": str, "c_name": str,
-    "aliases": list, "method": (bool, list), "spread": bool, "doc": str,
-    "errors": list, "mlx_c": list, "python": bool, "example": str, "sample": list,
-}  # fmt: skip
-
+KEYS: dict[str, Any] = dict(
+    id=int, op=bool, public=bool, module=str, args=list, returns=str, door=str, promote=str, c_name=str, aliases=list,
+    method=(bool, list), spread=bool, doc=str, errors=list, mlx_c=list, python=bool, example=str, sample=list,
+)  # fmt: skip
+PLAIN = "id public module returns door promote aliases spread errors mlx_c python example".split()
 ARG = re.compile(r"^(\*?)(\w+)\s*:\s*(\w+)(\??)\s*(?:=\s*(.+))?$")
 
 
@@ -155,27 +139,20 @@ class Reader:
     """One file of the table."""
 
     def __init__(self, path: Path, root: Path) -> None:
-        self.name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+        self.name = str(path.relative_to(root))
         self.text = path.read_text()
         self.lines = self.text.splitlines()
 
-    def fail(self, line: int, message: str) -> TableError:
-        return TableError(f"{self.name}:{line}: {message}")
-
     def table_line(self, table: str) -> int:
         pattern = re.compile(r'^\s*\[\s*"?%s"?\s*\]' % re.escape(table))
-        for i, text in enumerate(self.lines):
-            if pattern.match(text):
-                return i + 1
-        return 1
+        return next((i + 1 for i, text in enumerate(self.lines) if pattern.match(text)), 1)
 
     def key_line(self, table: str, key: str, text: str | None = None) -> int:
-        """The line of a key, or within it of a text (an element of a list)."""
-        start = self.table_line(table)
-        found = start
+        """The line of a key, or within its value that of a text."""
+        start = found = self.table_line(table)
         for i in range(start, len(self.lines)):
             line = self.lines[i]
-            if line.lstrip().startswith("[") and not line.lstrip().startswith(("[[", '["')):
+            if re.match(r"\s*\[\w", line):
                 break
             if re.match(r"^\s*%s\s*=" % re.escape(key), line):
                 found = i + 1
@@ -183,31 +160,28 @@ class Reader:
                 return i + 1
         return found
 
+    def need(self, ok: bool, table: str, key: str, message: str, text: str | None = None) -> None:
+        if not ok:
+            raise TableError(f"{self.name}:{self.key_line(table, key, text)}: {table}: {message}")
+
     def read(self) -> list[Record]:
         try:
             data = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as e:
             where = re.search(r"at line (\d+)", str(e))
-            raise self.fail(int(where.group(1)) if where else len(self.lines), str(e)) from None
+            raise TableError(f"{self.name}:{where.group(1) if where else len(self.lines)}: {e}") from None
         return [self.record(name, table) for name, table in data.items()]
 
     def record(self, name: str, table: Any) -> Record:
-        if not isinstance(table, dict):
-            raise self.fail(1, f"{name}: stands outside a table")
-        line = self.table_line(name)
-        if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise self.fail(line, f"{name}: is no name")
+        self.need(isinstance(table, dict), name, name, "stands outside a table")
+        self.need(bool(re.fullmatch(r"[A-Za-z_]\w*", name)), name, "", "is no name")
         for key, value in table.items():
-            at = self.key_line(name, key)
-            if key not in KEYS:
-                raise self.fail(at, f"{name}: unknown key '{key}'")
-            if not isinstance(value, KEYS[key]) or (KEYS[key] is int and isinstance(value, bool)):
-                raise self.fail(at, f"{name}: '{key}' has the wrong type")
-            if isinstance(value, list) and not all(isinstance(v, str) for v in value):
-                raise self.fail(at, f"{name}: '{key}' must hold texts")
-        r = Record(name, self.name, line)
-        for key in ("id", "public", "module", "returns", "door", "promote", "aliases", "spread", "errors", "mlx_c",
-                    "python", "example"):  # fmt: skip
+            self.need(key in KEYS, name, key, f"unknown key '{key}'")
+            fits = isinstance(value, KEYS[key]) and not (KEYS[key] is int and isinstance(value, bool))
+            fits = fits and not (isinstance(value, list) and not all(isinstance(v, str) for v in value))
+            self.need(fits, name, key, f"'{key}' has the wrong type")
+        r = Record(name, self.name, self.table_line(name))
+        for key in PLAIN:
             if key in table:
                 setattr(r, key, table[key])
         r.op = table.get("op", r.id is not None)
@@ -221,27 +195,29 @@ class Reader:
         return r
 
     def check(self, r: Record, table: dict[str, Any]) -> None:
-        def need(ok: bool, key: str, message: str) -> None:
-            if not ok:
-                raise self.fail(self.key_line(r.name, key), f"{r.name}: {message}")
-
-        need(r.module in MODULES, "module", f"unknown module '{r.module}'")
-        need(r.returns in ("array", "arrays", "list"), "returns", f"unknown result '{r.returns}'")
-        need(r.door in ("unary", "binary", "build"), "door", f"unknown door '{r.door}'")
-        need(r.promote is None or r.promote in PROMOTE, "promote", f"unknown rule '{r.promote}'")
-        need((r.promote is None) == (r.door == "build"), "promote", "'promote' belongs to unary and binary doors, and they need it")
-        need(r.door == "build" or r.op, "door", "a unary or binary door needs an operator (an id)")
-        need(r.id is None or FIRST_ID <= r.id <= 0xFFFF, "id", f"id {r.id} is outside {FIRST_ID} to 65535")
-        need(not r.op or r.id is not None, "op", "an operator needs an id")
-        need(r.public or r.op, "public", "neither public nor an operator")
-        need(not r.public or "args" in table, "args", "a public function needs 'args'")
-        need(not r.public or bool(r.doc), "doc", "a public function needs 'doc'")
-        need(not r.methods or r.python, "method", "a method needs the Python function")
+        for key, value, allowed in (
+            ("module", r.module, MODULES),
+            ("returns", r.returns, ("array", "arrays", "list")),
+            ("door", r.door, ("unary", "binary", "build")),
+            ("promote", r.promote, (None, *PROMOTE)),
+        ):
+            self.need(value in allowed, r.name, key, f"unknown {key} '{value}'")
+        for key, ok, message in (
+            ("promote", (r.promote is None) == (r.door == "build"), "unary and binary doors, and only they, have 'promote'"),
+            ("door", r.door == "build" or r.op, "a unary or binary door needs an operator (an id)"),
+            ("id", r.id is None or FIRST_ID <= r.id <= 0xFFFF, f"id {r.id} is outside {FIRST_ID} to 65535"),
+            ("op", not r.op or r.id is not None, "an operator needs an id"),
+            ("op", not (r.op and r.name in GRAPH_OPS), "the graph itself has an operator of this name"),
+            ("public", r.public or r.op, "neither public nor an operator"),
+            ("args", not r.public or "args" in table, "a public function needs 'args'"),
+            ("doc", not r.public or bool(r.doc), "a public function needs 'doc'"),
+            ("method", not r.methods or r.python, "a method needs the Python function"),
+        ):
+            self.need(ok, r.name, key, message)
 
     def args(self, r: Record, texts: list[str]) -> None:
         section = "any"
         for text in texts:
-            at = self.key_line(r.name, "args", text)
             if text == "/":
                 for a in r.args:
                     a.section = "positional"
@@ -250,96 +226,61 @@ class Reader:
             elif text == "stream":
                 r.stream = True
             else:
-                r.args.append(self.arg(r, text, section, at))
-                if r.args[-1].variadic:
-                    section = "keyword"
+                r.args.append(self.arg(r.name, text, section))
+                section = "keyword" if r.args[-1].variadic else section
         names = [a.name for a in r.args]
         for n in names:
-            if names.count(n) > 1 or n in ("stream", "site"):
-                raise self.fail(self.key_line(r.name, "args"), f"{r.name}: '{n}' is taken")
+            self.need(names.count(n) == 1 and n not in ("stream", "site"), r.name, "args", f"'{n}' is taken")
 
-    def arg(self, r: Record, text: str, section: str, at: int) -> Arg:
+    def arg(self, table: str, text: str, section: str) -> Arg:
         m = ARG.match(text.strip())
         if not m:
-            raise self.fail(at, f"{r.name}: '{text}' is not NAME: TYPE = DEFAULT")
+            raise TableError(f"{self.name}:{self.key_line(table, 'args', text)}: {table}: '{text}' is not NAME: TYPE = DEFAULT")
         star, name, kind, mark, default = m.groups()
-        if kind not in KINDS:
-            raise self.fail(at, f"{r.name}: unknown type '{kind}'")
-        if mark and not KINDS[kind].absent:
-            raise self.fail(at, f"{r.name}: '{kind}' cannot be None")
-        if star and kind != "arrays":
-            raise self.fail(at, f"{r.name}: only 'arrays' can be variadic")
-        value = None
-        if default is not None:
-            value = self.default(r, kind, bool(mark), default, at)
+        self.need(kind in KINDS, table, "args", f"unknown type '{kind}'", text)
+        self.need(not mark or bool(KINDS[kind].absent), table, "args", f"'{kind}' cannot be None", text)
+        self.need(not star or kind == "arrays", table, "args", "only 'arrays' can be variadic", text)
+        value = default if kind == "dtype" and default in DTYPES else None
+        if default is not None and value is None:
+            try:
+                value = ast.literal_eval(default)
+            except (ValueError, SyntaxError):
+                self.need(False, table, "args", f"default {default} is no literal", text)
+            ok = bool(mark) if value is None else isinstance(value, KINDS[kind].literal)
+            ok = ok and not (isinstance(value, bool) and bool not in KINDS[kind].literal)
+            self.need(ok, table, "args", f"default {default} does not fit '{kind}'", text)
         return Arg(name, kind, bool(mark), default, value, section, bool(star))
 
-    def default(self, r: Record, kind: str, optional: bool, text: str, at: int) -> Any:
-        if kind == "dtype" and text in DTYPES:
-            return text
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            raise self.fail(at, f"{r.name}: default {text} is no literal") from None
-        allowed: dict[str, tuple[type, ...]] = {
-            "axis": (int,), "int": (int,), "float": (int, float), "bool": (bool,), "str": (str,), "axes": (list, tuple, int),
-            "shape": (list, tuple, int), "ints": (list, tuple, int), "arraylike": (bool, int, float), "condition": (bool,),
-            "scalar": (bool, int, float),
-        }  # fmt: skip
-        ok = optional if value is None else isinstance(value, allowed.get(kind, ()))
-        if not ok or (isinstance(value, bool) and kind in ("axis", "int", "float")):
-            raise self.fail(at, f"{r.name}: default {text} does not fit '{kind}'")
-        return value
-
     def check_args(self, r: Record) -> None:
-        at = self.key_line(r.name, "args")
-        counts = {"unary": 1, "binary": 2}
-        if r.door in counts and r.public:
-            if len(r.args) != counts[r.door] or len(r.arrays()) != counts[r.door]:
-                raise self.fail(at, f"{r.name}: a {r.door} door has {counts[r.door]} arrays and nothing else")
-        if r.methods and (not r.args or r.args[0].type not in ARRAY_KINDS):
-            raise self.fail(at, f"{r.name}: a method's first argument is an array")
-        if r.spread and (len(r.args) < 2 or r.args[1].type not in LIST_KINDS):
-            raise self.fail(at, f"{r.name}: 'spread' wants a list as the second argument")
-        had_default = False
-        for a in r.args:
-            if a.section != "keyword" and not a.variadic:
-                if had_default and a.default is None:
-                    raise self.fail(at, f"{r.name}: '{a.name}' has no default but follows one that has")
-                had_default = a.default is not None
+        n = {"unary": 1, "binary": 2}.get(r.door, 0)
+        for ok, message in (
+            (not (n and r.public) or len(r.args) == len(r.arrays()) == n, f"a {r.door} door has {n} arrays and nothing else"),
+            (not r.methods or bool(r.args and r.args[0].type in ARRAY_KINDS), "a method's first argument is an array"),
+            (not r.spread or (len(r.args) > 1 and r.args[1].type in LIST_KINDS), "'spread' wants a list as the second argument"),
+        ):
+            self.need(ok, r.name, "args", message)
+        places = [a for a in r.args if a.section != "keyword" and not a.variadic]
+        for a, b in zip(places, places[1:], strict=False):
+            self.need(a.default is None or b.default is not None, r.name, "args", f"'{b.name}' needs a default, as '{a.name}'")
 
 
 def load(root: Path) -> list[Record]:
     """All records, in the order of the files' names and of their lines."""
     records: list[Record] = []
-    readers: dict[str, Reader] = {}
+    seen: dict[Any, Record] = {}
     for path in sorted((root / "api").glob("*.toml")):
         reader = Reader(path, root)
-        readers[reader.name] = reader
-        records += reader.read()
-    seen: dict[Any, Record] = {}
-
-    def claim(key: tuple[Any, ...], r: Record, what: str, toml_key: str) -> None:
-        if key in seen:
-            other = seen[key]
-            line = readers[r.file].key_line(r.name, toml_key) if toml_key else r.line
-            raise TableError(f"{r.file}:{line}: {r.name}: {what} is taken by {other.name} ({other.file}:{other.line})")
-        seen[key] = r
-
-    for r in records:
-        if r.id is not None:
-            claim(("id", r.id), r, f"id {r.id}", "id")
-        if r.op:
-            claim(("op", r.name), r, f"operator {r.name}", "")
-        if not r.public:
-            continue
-        for c in [r.c_name] + [r.alias_c_name(a) for a in r.aliases]:
-            claim(("c", c), r, f"mr_{c}", "aliases" if c != r.c_name else "")
-        for n in [r.name, *r.aliases]:
-            claim(("python", r.module, n), r, f"{r.module}.{n}", "aliases" if n != r.name else "")
-        for n in r.methods:
-            claim(("method", n), r, f"method {n}", "method")
-    for r in records:
-        if r.name in GRAPH_OPS and r.op:
-            raise TableError(f"{r.file}:{r.line}: {r.name}: the graph itself has an operator of this name")
+        for r in reader.read():
+            claims: list[tuple[Any, str, str]] = [(("id", r.id), f"id {r.id}", "id")] if r.id is not None else []
+            claims += [(("op", r.name), f"operator {r.name}", "id")] if r.op else []
+            if r.public:
+                claims += [(f"mr_{c}{end}", f"mr_{c}{end}", "aliases") for c in r.c_names for end in ("", "_at")]
+                claims += [((r.module, n), f"{r.module}.{n}", "aliases") for n in [r.name, *r.aliases]]
+                claims += [(("method", n), f"method {n}", "method") for n in r.methods]
+            for key, what, toml_key in claims:
+                if key in seen:
+                    other = seen[key]
+                    reader.need(False, r.name, toml_key, f"{what} is taken by {other.name} ({other.file}:{other.line})")
+                seen[key] = r
+            records.append(r)
     return records

@@ -9,13 +9,14 @@ from .. import _core
 from .._core import *  # noqa: F403
 from .._core import __version__
 from ._types import *  # noqa: F403
-from ._types import _RandomState
+from ._types import __array_namespace_info__, _PrintOptionsContext, _RandomState
 
 random = _core.random
 fast = _core.fast
 linalg = _core.linalg
 fft = _core.fft
 
+random._RandomState = _RandomState
 random.state = _RandomState()
 
 pi = 3.141592653589793
@@ -25,4 +26,5 @@ inf = float("inf")
 nan = float("nan")
 newaxis = None
 
-__all__ = [n for n in globals() if not n.startswith("_")] + ["__version__"]
+__all__ = [n for n in globals() if not n.startswith("_")]
+__all__ += ["__array_namespace_info__", "__version__", "_PrintOptionsContext"]

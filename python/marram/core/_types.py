@@ -11,6 +11,9 @@ from .._core import Device, DeviceType, Dtype, array
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes longer than all the rest
     from collections.abc import Iterator, Sequence
+    from typing import TypeAlias
+
+    Kind: TypeAlias = Dtype | str | tuple[Dtype | str, ...]
 
 __all__ = [
     "DtypeCategory",
@@ -115,7 +118,7 @@ _KINDS = {
 }
 
 
-def isdtype(dtype: Dtype, kind: Dtype | str | tuple[Dtype | str, ...]) -> bool:
+def isdtype(dtype: Dtype, kind: Kind) -> bool:
     """Whether a dtype is of a kind, as the array API names them."""
     if not isinstance(dtype, Dtype):
         raise TypeError(f"isdtype() needs a Dtype, not {type(dtype).__name__}")
@@ -144,6 +147,8 @@ _FLOATS = {
 class finfo:
     """Limits of a floating type; a complex one reports that of its parts."""
 
+    __slots__ = ("bits", "dtype", "eps", "max", "min", "smallest_normal")
+
     def __init__(self, dtype: Dtype) -> None:
         name = dtype.name
         if name.startswith("complex"):
@@ -164,6 +169,8 @@ class finfo:
 class iinfo:
     """Limits of an integer type."""
 
+    __slots__ = ("bits", "dtype", "max", "min")
+
     def __init__(self, dtype: Dtype) -> None:
         if not issubdtype(dtype, integer):
             raise ValueError(f"iinfo() needs an integer type, not {dtype.name}")
@@ -182,6 +189,8 @@ class iinfo:
 
 class PrintOptions:
     """How arrays print: decimals of floats, -1 for six significant digits."""
+
+    __slots__ = ("precision",)
 
     def __init__(self, precision: int = -1) -> None:
         self.precision = precision
@@ -261,6 +270,46 @@ def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
         "total_memory": memory,
         "memory_size": memory,
     }
+
+
+class _Info:
+    """What the array API's inspection asks."""
+
+    def capabilities(self) -> dict[str, object]:
+        """Which optional parts there are."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}
+
+    def default_device(self) -> Device:
+        """The default device."""
+        return _core.default_device()
+
+    def default_dtypes(self, *, device: Device | None = None) -> dict[str, Dtype]:
+        """The dtypes that values take by themselves."""
+        return {
+            "real floating": _core.float32,
+            "complex floating": _core.complex64,
+            "integral": _core.int32,
+            "indexing": _core.int32,
+        }
+
+    def devices(self) -> list[Device]:
+        """All devices that are here."""
+        found = []
+        for kind in (_core.cpu, _core.gpu):
+            found += [Device(kind, i) for i in range(_core.device_count(kind))]
+        return found
+
+    def dtypes(self, *, device: Device | None = None, kind: Kind | None = None) -> dict[str, Dtype]:
+        """The dtypes of the array API, or those of a kind."""
+        names = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]
+        names += ["complex64", "complex128"]
+        all_ = {n: getattr(_core, "bool_" if n == "bool" else n) for n in names}
+        return {n: t for n, t in all_.items() if kind is None or isdtype(t, kind)}
+
+
+def __array_namespace_info__() -> _Info:
+    """The array API's inspection of this namespace."""
+    return _Info()
 
 
 class _RandomState:

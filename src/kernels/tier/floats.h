@@ -89,6 +89,13 @@ v_clamp(R x, R low, R high)
     return (R)INTRINSIC(min)(high, (R)INTRINSIC(max)(low, x));
 }
 
+/* x, at most `high`; NaN stays. */
+INLINE R
+v_at_most(R x, R high)
+{
+    return (R)INTRINSIC(min)(high, x);
+}
+
 INLINE M
 v_isnan(R x)
 {
@@ -257,6 +264,28 @@ v_hypot(R x, R y)
 }
 
 #if MR_LANE_BITS == 32
+
+/* Lane by lane table[i mod 16]. */
+INLINE R
+v_pick(const float *table, U i)
+{
+#if MR_TIER_ID == MR_TIER_AVX512
+    return (R)_mm512_permutexvar_ps((__m512i)i, (__m512)v_load(table));
+#elif MR_TIER_ID == MR_TIER_AVX2
+    __m256 low = _mm256_permutevar8x32_ps((__m256)v_load(table), (__m256i)i);
+    __m256 high =
+        _mm256_permutevar8x32_ps((__m256)v_load(table + 8), (__m256i)i);
+
+    return (R)_mm256_blendv_ps(low, high, (__m256)(i << 28));
+#else
+    R x;
+
+    for (int k = 0; k < N_LANES; k++)
+        x[k] = table[i[k] & 15];
+    return x;
+#endif
+}
+
 #include "kernels/approx32.h"
 #else
 

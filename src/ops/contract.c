@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * contract.c -- sums of products over labelled axes (einsum), and products of
+ * picked, segmented and masked matrices.
+ *
+ * einsum keeps a list of terms, each an array and a label for each axis.  The
+ * first two terms are contracted until one is left: labels that nobody else
+ * wants are summed first, those that both have and somebody wants are batch
+ * axes, those that both have alone are contracted by a matrix product.
+ * Called by: the generated doors.  Calls: marram/ops.h.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "array/dtype.h"
+#include "array/layout.h"
+#include "base/error.h"
+#include "gen/build.h"
+#include "graph/op.h"
+#include "marram/array.h"
+#include "marram/ops.h"
+#include "ops/door.h"
+#include "ops/rules.h"
+
+/* ---- terms
+ * -------------------------------------------------------------------- */
+
+#define MAX_TERMS 64
+/* Labels are letters; the axes that ... stands for have these and upwards,
+ * counted from the right. */
+#define DOTS 128
+
+typedef struct term {
+    mr_array *x; /* NULL in the term of the result */
+    int n;
+    int label[MR_MAX_NDIM];
+} term;
+
+static int
+find_label(const term *t, int label)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->label[i] == label)
+            return i;
+    return -1;
+}
+
+static bool
+has(const term *t, int label)
+{
+    return find_label(t, label) >= 0;
+}
+
+static bool
+put_label(term *t, int label)
+{
+    if (t->n == MR_MAX_NDIM) {
+        mr__fail(MR_E_VALUE, "at most %d axes are possible", MR_MAX_NDIM);
+        return false;
+    }
+    t->label[t->n++] = label;
+    return true;
+}
+
+/* The label at s, or of the axes of `dots`; moves s on. */
+static bool
+read_label(const char **s, term *t, int dots)
+{
+    if (isalpha((unsigned char)**s))
+        return put_label(t, *(*s)++);
+    if (strncmp(*s, "...", 3) != 0) {
+        mr__fail(MR_E_VALUE, "subscripts: '%c' is no label", **s);
+        return false;
+    }
+    *s += 3;
+    for (int k = dots; k > 0; k--)
+        if (!put_label(t, DOTS + k - 1))
+            return false;
+    return true;
+}
+
+static void
+skip_spaces(const char **s)
+{
+    while (**s == ' ')
+        ++*s;
+}
+
+/* How many letters stand before the next ',' or '->'. */
+static int
+count_letters(const char *s)
+{
+    int n = 0;
+
+    for (; *s != '\0' && *s != ',' && *s != '-'; s++)
+        n += isalpha((unsigned char)*s) != 0;
+    return n;
+}
+
+static bool
+read_term(const char **s, term *t, int *most_dots)
+{
+    int letters = count_letters(*s);
+    int dots = t->x->ndim - letters;
+    bool elided = false;
+    mr_text text;
+
+    for (skip_spaces(s); **s != '\0' && **s != ',' && **s != '-';
+         skip_spaces(s)) {
+        elided = elided || **s == '.';
+        if (!read_label(s, t, dots))
+            return false;
+    }
+    if (dots < 0 || t->n != t->x->ndim) {
+        mr__fail(MR_E_VALUE, "subscripts: %d labels for an operand of shape %s",
+                 letters, mr__shape_of(t->x, &text));
+        return false;
+    }
+    if (elided && dots > *most_dots)
+        *most_dots = dots;
+    return true;
+}
+
+/* Without "->": the elided axes, then the labels that occur once, in order. */
+static bool
+implied_result(const term *terms, int n, int dots, term *out)
+{
+    for (int k = dots; k > 0; k--)
+        if (!put_label(out, DOTS + k - 1))
+            return false;
+    for (int c = 'A'; c <= 'z'; c++) {
+        int count = 0;
+
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < terms[i].n; j++)
+                count += terms[i].label[j] == c;
+        if (count == 1 && !put_label(out, c))
+            return false;
+    }
+    return true;
+}
+
+static bool
+given_result(const char *s, const term *terms, int n, int dots, term *out)
+{
+    for (skip_spaces(&s); *s != '\0'; skip_spaces(&s))
+        if (!read_label(&s, out, dots))
+            return false;
+    for (int i = 0; i < out->n; i++) {
+        bool known = false;
+
+        for (int k = 0; k < n; k++)
+            known = known || has(&terms[k], out->label[i]);
+        if (!known || find_label(out, out->label[i]) != i) {
+            mr__fail(MR_E_VALUE, "subscripts: label '%c' of the result is %s",
+                     out->label[i] < DOTS ? out->label[i] : '.',
+                     known ? "given twice" : "in no operand");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+read_subscripts(const char *s, term *terms, int n, term *out)
+{
+    int dots = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (!read_term(&s, &terms[i], &dots))
+            return false;
+        if (*s == ',' && i + 1 < n)
+            s++;
+        else if (*s == ',' || i + 1 < n) {
+            mr__fail(MR_E_VALUE, "subscripts are not for %d operands", n);
+            return false;
+        }
+    }
+    if (*s == '\0')
+        return implied_result(terms, n, dots, out);
+    if (s[0] != '-' || s[1] != '>') {
+        mr__fail(MR_E_VALUE, "subscripts: a '-' without '>'");
+        return false;
+    }
+    return given_result(s + 2, terms, n, dots, out);
+}
+
+/* ---- contraction
+ * ------------------------------------------------------------------ */
+
+/* A label repeated in one operand: its diagonal, which becomes the last axis.
+ */
+static bool
+take_diagonals(term *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        for (int j = i + 1; j < t->n; j++) {
+            int label = t->label[i], k = 0;
+
+            if (t->label[j] != label)
+                continue;
+            if (t->x->dim[i] != t->x->dim[j]) {
+                mr__fail(MR_E_SHAPE, "label '%c' has the sizes %lld and %lld",
+                         label, (long long)t->x->dim[i],
+                         (long long)t->x->dim[j]);
+                return false;
+            }
+            t->x = mr_diagonal(t->x, 0, i, j);
+            if (t->x == NULL)
+                return false;
+            for (int m = 0; m < t->n; m++)
+                if (m != i && m != j)
+                    t->label[k++] = t->label[m];
+            t->label[k++] = label;
+            t->n = k;
+            i = -1;
+            break;
+        }
+    }
+    return true;
+}
+
+/* Sum over the labels that are neither in a nor in b. */
+static bool
+sum_unwanted(term *t, const term *a, const term *b)
+{
+    int32_t axes[MR_MAX_NDIM], n = 0;
+    int k = 0;
+
+    for (int i = 0; i < t->n; i++) {
+        if (has(a, t->label[i]) || has(b, t->label[i]))
+            t->label[k++] = t->label[i];
+        else
+            axes[n++] = i;
+    }
+    t->n = k;
+    if (n > 0)
+        t->x = mr_sum(t->x, (mr_axes){axes, n}, false);
+    return t->x != NULL;
+}
+
+/* Labels that both have get one size: 1 is repeated. */
+static bool
+agree_sizes(term *a, const term *b)
+{
+    mr_list shape = mr__dims(a->x);
+
+    for (int i = 0; i < a->n; i++) {
+        int j = find_label(b, a->label[i]);
+
+        if (j < 0 || shape.v[i] == b->x->dim[j] || b->x->dim[j] == 1)
+            continue;
+        if (shape.v[i] != 1) {
+            mr__fail(MR_E_SHAPE, "label '%c' has the sizes %lld and %lld",
+                     a->label[i] < DOTS ? a->label[i] : '.',
+                     (long long)shape.v[i], (long long)b->x->dim[j]);
+            return false;
+        }
+        shape.v[i] = b->x->dim[j];
+    }
+    a->x = mr_broadcast_to(a->x, mr__shape(&shape));
+    return a->x != NULL;
+}
+
+/* The axes in the order of `labels` (all of t's), flattened to `groups` axes:
+ * the first n_batch as they are, then two groups of the counts given. */
+static mr_array *
+grouped(const term *t, const int *labels, int n_batch, int n_first)
+{
+    mr_list order = {.n = t->n}, shape = {.n = n_batch + 2};
+
+    for (int i = 0; i < t->n; i++)
+        order.v[i] = find_label(t, labels[i]);
+    shape.v[n_batch] = shape.v[n_batch + 1] = 1;
+    for (int i = 0; i < t->n; i++) {
+        int64_t size = t->x->dim[order.v[i]];
+
+        if (i < n_batch)
+            shape.v[i] = size;
+        else
+            shape.v[i < n_batch + n_first ? n_batch : n_batch + 1] *= size;
+    }
+    return mr_reshape(mr_transpose(t->x, mr__ints(&order)), mr__shape(&shape));
+}
+
+typedef struct label_list {
+    int v[2 * MR_MAX_NDIM];
+    int n;
+} label_list;
+
+static void
+add_label(label_list *l, int label)
+{
+    l->v[l->n++] = label;
+}
+
+/* Nothing to sum: line the axes up and multiply. */
+static bool
+multiply_terms(term *a, const term *b, const label_list *kept)
+{
+    const term *both[2] = {a, b};
+    mr_array *x[2];
+
+    for (int k = 0; k < 2; k++) {
+        const term *t = both[k];
+        mr_list order = {.n = 0}, shape = {.n = kept->n};
+
+        for (int i = 0; i < kept->n; i++) {
+            int j = find_label(t, kept->v[i]);
+
+            shape.v[i] = j < 0 ? 1 : t->x->dim[j];
+            if (j >= 0)
+                order.v[order.n++] = j;
+        }
+        x[k] =
+            mr_reshape(mr_transpose(t->x, mr__ints(&order)), mr__shape(&shape));
+    }
+    a->x = mr_multiply(x[0], x[1]);
+    return a->x != NULL;
+}
+
+/* a becomes the contraction of both; `rest` says which labels are wanted. */
+static bool
+contract_pair(term *a, term *b, const term *rest)
+{
+    label_list batch = {.n = 0}, sums = {.n = 0}, left, right, kept;
+    mr_list shape = {.n = 0};
+    mr_array *x, *y;
+
+    if (!sum_unwanted(a, b, rest) || !sum_unwanted(b, a, rest) ||
+        !agree_sizes(a, b) || !agree_sizes(b, a))
+        return false;
+    for (int i = 0; i < a->n; i++)
+        if (has(b, a->label[i]))
+            add_label(has(rest, a->label[i]) ? &batch : &sums, a->label[i]);
+    left = right = kept = batch;
+    for (int i = 0; i < a->n; i++)
+        if (!has(b, a->label[i])) {
+            add_label(&left, a->label[i]);
+            add_label(&kept, a->label[i]);
+        }
+    for (int i = 0; i < sums.n; i++) {
+        add_label(&left, sums.v[i]);
+        add_label(&right, sums.v[i]);
+    }
+    for (int i = 0; i < b->n; i++)
+        if (!has(a, b->label[i])) {
+            add_label(&right, b->label[i]);
+            add_label(&kept, b->label[i]);
+        }
+    if (kept.n > MR_MAX_NDIM) {
+        mr__fail(MR_E_VALUE, "at most %d axes are possible", MR_MAX_NDIM);
+        return false;
+    }
+    if (sums.n == 0) {
+        if (!multiply_terms(a, b, &kept))
+            return false;
+    } else {
+        for (int i = 0; i < kept.n; i++) {
+            int j = find_label(a, kept.v[i]);
+
+            shape.v[shape.n++] =
+                j >= 0 ? a->x->dim[j] : b->x->dim[find_label(b, kept.v[i])];
+        }
+        x = grouped(a, left.v, batch.n, left.n - batch.n - sums.n);
+        y = grouped(b, right.v, batch.n, sums.n);
+        a->x = mr_reshape(mr_matmul(x, y), mr__shape(&shape));
+    }
+    a->n = kept.n;
+    memcpy(a->label, kept.v, (size_t)kept.n * sizeof *kept.v);
+    return a->x != NULL;
+}
+
+/* All labels that the result or the terms from `first` on want. */
+static void
+wanted_labels(const term *terms, int first, int n, const term *out, term *rest)
+{
+    bool seen[DOTS + MR_MAX_NDIM] = {false};
+
+    rest->n = 0;
+    for (int k = first; k <= n; k++) {
+        const term *t = k == n ? out : &terms[k];
+
+        for (int i = 0; i < t->n; i++)
+            seen[t->label[i]] = true;
+    }
+    for (int c = 0; c < DOTS + MR_MAX_NDIM && rest->n < MR_MAX_NDIM; c++)
+        if (seen[c])
+            rest->label[rest->n++] = c;
+}
+
+mr_array *
+mr__build_einsum(const char *subscripts, mr_array *const *operands,
+                 int n_operands)
+{
+    term terms[MAX_TERMS], out = {.n = 0}, rest;
+    mr_list order = {.n = 0};
+
+    if (subscripts == NULL || n_operands < 1 || n_operands > MAX_TERMS)
+        return mr__fail_null(
+            MR_E_VALUE, "needs subscripts and 1 to %d operands", MAX_TERMS);
+    for (int i = 0; i < n_operands; i++)
+        terms[i] = (term){.x = operands[i]};
+    if (!read_subscripts(subscripts, terms, n_operands, &out))
+        return NULL;
+    for (int i = 0; i < n_operands; i++)
+        if (!take_diagonals(&terms[i]))
+            return NULL;
+    for (int i = 1; i < n_operands; i++) {
+        wanted_labels(terms, i + 1, n_operands, &out, &rest);
+        if (!contract_pair(&terms[0], &terms[i], &rest))
+            return NULL;
+    }
+    if (!sum_unwanted(&terms[0], &out, &out))
+        return NULL;
+    order.n = out.n;
+    for (int i = 0; i < out.n; i++)
+        order.v[i] = find_label(&terms[0], out.label[i]);
+    return mr_transpose(terms[0].x, mr__ints(&order));
+}
+
+/* ---- picked, segmented, masked matrices
+ * ---------------------------------------------- */
+
+static mr_code
+check_matrices(const mr_array *a, const mr_array *b)
+{
+    mr_text ta, tb;
+
+    if (a->ndim >= 2 && b->ndim >= 2)
+        return MR_OK;
+    return mr__fail(MR_E_SHAPE, "shapes %s and %s: needs matrices",
+                    mr__shape_of(a, &ta), mr__shape_of(b, &tb));
+}
+
+static mr_array *
+picked(mr_array *x, mr_array *indices)
+{
+    if (!mr__given(indices))
+        return x;
+    x = x->ndim == 2 ? mr_expand_dims(x, MR_AXES(0)) : mr_flatten(x, 0, -3);
+    return x == NULL ? NULL : mr_take(x, indices, 0);
+}
+
+mr_array *
+mr__build_gather_mm(mr_array *a, mr_array *b, mr_array *lhs_indices,
+                    mr_array *rhs_indices, bool sorted_indices)
+{
+    (void)sorted_indices;
+    if (check_matrices(a, b) != MR_OK)
+        return NULL;
+    return mr_matmul(picked(a, lhs_indices), picked(b, rhs_indices));
+}
+
+mr_array *
+mr__build_segmented_mm(mr_array *a, mr_array *b, mr_array *segments)
+{
+    mr_array *at, *start, *end, *inside;
+    int32_t last = segments->ndim - 1;
+    mr_text text;
+
+    if (check_matrices(a, b) != MR_OK)
+        return NULL;
+    if (!mr__is_index(segments) || last < 0 || segments->dim[last] != 2)
+        return mr__fail_null(MR_E_VALUE,
+                             "segments are integers (..., 2), got %s of shape "
+                             "%s",
+                             mr_dtype_name((mr_dtype)segments->dtype),
+                             mr__shape_of(segments, &text));
+    if (a->ndim != 2 || b->ndim != 2)
+        return mr__fail_null(MR_E_VALUE, "needs two matrices");
+    if (mr__dtype_is_complex((mr_dtype)a->dtype) ||
+        mr__dtype_is_complex((mr_dtype)b->dtype))
+        return mr__fail_null(MR_E_DTYPE, "needs real numbers");
+    segments = mr__cast(segments, MR_INT64);
+    start = mr__slice_one(segments, last, 0, 1, 1);
+    end = mr__slice_one(segments, last, 1, 2, 1);
+    at = mr__cast(mr__iota(a->dim[1], 0, 1), MR_INT64);
+    inside = mr_logical_and(mr_greater_equal(at, start), mr_less(at, end));
+    inside = mr_expand_dims(inside, MR_AXES(-2));
+    a = mr__cast(a, mr__to_inexact((mr_dtype)a->dtype));
+    return mr_matmul(mr__masked(inside, a), b);
+}
+
+/* A mask entry for each block, spread over the block and cut to x's size. */
+static mr_array *
+apply_blocks(mr_array *x, mr_array *mask, int64_t block)
+{
+    mr_text tm, tx;
+
+    if (x == NULL || !mr__given(mask))
+        return x;
+    for (int32_t k = 1; k <= 2; k++) {
+        int64_t n = x->dim[x->ndim - k];
+
+        if (mask->ndim < 2 ||
+            mask->dim[mask->ndim - k] != (n + block - 1) / block)
+            return mr__fail_null(MR_E_SHAPE,
+                                 "a mask of shape %s for blocks of %lld of "
+                                 "shape %s",
+                                 mr__shape_of(mask, &tm), (long long)block,
+                                 mr__shape_of(x, &tx));
+    }
+    for (int32_t k = 1; k <= 2; k++) {
+        int32_t axis = mask->ndim - k;
+
+        mask = mr_repeat(mask, block, axis);
+        mask = mr__slice_one(mask, axis, 0, x->dim[x->ndim - k], 1);
+        if (mask == NULL)
+            return NULL;
+    }
+    if ((mr_dtype)mask->dtype == MR_BOOL)
+        return mr__masked(mask, x);
+    return mr_multiply(x, mr__cast(mask, (mr_dtype)x->dtype));
+}
+
+mr_array *
+mr__build_block_masked_mm(mr_array *a, mr_array *b, int64_t block_size,
+                          mr_array *mask_out, mr_array *mask_lhs,
+                          mr_array *mask_rhs)
+{
+    if (block_size < 1 || block_size > INT32_MAX)
+        return mr__fail_null(MR_E_VALUE, "a block size of %lld",
+                             (long long)block_size);
+    if (check_matrices(a, b) != MR_OK)
+        return NULL;
+    a = apply_blocks(a, mask_lhs, block_size);
+    b = apply_blocks(b, mask_rhs, block_size);
+    return apply_blocks(mr_matmul(a, b), mask_out, block_size);
+}
