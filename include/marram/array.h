@@ -17,7 +17,8 @@ MR_EXTERN_C_BEGIN
 
 /* ---- making ----------------------------------------------------------------
  * Each copies `shape`'s element count values from host memory, row-major.
- * Errors: MR_E_VALUE (negative or too many dims), MR_E_OVERFLOW, MR_E_MEMORY. */
+ * Errors: MR_E_VALUE (negative or too many dims), MR_E_OVERFLOW, MR_E_MEMORY.
+ */
 MR_API mr_array *mr_array_from_at(const char *site, const void *data,
                                   mr_shape shape, mr_dtype dtype);
 MR_API mr_array *mr_array_from(const void *data, mr_shape shape,
@@ -35,8 +36,8 @@ MR_API mr_array *mr_array_from_scalar_at(const char *site, mr_scalar v,
                                          mr_dtype dtype);
 MR_API mr_array *mr_array_from_scalar(mr_scalar v, mr_dtype dtype);
 #define mr_array_from_scalar(...) mr_array_from_scalar_at(MR_SITE, __VA_ARGS__)
-MR_API mr_array *mr_float(double v);   /* float32 */
-MR_API mr_array *mr_int(int64_t v);    /* int32, or int64 when it must be */
+MR_API mr_array *mr_float(double v); /* float32 */
+MR_API mr_array *mr_int(int64_t v);  /* int32, or int64 when it must be */
 MR_API mr_array *mr_bool(bool v);
 MR_API mr_array *mr_complex(double re, double im); /* complex64 */
 
@@ -62,11 +63,11 @@ MR_API void mr_release(mr_array *x);
 
 /* ---- asking: no evaluation; accept NULL --------------------------------- */
 MR_API mr_dtype mr_array_dtype(const mr_array *x);
-MR_API int mr_array_ndim(const mr_array *x);             /* NULL: -1 */
-MR_API int64_t mr_array_size(const mr_array *x);         /* elements */
+MR_API int mr_array_ndim(const mr_array *x);              /* NULL: -1 */
+MR_API int64_t mr_array_size(const mr_array *x);          /* elements */
 MR_API int64_t mr_array_dim(const mr_array *x, int axis); /* axis may be < 0;
                                                              -1 on failure */
-MR_API mr_shape mr_array_shape(const mr_array *x);       /* borrowed from x */
+MR_API mr_shape mr_array_shape(const mr_array *x);        /* borrowed from x */
 MR_API size_t mr_array_nbytes(const mr_array *x);
 MR_API bool mr_array_is_evaluated(const mr_array *x);
 MR_API bool mr_array_is_tracer(const mr_array *x); /* depends on a live trace */
@@ -112,7 +113,8 @@ MR_API bool mr_dtype_from_name(const char *name, mr_dtype *out);
 MR_API mr_dtype mr_promote_scalar(mr_dtype t, mr_scalar_kind k);
 
 MR_API const char *mr_version(void); /* "0.1.0" */
-MR_API int mr_version_number(void);  /* 100 * 100 * major + 100 * minor + patch */
+MR_API int
+mr_version_number(void); /* 100 * 100 * major + 100 * minor + patch */
 
 MR_EXTERN_C_END
 

@@ -12,8 +12,8 @@
 MR_EXTERN_C_BEGIN
 
 typedef struct mr_compile_options {
-    size_t size;    /* sizeof(mr_compile_options) */
-    bool shapeless; /* one trace for all shapes of one rank */
+    size_t size;      /* sizeof(mr_compile_options) */
+    bool shapeless;   /* one trace for all shapes of one rank */
     const char *name; /* for messages; NULL: "function" */
     /* A further part of the key, compared by bytes (bindings: static values);
      * asked at each call through mr_call_keyed. */
@@ -39,8 +39,7 @@ typedef struct mr_cache_info {
     size_t size; /* sizeof(mr_cache_info) of the caller */
     uint64_t hits, misses, entries, bytes, traces, evictions;
 } mr_cache_info;
-MR_API mr_code mr_function_cache_info(const mr_function *f,
-                                      mr_cache_info *out);
+MR_API mr_code mr_function_cache_info(const mr_function *f, mr_cache_info *out);
 MR_API mr_code mr_function_cache_clear(mr_function *f);
 MR_API mr_code mr_compile_cache_info(mr_cache_info *out);
 MR_API mr_code mr_compile_cache_clear(void);

@@ -60,7 +60,7 @@ MR_API int mr_num_threads(void);
 
 /* Counters since start (for benchmarks and tests). */
 typedef struct mr_stats {
-    uint64_t size; /* sizeof(mr_stats) of the caller */
+    uint64_t size;                   /* sizeof(mr_stats) of the caller */
     uint64_t plan_holds, plan_waits; /* of the plan lock */
     uint64_t nodes_made, tasks_run, kernels_run, groups_fused;
     uint64_t ran_on_caller, ran_on_worker;

@@ -225,7 +225,7 @@ MR_API mr_array *mr_left_shift(mr_array *a, mr_array *b);
 MR_API mr_array *mr_bitwise_left_shift_at(const char *site, mr_array *a,
                                           mr_array *b);
 MR_API mr_array *mr_bitwise_left_shift(mr_array *a, mr_array *b);
-#define mr_bitwise_left_shift(...) \
+#define mr_bitwise_left_shift(...)                                             \
     mr_bitwise_left_shift_at(MR_SITE, __VA_ARGS__)
 
 /* a shifted by b bits to the right, keeping the sign; counts as left_shift.
@@ -241,7 +241,7 @@ MR_API mr_array *mr_right_shift(mr_array *a, mr_array *b);
 MR_API mr_array *mr_bitwise_right_shift_at(const char *site, mr_array *a,
                                            mr_array *b);
 MR_API mr_array *mr_bitwise_right_shift(mr_array *a, mr_array *b);
-#define mr_bitwise_right_shift(...) \
+#define mr_bitwise_right_shift(...)                                            \
     mr_bitwise_right_shift_at(MR_SITE, __VA_ARGS__)
 
 /* x where the condition is nonzero, y elsewhere. The branch not taken gets a
@@ -465,7 +465,7 @@ MR_API mr_array *mr_index_slice_update_at(const char *site, mr_array *a,
 MR_API mr_array *mr_index_slice_update(mr_array *a, mr_array *update,
                                        mr_ints start, mr_ints stop,
                                        mr_ints stride);
-#define mr_index_slice_update(...) \
+#define mr_index_slice_update(...)                                             \
     mr_index_slice_update_at(MR_SITE, __VA_ARGS__)
 
 /* Result [i..., s...] (shape: that of the indices, then slice_sizes) is a at
@@ -476,9 +476,9 @@ MR_API mr_array *mr_index_slice_update(mr_array *a, mr_array *update,
 MR_API mr_array *mr_index_gather_at(const char *site, mr_array *a,
                                     mr_array *const *indices, int n_indices,
                                     mr_ints axes, mr_ints slice_sizes);
-MR_API mr_array *mr_index_gather(mr_array *a,
-                                 mr_array *const *indices, int n_indices,
-                                 mr_ints axes, mr_ints slice_sizes);
+MR_API mr_array *mr_index_gather(mr_array *a, mr_array *const *indices,
+                                 int n_indices, mr_ints axes,
+                                 mr_ints slice_sizes);
 #define mr_index_gather(...) mr_index_gather_at(MR_SITE, __VA_ARGS__)
 
 /* The array with updates (shape: that of the indices, then slice sizes;
@@ -490,10 +490,9 @@ MR_API mr_array *mr_index_scatter_at(const char *site, mr_array *a,
                                      mr_array *const *indices, int n_indices,
                                      mr_array *updates, mr_ints axes,
                                      const char *mode);
-MR_API mr_array *mr_index_scatter(mr_array *a,
-                                  mr_array *const *indices, int n_indices,
-                                  mr_array *updates, mr_ints axes,
-                                  const char *mode);
+MR_API mr_array *mr_index_scatter(mr_array *a, mr_array *const *indices,
+                                  int n_indices, mr_array *updates,
+                                  mr_ints axes, const char *mode);
 #define mr_index_scatter(...) mr_index_scatter_at(MR_SITE, __VA_ARGS__)
 
 /* The array with values where the mask is True: a value that broadcasts to
@@ -718,8 +717,8 @@ MR_API mr_array *mr_conv_transpose3d(mr_array *input, mr_array *weight,
  * differ, integers to be contracted. */
 MR_API mr_array *mr_einsum_at(const char *site, const char *subscripts,
                               mr_array *const *operands, int n_operands);
-MR_API mr_array *mr_einsum(const char *subscripts,
-                           mr_array *const *operands, int n_operands);
+MR_API mr_array *mr_einsum(const char *subscripts, mr_array *const *operands,
+                           int n_operands);
 #define mr_einsum(...) mr_einsum_at(MR_SITE, __VA_ARGS__)
 
 /* Matrix products of picked pairs: entry i is a[lhs_indices[i]] @
@@ -880,7 +879,7 @@ MR_API mr_array *mr_random_categorical_at(const char *site, mr_array *logits,
 MR_API mr_array *mr_random_categorical(mr_array *logits, int64_t axis,
                                        mr_shape shape, int64_t num_samples,
                                        mr_array *key);
-#define mr_random_categorical(...) \
+#define mr_random_categorical(...)                                             \
     mr_random_categorical_at(MR_SITE, __VA_ARGS__)
 
 /* -log(-log(uniform)).
@@ -913,7 +912,7 @@ MR_API mr_array *mr_random_truncated_normal_at(const char *site,
 MR_API mr_array *mr_random_truncated_normal(mr_array *lower, mr_array *upper,
                                             mr_shape shape, mr_dtype dtype,
                                             mr_array *key);
-#define mr_random_truncated_normal(...) \
+#define mr_random_truncated_normal(...)                                        \
     mr_random_truncated_normal_at(MR_SITE, __VA_ARGS__)
 
 /* The entries along an axis in random order.
@@ -923,7 +922,7 @@ MR_API mr_array *mr_random_permutation_at(const char *site, mr_array *x,
                                           int64_t axis, mr_array *key);
 MR_API mr_array *mr_random_permutation(mr_array *x, int64_t axis,
                                        mr_array *key);
-#define mr_random_permutation(...) \
+#define mr_random_permutation(...)                                             \
     mr_random_permutation_at(MR_SITE, __VA_ARGS__)
 
 /* 0 to n - 1 in random order, uint32.
@@ -932,7 +931,7 @@ MR_API mr_array *mr_random_permutation(mr_array *x, int64_t axis,
 MR_API mr_array *mr_random_permutation_n_at(const char *site, int64_t n,
                                             mr_array *key);
 MR_API mr_array *mr_random_permutation_n(int64_t n, mr_array *key);
-#define mr_random_permutation_n(...) \
+#define mr_random_permutation_n(...)                                           \
     mr_random_permutation_n_at(MR_SITE, __VA_ARGS__)
 
 /* ---- reduce -------------------------------------------------------------- */
@@ -1112,7 +1111,7 @@ MR_API mr_array *mr_scaled_dot_product_attention(mr_array *q, mr_array *k,
                                                  mr_array *v, double scale,
                                                  mr_array *mask, bool causal,
                                                  mr_array *sinks);
-#define mr_scaled_dot_product_attention(...) \
+#define mr_scaled_dot_product_attention(...)                                   \
     mr_scaled_dot_product_attention_at(MR_SITE, __VA_ARGS__)
 
 /* Rotary positions on the first dims features of (..., T, D). traditional
@@ -1265,7 +1264,7 @@ MR_API mr_tree *mr_gated_delta_update_at(const char *site, mr_array *q,
 MR_API mr_tree *mr_gated_delta_update(mr_array *q, mr_array *k, mr_array *v,
                                       mr_array *gamma, mr_array *beta,
                                       mr_array *initial_state, mr_array *mask);
-#define mr_gated_delta_update(...) \
+#define mr_gated_delta_update(...)                                             \
     mr_gated_delta_update_at(MR_SITE, __VA_ARGS__)
 
 /* ---- shape --------------------------------------------------------------- */
@@ -1332,17 +1331,15 @@ MR_API mr_array *mr_squeeze(mr_array *a, mr_axes axis);
  * Absent: axis MR_AXIS_NONE.
  * Errors: IndexError: an axis out of range; ValueError: no arrays, shapes
  * that do not fit. */
-MR_API mr_array *mr_concatenate_at(const char *site,
-                                   mr_array *const *arrays, int n_arrays,
-                                   int32_t axis);
+MR_API mr_array *mr_concatenate_at(const char *site, mr_array *const *arrays,
+                                   int n_arrays, int32_t axis);
 MR_API mr_array *mr_concatenate(mr_array *const *arrays, int n_arrays,
                                 int32_t axis);
 #define mr_concatenate(...) mr_concatenate_at(MR_SITE, __VA_ARGS__)
 
 /* Another name of mr_concatenate. */
-MR_API mr_array *mr_concat_at(const char *site,
-                              mr_array *const *arrays, int n_arrays,
-                              int32_t axis);
+MR_API mr_array *mr_concat_at(const char *site, mr_array *const *arrays,
+                              int n_arrays, int32_t axis);
 MR_API mr_array *mr_concat(mr_array *const *arrays, int n_arrays, int32_t axis);
 #define mr_concat(...) mr_concat_at(MR_SITE, __VA_ARGS__)
 
@@ -1422,9 +1419,8 @@ MR_API mr_tree *mr_broadcast_arrays(mr_array *const *arrays, int n_arrays);
  * Absent: axis MR_AXIS_NONE.
  * Errors: IndexError: an axis out of range; ValueError: no arrays, shapes
  * that differ. */
-MR_API mr_array *mr_stack_at(const char *site,
-                             mr_array *const *arrays, int n_arrays,
-                             int32_t axis);
+MR_API mr_array *mr_stack_at(const char *site, mr_array *const *arrays,
+                             int n_arrays, int32_t axis);
 MR_API mr_array *mr_stack(mr_array *const *arrays, int n_arrays, int32_t axis);
 #define mr_stack(...) mr_stack_at(MR_SITE, __VA_ARGS__)
 
@@ -1502,9 +1498,8 @@ MR_API mr_array *mr_as_strided(mr_array *a, mr_shape shape, mr_ints strides,
 /* Coordinate arrays of a grid, from one 1-d array an axis; indexing xy or
  * ij.
  * Errors: ValueError: an unknown indexing. */
-MR_API mr_tree *mr_meshgrid_at(const char *site,
-                               mr_array *const *arrays, int n_arrays,
-                               bool sparse, const char *indexing);
+MR_API mr_tree *mr_meshgrid_at(const char *site, mr_array *const *arrays,
+                               int n_arrays, bool sparse, const char *indexing);
 MR_API mr_tree *mr_meshgrid(mr_array *const *arrays, int n_arrays, bool sparse,
                             const char *indexing);
 #define mr_meshgrid(...) mr_meshgrid_at(MR_SITE, __VA_ARGS__)

@@ -35,9 +35,9 @@ MR_API mr_tree *mr_tree_arrays(int n, mr_array *const *arrays);
 #ifndef __cplusplus
 /* MR_ARRAYS(a, b, c): a tuple of three leaves. */
 #define MR_ARRAYS(...)                                                         \
-    mr_tree_arrays((int)(sizeof((mr_array *[]){__VA_ARGS__}) /                 \
-                         sizeof(mr_array *)),                                  \
-                   (mr_array *[]){__VA_ARGS__})
+    mr_tree_arrays(                                                            \
+        (int)(sizeof((mr_array *[]){__VA_ARGS__}) / sizeof(mr_array *)),       \
+        (mr_array *[]){__VA_ARGS__})
 /* MR_TUPLE(t, u): a tuple of trees. */
 #define MR_TUPLE(...)                                                          \
     mr_tree_tuple(                                                             \
@@ -50,13 +50,14 @@ MR_API void mr_tree_release(mr_tree *t);
 
 /* Asking: borrowed results. */
 MR_API mr_tree_kind mr_tree_kind_of(const mr_tree *t);
-MR_API int mr_tree_size(const mr_tree *t);               /* children */
-MR_API mr_tree *mr_tree_at(const mr_tree *t, int i);     /* child i or NULL */
+MR_API int mr_tree_size(const mr_tree *t);           /* children */
+MR_API mr_tree *mr_tree_at(const mr_tree *t, int i); /* child i or NULL */
 MR_API mr_array *mr_tree_array_at(const mr_tree *t, int i); /* child i's leaf */
-MR_API const char *mr_tree_key(const mr_tree *t, int i); /* dict */
+MR_API const char *mr_tree_key(const mr_tree *t, int i);    /* dict */
 MR_API mr_tree *mr_tree_get(const mr_tree *t, const char *key);
 MR_API mr_array *mr_tree_get_array(const mr_tree *t, const char *key);
-MR_API mr_array *mr_tree_array(const mr_tree *t); /* of a leaf, else NULL+error */
+MR_API mr_array *
+mr_tree_array(const mr_tree *t); /* of a leaf, else NULL+error */
 
 /* All leaves in order. */
 MR_API int mr_tree_n_leaves(const mr_tree *t);

@@ -151,8 +151,7 @@ bind(bound *b, const ext_spec *s, PyObject *self, PyObject *const *args,
     return true;
 }
 
-/* ---- lists of numbers
- * -------------------------------------------------------- */
+/* ---- lists of numbers --------------------------------------------------- */
 
 static int
 not_int(PyObject *o, const char *function, const char *argument)
@@ -324,8 +323,7 @@ parse_spread(ext_call *c, const ext_param *p, const bound *b, ext_value *v)
     return take_ints(c, p, v, x, (int)b->n_rest);
 }
 
-/* ---- arrays
- * ------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------------- */
 
 static mr_array *
 hold(ext_call *c, mr_array *x)
@@ -442,8 +440,7 @@ parse_operand(ext_call *c, const ext_param *p, PyObject *o, ext_value *v,
     return wrong(c->spec, p, o, "array or number");
 }
 
-/* ---- the rest
- * ------------------------------------------------------------------ */
+/* ---- the rest ----------------------------------------------------------- */
 
 static bool
 parse_float(ext_call *c, const ext_param *p, PyObject *o, double *out)
@@ -648,8 +645,7 @@ parse(ext_call *c, const bound *b)
     return numbers == 0 || settle_numbers(c, numbers);
 }
 
-/* ---- calls
- * ---------------------------------------------------------------------- */
+/* ---- calls -------------------------------------------------------------- */
 
 PyObject *
 ext_run(const ext_spec *spec, PyObject *self, PyObject *const *args,

@@ -10,8 +10,7 @@
 
 #include "marram/marram.h"
 
-/* ---- properties
- * ------------------------------------------------------------------ */
+/* ---- properties --------------------------------------------------------- */
 
 static PyObject *
 shape_tuple(mr_shape s)
@@ -122,8 +121,7 @@ PyGetSetDef ext_array_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* ---- reading
- * ----------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------ */
 
 static PyObject *
 item(PyObject *self, PyObject *unused)
@@ -131,7 +129,9 @@ item(PyObject *self, PyObject *unused)
     mr_scalar s;
 
     (void)unused;
-    return ext_item(self, &s) ? ext_scalar_object(&s) : NULL;
+    return ext_item(self, &s) && ext_warn_traced(ext_x(self))
+               ? ext_scalar_object(&s)
+               : NULL;
 }
 
 /* The values in row-major order; half types as float32.  *t says which. */
@@ -244,7 +244,7 @@ tolist(PyObject *self, PyObject *unused)
     PyObject *list = NULL;
 
     (void)unused;
-    if (values)
+    if (values && ext_warn_traced(x))
         list = nested(&p, t, mr_array_shape(x), 0);
     free(values);
     mr_release(x);
@@ -274,7 +274,7 @@ to_complex(PyObject *self, PyObject *unused)
     PyObject *v, *c;
 
     (void)unused;
-    if (!ext_item(self, &s))
+    if (!ext_item(self, &s) || !ext_warn_traced(ext_x(self)))
         return NULL;
     v = ext_scalar_object(&s);
     c = v ? PyObject_CallFunctionObjArgs((PyObject *)&PyComplex_Type, v, NULL)
@@ -305,9 +305,7 @@ format(PyObject *self, PyObject *spec)
     return text;
 }
 
-/* ---- copies
- * ----------------------------------------------------------------------------
- */
+/* ---- copies ------------------------------------------------------------- */
 
 static PyObject *
 copy(PyObject *self, PyObject *unused)
@@ -382,9 +380,7 @@ array_from_state(PyObject *self, PyObject *state)
     return ext_wrap(from_state(state));
 }
 
-/* ---- NumPy
- * ------------------------------------------------------------------------------
- */
+/* ---- NumPy -------------------------------------------------------------- */
 
 /* A NumPy array over the memory of x. */
 static PyObject *
@@ -469,8 +465,7 @@ array_namespace(PyObject *self, PyObject *args, PyObject *kw)
     return PyImport_ImportModule("marram.core");
 }
 
-/* ---- methods that take another form than the function
- * --------------------------------- */
+/* ---- methods that take another form than the function ------------------- */
 
 /* x.astype(dtype, stream=None): dtype may be named here. */
 static PyObject *

@@ -7,6 +7,7 @@
  */
 #include "ext.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,8 +81,24 @@ ext_item(PyObject *self, mr_scalar *out)
     return code == MR_OK;
 }
 
-/* ---- printing
- * ------------------------------------------------------------------- */
+bool
+ext_warn_traced(mr_array *x)
+{
+    static _Atomic bool warned;
+
+    if (!mr_array_is_tracer(x) ||
+        strcmp(mr_array_op(x), "stop_gradient") == 0 ||
+        /* relaxed: a flag that guards nothing */
+        atomic_exchange_explicit(&warned, true, memory_order_relaxed))
+        return true;
+    return PyErr_WarnEx(PyExc_UserWarning,
+                        "a value read inside a transform is a constant to it: "
+                        "no derivative goes through it (stop_gradient says "
+                        "that this is meant)",
+                        1) == 0;
+}
+
+/* ---- printing ----------------------------------------------------------- */
 
 /* Of the print options: printing reads it, set_printoptions writes it. */
 static int print_precision = -1;
@@ -127,8 +144,7 @@ static PyMethodDef print_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- sequence
- * --------------------------------------------------------------------- */
+/* ---- sequence ----------------------------------------------------------- */
 
 static Py_ssize_t
 array_length(PyObject *self)
@@ -185,8 +201,7 @@ static PyType_Slot iterator_slots[] = {
     {0, NULL},
 };
 
-/* ---- the type
- * ------------------------------------------------------------------------ */
+/* ---- the type ----------------------------------------------------------- */
 
 static Py_hash_t
 array_hash(PyObject *self)

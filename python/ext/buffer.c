@@ -62,8 +62,7 @@ ext_dtype_of_format(const char *format, Py_ssize_t itemsize, mr_dtype *out)
     return format[0] && !format[1] && integer_of(format[0], itemsize, out);
 }
 
-/* ---- exporting
- * --------------------------------------------------------------------- */
+/* ---- exporting ---------------------------------------------------------- */
 
 typedef struct view_state {
     mr_array *x;
@@ -124,6 +123,8 @@ ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
                         "an array inside a transform is read-only");
         return -1;
     }
+    if (!ext_warn_traced(x))
+        return -1;
     s = malloc(sizeof *s);
     if (!s) {
         PyErr_NoMemory();
@@ -167,8 +168,7 @@ ext_release_buffer(PyObject *self, Py_buffer *view)
     free(s);
 }
 
-/* ---- importing
- * --------------------------------------------------------------------- */
+/* ---- importing ---------------------------------------------------------- */
 
 static bool
 has(PyObject *o, const char *name)

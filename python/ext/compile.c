@@ -35,8 +35,7 @@ typedef struct call {
     ext_failure failure;
 } call;
 
-/* ---- tracing
- * ------------------------------------------------------------------------ */
+/* ---- tracing ------------------------------------------------------------ */
 
 static PyObject *
 template_number(compiled_object *self, PyObject *result, PyObject *state)
@@ -127,9 +126,7 @@ trace_closure(void *ctx, const mr_tree *in)
     return t;
 }
 
-/* ---- calling
- * ----------------------------------------------------------------------------
- */
+/* ---- calling ------------------------------------------------------------ */
 
 static PyObject *
 finish(call *c, mr_tree *t)
@@ -209,8 +206,7 @@ compiled_call(PyObject *o, PyObject *args, PyObject *kw)
     return result;
 }
 
-/* ---- the callable
- * ------------------------------------------------------------------------ */
+/* ---- the callable ------------------------------------------------------- */
 
 static int
 compiled_traverse(PyObject *o, visitproc visit, void *arg)
@@ -352,9 +348,7 @@ ext_init_compile(PyObject *module)
     return ext.compiled ? 0 : -1;
 }
 
-/* ---- functions
- * -------------------------------------------------------------------------------
- */
+/* ---- functions ---------------------------------------------------------- */
 
 /* Every call brings a closure of its own to trace. */
 static mr_tree *

@@ -40,8 +40,7 @@ ext_is_numpy_scalar(PyObject *o)
     return g && PyObject_TypeCheck(o, (PyTypeObject *)g);
 }
 
-/* ---- numbers
- * ------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------ */
 
 static int
 scalar_of_long(PyObject *o, mr_scalar *out)
@@ -177,8 +176,7 @@ ext_scalar_object(const mr_scalar *s)
     return PyComplex_FromDoubles(s->as.c.re, s->as.c.im);
 }
 
-/* ---- nested lists
- * ---------------------------------------------------------------- */
+/* ---- nested lists ------------------------------------------------------- */
 
 /* What the first reading finds. */
 typedef struct survey {
@@ -538,8 +536,7 @@ ext_from_object(PyObject *o, mr_dtype t)
     return NULL;
 }
 
-/* ---- operands
- * ---------------------------------------------------------------------- */
+/* ---- operands ----------------------------------------------------------- */
 
 mr_array *
 ext_operand(const char *site, PyObject *o, mr_dtype t)

@@ -76,8 +76,7 @@ dtype_of(const dl_tensor *t, mr_dtype *out)
     return false;
 }
 
-/* ---- exporting
- * ---------------------------------------------------------------- */
+/* ---- exporting ---------------------------------------------------------- */
 
 /* One block: the array, its numbers, and either struct. */
 typedef struct exported {
@@ -240,8 +239,7 @@ PyMethodDef ext_dlpack_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- importing
- * ------------------------------------------------------------------ */
+/* ---- importing ---------------------------------------------------------- */
 
 static void
 free_old(void *context, void *data)

@@ -124,8 +124,7 @@ ext_init_dtype(PyObject *module)
     return 0;
 }
 
-/* ---- functions
- * --------------------------------------------------------------- */
+/* ---- functions ---------------------------------------------------------- */
 
 static bool
 any_dtype(PyObject *o, mr_dtype *out)

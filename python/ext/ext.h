@@ -137,9 +137,11 @@ extern PyType_Slot ext_number_slots[];
 PyObject *ext_richcompare(PyObject *a, PyObject *b, int op);
 /* The value of an array of size 1; false with an exception. */
 bool ext_item(PyObject *self, mr_scalar *out);
+/* Says once that a value read inside a transform is a constant to it; false
+ * when the warning was made an exception. */
+bool ext_warn_traced(mr_array *x);
 
-/* ---- indexing
- * ---------------------------------------------------------------- */
+/* ---- indexing ----------------------------------------------------------- */
 PyObject *ext_subscript(PyObject *self, PyObject *key);
 int ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value);
 /* x with value combined into what key names; mode as mr_index_scatter has it,
@@ -149,8 +151,7 @@ mr_array *ext_update(mr_array *x, PyObject *key, PyObject *value,
 /* x[i] of axis 0, i in range. */
 mr_array *ext_entry(const char *site, mr_array *x, int64_t i);
 
-/* ---- arguments of functions
- * -------------------------------------------------- */
+/* ---- arguments of functions --------------------------------------------- */
 typedef enum ext_kind {
     EXT_ARRAY,
     EXT_ARRAYLIKE, /* numbers are weak beside the other arraylike ones */
@@ -241,8 +242,7 @@ void ext_end(ext_call *c);
 int ext_int_list(PyObject *o, int64_t *out, int cap, const char *function,
                  const char *argument);
 
-/* ---- functions
- * ---------------------------------------------------------------- */
+/* ---- functions ---------------------------------------------------------- */
 typedef struct ext_module {
     const char *name; /* "" or "random" */
     PyMethodDef *methods;
@@ -264,8 +264,7 @@ int ext_init_transform(PyObject *module);
 /* The hooks that give up the GIL (system.c). */
 int ext_init_system(void);
 
-/* ---- trees
- * -------------------------------------------------------------------- */
+/* ---- trees -------------------------------------------------------------- */
 /* A Python tree is a list, tuple or dict of trees, or a leaf.  Taken apart it
  * is the arrays in order, and a structure: the same tree with a mark in the
  * place of each array (tree.c). */
@@ -292,8 +291,7 @@ int ext_init_tree(void);
 /* random.state: stands for the thread's key (random.c). */
 bool ext_is_random_state(PyObject *o);
 
-/* ---- closures
- * ------------------------------------------------------------------ */
+/* ---- closures ----------------------------------------------------------- */
 /* A failing Python closure keeps its exception here; ext_closure_raise brings
  * it back, or raises Marram's error.  Always NULL. */
 typedef struct ext_failure {

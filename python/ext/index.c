@@ -14,8 +14,7 @@
 
 #include "marram/marram.h"
 
-/* ---- reading
- * ------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------ */
 
 /* Several index arrays: their common axes go where the first one stood. */
 static bool
@@ -135,8 +134,7 @@ ext_subscript(PyObject *self, PyObject *key)
     return ext_wrap(y);
 }
 
-/* ---- the value that is written
- * -------------------------------------------------- */
+/* ---- the value that is written ------------------------------------------ */
 
 /* Of x's dtype: ints are checked, all else is cast. */
 static mr_array *
@@ -249,8 +247,7 @@ fit_value(const index_plan *p, const char *site, mr_array **v)
            index_step(v, mr_squeeze_at(site, *v, (mr_axes){axes, n_new}));
 }
 
-/* ---- writing
- * ---------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------ */
 
 static mr_array *
 combine(const char *site, const char *mode, mr_array *a, mr_array *b)
@@ -476,8 +473,7 @@ ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value)
     return 0;
 }
 
-/* ---- x.at[i]
- * ------------------------------------------------------------------------ */
+/* ---- x.at[i] ------------------------------------------------------------ */
 
 typedef struct at_object {
     PyObject_HEAD PyObject *array, *key;

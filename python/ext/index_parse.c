@@ -402,8 +402,7 @@ index_parse(index_plan *p, mr_array *x, PyObject *key, mr_array **mask)
     return ok ? INDEX_PLAN : INDEX_ERROR;
 }
 
-/* ---- what the plan says
- * --------------------------------------------------------- */
+/* ---- what the plan says ------------------------------------------------- */
 
 mr_array *
 index_cut(const index_plan *p, const char *site, mr_array *x)

@@ -38,8 +38,7 @@ ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* ---- loading
- * ------------------------------------------------------------------------ */
+/* ---- loading ------------------------------------------------------------ */
 
 /* {name: array} */
 static PyObject *
@@ -97,14 +96,18 @@ static PyObject *
 load_path(const char *path, const char *format, int metadata)
 {
     char *text = NULL;
-    PyObject *dict;
+    mr_array *x;
+    mr_tree *t;
 
-    if (format ? strcmp(format, "npy") == 0 : ends_with(path, ".npy"))
-        return ext_wrap(mr_load_npy(path));
+    if (format ? strcmp(format, "npy") == 0 : ends_with(path, ".npy")) {
+        Py_BEGIN_ALLOW_THREADS x = mr_load_npy(path);
+        Py_END_ALLOW_THREADS return ext_wrap(x);
+    }
     if (format ? strcmp(format, "safetensors") == 0
                : ends_with(path, ".safetensors")) {
-        dict = dict_of_tree(mr_load_safetensors(path, &text));
-        return with_metadata(dict, text, metadata);
+        Py_BEGIN_ALLOW_THREADS t = mr_load_safetensors(path, &text);
+        Py_END_ALLOW_THREADS return with_metadata(dict_of_tree(t), text,
+                                                  metadata);
     }
     PyErr_Format(PyExc_ValueError,
                  "%s: no format of this name; npy and safetensors can be "
@@ -177,9 +180,7 @@ load(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-/* ---- saving
- * ------------------------------------------------------------------------------
- */
+/* ---- saving ------------------------------------------------------------- */
 
 static PyObject *
 done(mr_code code)
@@ -238,6 +239,7 @@ save(PyObject *self, PyObject *args, PyObject *kw)
     PyObject *file, *array, *path, *r = NULL;
     mr_array *x;
     size_t n = 0;
+    mr_code code;
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(args, kw, "OO!:save", names, &file,
@@ -245,9 +247,11 @@ save(PyObject *self, PyObject *args, PyObject *kw)
         return NULL;
     x = mr_retain(ext_x(array));
     path = path_of(file);
-    if (path && (path = path_ending(path, ".npy")))
-        r = done(mr_save_npy(PyBytes_AsString(path), x));
-    else if (!path && is_file(file, "save")) {
+    if (path && (path = path_ending(path, ".npy"))) {
+        const char *name = PyBytes_AsString(path);
+        Py_BEGIN_ALLOW_THREADS code = mr_save_npy(name, x);
+        Py_END_ALLOW_THREADS r = done(code);
+    } else if (!path && is_file(file, "save")) {
         void *p = mr_save_npy_memory(x, &n);
         r = write_file(file, p, n);
     }
@@ -335,10 +339,13 @@ save_safetensors(PyObject *self, PyObject *args, PyObject *kw)
     t = tree_of_dict(arrays);
     if (t && metadata_of(metadata, &keys, &values, &n)) {
         path = path_of(file);
-        if (path && (path = path_ending(path, ".safetensors")))
-            r = done(mr_save_safetensors(PyBytes_AsString(path), t, n, keys,
-                                         values));
-        else if (!path && is_file(file, "save_safetensors")) {
+        if (path && (path = path_ending(path, ".safetensors"))) {
+            const char *name = PyBytes_AsString(path);
+            mr_code code;
+            Py_BEGIN_ALLOW_THREADS code =
+                mr_save_safetensors(name, t, n, keys, values);
+            Py_END_ALLOW_THREADS r = done(code);
+        } else if (!path && is_file(file, "save_safetensors")) {
             void *p = mr_save_safetensors_memory(t, n, keys, values, &bytes);
             r = write_file(file, p, bytes);
         }

@@ -15,7 +15,8 @@
 
 #define WORD(s) ((char *)(uintptr_t)(s))
 
-/* The scoped stream until `restore`; false with an exception. */
+/* Makes o the scoped stream until mr_stream_scope(*old); None changes
+ * nothing.  False with an exception. */
 static bool
 stream_open(PyObject *o, mr_stream *old)
 {
@@ -23,11 +24,9 @@ stream_open(PyObject *o, mr_stream *old)
 
     if (!ext_stream_of(o, &s))
         return false;
+    *old = mr_stream_scope(s);
     if (o == Py_None)
-        s = mr_stream_scope((mr_stream){0});
-    *old = o == Py_None ? s : mr_stream_scope(s);
-    if (o == Py_None)
-        mr_stream_scope(s);
+        mr_stream_scope(*old);
     return true;
 }
 
@@ -74,8 +73,7 @@ sequence_of(mr_tree *t, bool list)
     return out;
 }
 
-/* ---- arange
- * ------------------------------------------------------------------------ */
+/* ---- arange ------------------------------------------------------------- */
 
 static bool
 number_argument(PyObject *o, const char *name, mr_scalar *out)
@@ -125,9 +123,7 @@ arange(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-/* ---- split
- * ---------------------------------------------------------------------------
- */
+/* ---- split -------------------------------------------------------------- */
 
 static PyObject *
 split(PyObject *self, PyObject *args, PyObject *kw)
@@ -159,8 +155,7 @@ split(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-/* ---- atleast_1d and its kind
- * ------------------------------------------------------------- */
+/* ---- atleast_1d and its kind -------------------------------------------- */
 
 typedef mr_array *(*one_array)(const char *site, mr_array *x);
 
@@ -227,9 +222,7 @@ atleast_3d(PyObject *self, PyObject *args, PyObject *kw)
     return atleast(args, kw, "atleast_3d", mr_atleast_3d_at);
 }
 
-/* ---- meshgrid
- * ------------------------------------------------------------------------------
- */
+/* ---- meshgrid ----------------------------------------------------------- */
 
 static PyObject *
 meshgrid(PyObject *self, PyObject *args, PyObject *kw)
@@ -265,8 +258,7 @@ meshgrid(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-/* ---- asarray, from_dlpack
- * ---------------------------------------------------------------------- */
+/* ---- asarray, from_dlpack ----------------------------------------------- */
 
 static mr_array *
 cast_taken(mr_array *x, mr_dtype t)
@@ -396,9 +388,7 @@ from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
     return ext_wrap(as_array(o, MR_DTYPE_DEFAULT, copy));
 }
 
-/* ---- random
- * -------------------------------------------------------------------------------------
- */
+/* ---- random ------------------------------------------------------------- */
 
 static PyObject *
 seed(PyObject *self, PyObject *args, PyObject *kw)
@@ -496,9 +486,7 @@ ext_is_random_state(PyObject *o)
     return is;
 }
 
-/* ---- attention
- * -----------------------------------------------------------------------------------
- */
+/* ---- attention ---------------------------------------------------------- */
 
 static PyObject *
 attention(PyObject *self, PyObject *args, PyObject *kw)

@@ -17,8 +17,7 @@ is_container(PyObject *o)
     return PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o);
 }
 
-/* ---- filling
- * --------------------------------------------------------------------- */
+/* ---- filling ------------------------------------------------------------ */
 
 /* The object that takes the place of o: o itself after its own entries were
  * filled, or a new array.  A new reference. */
@@ -70,8 +69,7 @@ ext_state_fill(PyObject *state, mr_array *const *x, int *next)
     return true;
 }
 
-/* ---- saving and restoring
- * ------------------------------------------------------------ */
+/* ---- saving and restoring ----------------------------------------------- */
 
 /* Appends (container, copy of it) for each container. */
 static bool
@@ -136,8 +134,7 @@ ext_state_restore(PyObject *saved)
     PyErr_Restore(type, value, traceback);
 }
 
-/* ---- writing back
- * ---------------------------------------------------------------------- */
+/* ---- writing back ------------------------------------------------------- */
 
 static bool
 same_kind(PyObject *a, PyObject *b)

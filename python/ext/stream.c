@@ -189,8 +189,7 @@ static PyType_Slot device_type_slots[] = {
     {0, NULL},
 };
 
-/* ---- streams
- * ------------------------------------------------------------------ */
+/* ---- streams ------------------------------------------------------------ */
 
 static PyObject *
 stream_object_new(mr_stream s, mr_device d, bool owned)
@@ -270,8 +269,7 @@ static PyType_Slot stream_slots[] = {
     {0, NULL},
 };
 
-/* ---- streams of threads
- * ---------------------------------------------------------- */
+/* ---- streams of threads ------------------------------------------------- */
 
 /* One handle, a stream for each thread that uses it. */
 typedef struct local_object {
@@ -383,8 +381,7 @@ ext_stream_of(PyObject *o, mr_stream *out)
     return o == Py_None || place_of(o, out, &d);
 }
 
-/* ---- stream()
- * ----------------------------------------------------------------- */
+/* ---- stream() ----------------------------------------------------------- */
 
 static PyObject *
 context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
@@ -454,8 +451,7 @@ static PyType_Slot context_slots[] = {
     {0, NULL},
 };
 
-/* ---- functions
- * ------------------------------------------------------------------ */
+/* ---- functions ---------------------------------------------------------- */
 
 static PyObject *
 default_device(PyObject *self, PyObject *unused)

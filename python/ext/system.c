@@ -9,8 +9,7 @@
 
 #include "marram/marram.h"
 
-/* ---- the GIL
- * ------------------------------------------------------------------ */
+/* ---- the GIL ------------------------------------------------------------ */
 
 static int (*gil_held)(void); /* PyGILState_Check, not in the limited API */
 
@@ -40,8 +39,7 @@ ext_init_system(void)
     return 0;
 }
 
-/* ---- evaluation
- * ------------------------------------------------------------------ */
+/* ---- evaluation --------------------------------------------------------- */
 
 typedef mr_code (*evaluate)(mr_array *const *x, int n);
 
@@ -92,8 +90,7 @@ get_array_buffer_size(PyObject *self, PyObject *args)
     return ok ? PyLong_FromSize_t(bytes) : NULL;
 }
 
-/* ---- memory
- * ------------------------------------------------------------------------ */
+/* ---- memory ------------------------------------------------------------- */
 
 static PyObject *
 get_active_memory(PyObject *self, PyObject *unused)
@@ -186,8 +183,7 @@ set_wired_limit(PyObject *self, PyObject *o)
     return bytes_of(o, &n) ? PyLong_FromLong(0) : NULL;
 }
 
-/* ---- facts
- * -------------------------------------------------------------------------- */
+/* ---- facts -------------------------------------------------------------- */
 
 static PyObject *
 cpu_tier(PyObject *self, PyObject *unused)

@@ -107,8 +107,7 @@ closure_of(run *r)
     return c;
 }
 
-/* ---- grad
- * ----------------------------------------------------------------------- */
+/* ---- grad --------------------------------------------------------------- */
 
 static bool
 is_scalar(PyObject *o)
@@ -351,8 +350,7 @@ grad_call(transform_object *t, PyObject *args, PyObject *kw)
     return result;
 }
 
-/* ---- vmap
- * ------------------------------------------------------------------------- */
+/* ---- vmap --------------------------------------------------------------- */
 
 static bool
 axis_number(PyObject *o, int32_t *out)
@@ -506,8 +504,7 @@ vmap_call(transform_object *t, PyObject *args, PyObject *kw)
     return result;
 }
 
-/* ---- the callable
- * --------------------------------------------------------------------- */
+/* ---- the callable ------------------------------------------------------- */
 
 static PyObject *
 transform_call(PyObject *self, PyObject *args, PyObject *kw)
@@ -622,9 +619,7 @@ transform_new(transform_kind kind, PyObject *fun, PyObject *argnums,
     return (PyObject *)t;
 }
 
-/* ---- functions
- * ----------------------------------------------------------------------------
- */
+/* ---- functions ---------------------------------------------------------- */
 
 /* argnums as a tuple of places; given: whether names were too. */
 static PyObject *
@@ -726,9 +721,7 @@ vmap(PyObject *self, PyObject *args, PyObject *kw)
     return t;
 }
 
-/* ---- vjp and jvp
- * ------------------------------------------------------------------------------
- */
+/* ---- vjp and jvp -------------------------------------------------------- */
 
 /* An array, or a list or tuple of arrays, as a list: what vjp and jvp know. */
 static PyObject *

@@ -68,8 +68,7 @@ ext_tree_leaves(const mr_tree *t, ext_leaves *l)
     return true;
 }
 
-/* ---- walking
- * -------------------------------------------------------------------- */
+/* ---- walking ------------------------------------------------------------ */
 
 static bool
 is_sequence(PyObject *o)
@@ -148,8 +147,7 @@ ext_only_arrays(PyObject *tree, const char *what)
     return ok;
 }
 
-/* ---- mapping
- * --------------------------------------------------------------------- */
+/* ---- mapping ------------------------------------------------------------ */
 
 /* A tree like another, its leaves mapped by fn (a new reference). */
 typedef PyObject *(*leaf_map)(void *ctx, PyObject *leaf);

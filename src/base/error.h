@@ -48,6 +48,18 @@ mr__error_door(const char *op, const char *site)
     return old;
 }
 
+/* The same for the door of an operator, which others may be made of: the
+ * outermost one, which the user called, keeps its name. */
+static inline struct mr__door
+mr__error_door_outer(const char *op, const char *site)
+{
+    struct mr__door old = mr__error_here.door;
+
+    if (__builtin_expect(old.op == NULL, 1))
+        mr__error_here.door = (struct mr__door){op, site};
+    return old;
+}
+
 static inline void
 mr__error_door_restore(struct mr__door old)
 {

@@ -54,6 +54,7 @@
 enum {
     N_SLOTS = 64,
     SPIN_NS = 30000,
+    CLOSE_SPIN_NS = 200000, /* some chunks' time: the last ones are running */
     SPIN_PAUSES = 16, /* between two looks at the clock */
     LOOPS_IN_ROW = 64,
     APART_NS = 2000000, /* from one change of processor to the next */
@@ -149,11 +150,11 @@ now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Spin until done() or SPIN_NS have passed; what done() said last. */
+/* Spin until done() or `ns` have passed; what done() said last. */
 static bool
-spin_until(bool (*done)(const struct loop *l), const struct loop *l)
+spin_until(bool (*done)(const struct loop *l), const struct loop *l, int64_t ns)
 {
-    int64_t end = now_ns() + SPIN_NS;
+    int64_t end = now_ns() + ns;
 
     do {
         for (int i = 0; i < SPIN_PAUSES; i++) {
@@ -393,7 +394,7 @@ loop_close(struct loop *l)
     /* acquire pairs with the release of loop_leave, for those who have left */
     gate = atomic_fetch_and_explicit(&l->gate, ~(uint32_t)GATE_OPEN,
                                      memory_order_acquire);
-    if (gate >= GATE_ONE && !spin_until(loop_is_empty, l)) {
+    if (gate >= GATE_ONE && !spin_until(loop_is_empty, l, CLOSE_SPIN_NS)) {
         /* acquire: as above.  From here on the last to leave rings. */
         gate = atomic_fetch_or_explicit(&l->gate, GATE_PARKED,
                                         memory_order_acquire) |
@@ -600,7 +601,7 @@ await_work(void)
 
     /* seq_cst, both: order as in park */
     atomic_fetch_add_explicit(&idle, IDLE_SPINNING, memory_order_seq_cst);
-    while (!spin_until(has_work_or_stops, NULL))
+    while (!spin_until(has_work_or_stops, NULL, SPIN_NS))
         park();
     found = has_work(NULL) || !is_stopping();
     atomic_fetch_sub_explicit(&idle, IDLE_SPINNING, memory_order_seq_cst);

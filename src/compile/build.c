@@ -27,10 +27,10 @@
 typedef struct build_node {
     mr_fuse_node f; /* first */
     mr_slot slot;
-    mr_slot *outs; /* of tuples */
-    int out;       /* the output it is, or -1 */
+    mr_slot *outs;           /* of tuples */
+    int out;                 /* the output it is, or -1 */
     struct build_node *base; /* whose temporary it looks at */
-    int32_t temp;  /* index of the temporary, or -1 */
+    int32_t temp;            /* index of the temporary, or -1 */
 } build_node;
 
 typedef struct temp {
@@ -57,7 +57,8 @@ static char depends_mark, free_mark;
 #define DEPENDS ((void *)&depends_mark)
 #define FREE    ((void *)&free_mark)
 
-/* ---- walking -------------------------------------------------------------------- */
+/* ---- walking
+ * -------------------------------------------------------------------- */
 
 static bool
 is_recipe(const mr_array *x)
@@ -89,8 +90,8 @@ add_node(builder *bu, mr_array *x)
     n->f.x = x;
     n->out = -1;
     n->temp = -1;
-    n->f.in = mr__arena_zero(&bu->p->arena,
-                             (size_t)(x->n_in + 1) * sizeof *n->f.in);
+    n->f.in =
+        mr__arena_zero(&bu->p->arena, (size_t)(x->n_in + 1) * sizeof *n->f.in);
     return n->f.in != NULL && mr__map_put(&bu->node, x, n) &&
            mr__vec_push(&bu->order, n);
 }
@@ -121,8 +122,8 @@ visit(builder *bu, mr_array *x)
     if (how == FREE || (x->flags & MR_NODE_PLACEHOLDER))
         return true;
     for (int i = 0; i < x->n_in; i++)
-        if (mr__map_get(&bu->known, x->in[i]) == FREE &&
-            is_recipe(x->in[i]) && mr__fuse_constant(x->in[i]) != NULL &&
+        if (mr__map_get(&bu->known, x->in[i]) == FREE && is_recipe(x->in[i]) &&
+            mr__fuse_constant(x->in[i]) != NULL &&
             !add_constant_views(bu, x->in[i]))
             return false;
     return add_node(bu, x);
@@ -172,7 +173,8 @@ link_inputs(builder *bu)
     }
 }
 
-/* ---- slots ------------------------------------------------------------------------ */
+/* ---- slots
+ * ------------------------------------------------------------------------ */
 
 static void
 slot_shape(mr_slot *s, const mr_array *x)
@@ -186,8 +188,7 @@ slot_shape(mr_slot *s, const mr_array *x)
 static const int64_t *
 fresh_strides(builder *bu, int32_t ndim, const int64_t *dim)
 {
-    int64_t *s = mr__arena_alloc(&bu->p->arena,
-                                 (size_t)(ndim + 1) * sizeof *s);
+    int64_t *s = mr__arena_alloc(&bu->p->arena, (size_t)(ndim + 1) * sizeof *s);
 
     if (s != NULL)
         mr__strides_fresh(ndim, dim, s);
@@ -248,7 +249,8 @@ slot_of(builder *bu, mr_array *x, mr_slot *s)
     return slot_const(bu, x, s);
 }
 
-/* ---- the workspace -------------------------------------------------------------------- */
+/* ---- the workspace
+ * -------------------------------------------------------------------- */
 
 static int64_t
 round_up(int64_t bytes)
@@ -304,7 +306,9 @@ temp_new(builder *bu, int64_t bytes)
     return (int32_t)bu->n_temps++;
 }
 
-/* ---- steps ------------------------------------------------------------------------------ */
+/* ---- steps
+ * ------------------------------------------------------------------------------
+ */
 
 static mr_step *
 step_new(builder *bu, const mr_array *node, int n_in, int n_out)
@@ -383,8 +387,7 @@ place_tuple(builder *bu, build_node *n)
 {
     const mr_array *x = n->f.x;
 
-    n->outs = mr__arena_zero(&bu->p->arena,
-                             (size_t)x->n_out * sizeof *n->outs);
+    n->outs = mr__arena_zero(&bu->p->arena, (size_t)x->n_out * sizeof *n->outs);
     if (n->outs == NULL)
         return false;
     for (int k = 0; k < x->n_out; k++) {
@@ -439,7 +442,9 @@ copy_to_temp(builder *bu, const mr_array *x, const mr_slot *from, mr_slot *to,
     return copy_step(bu, x, from, to);
 }
 
-/* ---- views ------------------------------------------------------------------------------- */
+/* ---- views
+ * -------------------------------------------------------------------------------
+ */
 
 static bool
 apply_view(builder *bu, const mr_array *x, const mr_slot *in, mr_slot *out,
@@ -457,8 +462,8 @@ apply_view(builder *bu, const mr_array *x, const mr_slot *in, mr_slot *out,
         *needs_copy = true;
         return true;
     }
-    stride = mr__arena_alloc(&bu->p->arena,
-                             (size_t)(b.ndim + 1) * sizeof *stride);
+    stride =
+        mr__arena_alloc(&bu->p->arena, (size_t)(b.ndim + 1) * sizeof *stride);
     if (stride == NULL)
         return false;
     memcpy(stride, b.stride, (size_t)b.ndim * sizeof *stride);
@@ -523,11 +528,12 @@ add_view(builder *bu, mr_fuse_group *g)
     return true;
 }
 
-/* ---- kernels and blocks --------------------------------------------------------------------- */
+/* ---- kernels and blocks
+ * --------------------------------------------------------------------- */
 
 static bool
-kernel_inputs(builder *bu, const mr_kernel *k, const mr_array *x,
-              mr_slot *in, mr_vec *copies)
+kernel_inputs(builder *bu, const mr_kernel *k, const mr_array *x, mr_slot *in,
+              mr_vec *copies)
 {
     for (int i = 0; i < x->n_in; i++) {
         mr_slot copied;
@@ -548,20 +554,20 @@ kernel_inputs(builder *bu, const mr_kernel *k, const mr_array *x,
 }
 
 static void
-slot_view(mr_view *v, const mr_slot *s)
+slot_view(mr_kernel_view *v, const mr_slot *s)
 {
-    *v = (mr_view){.dtype = s->dtype,
-                   .ndim = s->ndim,
-                   .size = s->size,
-                   .dim = s->dim,
-                   .stride = s->stride};
+    *v = (mr_kernel_view){.dtype = s->dtype,
+                          .ndim = s->ndim,
+                          .size = s->size,
+                          .dim = s->dim,
+                          .stride = s->stride};
 }
 
 static bool
 kernel_workspace(builder *bu, mr_step *s, mr_vec *scratch)
 {
     mr_program *p = bu->p;
-    mr_view *v = mr__arena_alloc(
+    mr_kernel_view *v = mr__arena_alloc(
         &p->arena, (size_t)(s->n_in + s->n_out + 1) * sizeof *v);
     mr_kernel_args a;
     size_t bytes = 0;
@@ -581,9 +587,8 @@ kernel_workspace(builder *bu, mr_step *s, mr_vec *scratch)
                          .out = v + s->n_in};
     if (s->kernel->workspace != NULL)
         bytes = s->kernel->workspace(&a);
-    p->cost += s->kernel->cost != NULL
-                   ? s->kernel->cost(&a)
-                   : 100.0 + 0.1 * (double)v[s->n_in].size;
+    p->cost += s->kernel->cost != NULL ? s->kernel->cost(&a)
+                                       : 100.0 + 0.1 * (double)v[s->n_in].size;
     if (bytes == 0)
         return true;
     t = temp_new(bu, (int64_t)bytes);
@@ -601,13 +606,12 @@ slots(const mr_slot *s)
 }
 
 static bool
-fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k,
-            mr_vec *scratch)
+fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k, mr_vec *scratch)
 {
     build_node *n = (build_node *)g->root;
     const mr_array *x = n->f.x;
-    mr_slot *in = mr__arena_alloc(&bu->p->arena,
-                                  (size_t)(x->n_in + 1) * sizeof *in);
+    mr_slot *in =
+        mr__arena_alloc(&bu->p->arena, (size_t)(x->n_in + 1) * sizeof *in);
     bool tuple = x->flags & MR_NODE_TUPLE;
     mr_step *s;
 
@@ -677,7 +681,9 @@ add_block(builder *bu, mr_fuse_group *g)
     return true;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all of it
+ * -------------------------------------------------------------------------------
+ */
 
 static bool
 mark_outputs(builder *bu, mr_array *const *outs, int n)
@@ -709,8 +715,7 @@ copy_captured(builder *bu, mr_array *const *outs, int n)
 
         if (mr__map_get(&bu->node, outs[k]) != NULL)
             continue;
-        if (!slot_of(bu, outs[k], &from) ||
-            !copy_step(bu, outs[k], &from, &to))
+        if (!slot_of(bu, outs[k], &from) || !copy_step(bu, outs[k], &from, &to))
             return false;
     }
     return true;
@@ -723,9 +728,8 @@ build_steps(builder *bu)
 
     if (bu->order.n == 0)
         return true;
-    groups =
-        mr__fuse(&bu->p->arena, (mr_fuse_node *const *)bu->order.v,
-                 bu->order.n, bu->p->device->fuses, MR_FUSE_ALL);
+    groups = mr__fuse(&bu->p->arena, (mr_fuse_node *const *)bu->order.v,
+                      bu->order.n, bu->p->device->fuses, MR_FUSE_ALL);
 
     if (groups == NULL)
         return false;
@@ -756,8 +760,8 @@ keep_consts(builder *bu)
 {
     mr_program *p = bu->p;
 
-    p->consts = mr__arena_alloc(&p->arena,
-                                (bu->consts.n + 1) * sizeof *p->consts);
+    p->consts =
+        mr__arena_alloc(&p->arena, (bu->consts.n + 1) * sizeof *p->consts);
     if (p->consts == NULL)
         return false;
     for (size_t i = 0; i < bu->consts.n; i++)

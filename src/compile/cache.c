@@ -48,7 +48,8 @@ typedef struct local_table {
 static _Thread_local local_table *local
     __attribute__((tls_model("initial-exec")));
 
-/* ---- entries ------------------------------------------------------------------ */
+/* ---- entries
+ * ------------------------------------------------------------------ */
 
 uint64_t
 mr__cache_hash(uint64_t function, const void *bytes, size_t n)
@@ -88,7 +89,8 @@ mr__cache_release(mr_cache_entry *e)
     mr__dealloc(e);
 }
 
-/* ---- the thread's table --------------------------------------------------------- */
+/* ---- the thread's table
+ * --------------------------------------------------------- */
 
 static void
 local_add_hits(void)
@@ -140,8 +142,7 @@ local_sweep(void)
     for (int i = 0; i < N_LOCAL; i++) {
         mr_cache_entry *e = local->slot[i];
 
-        if (e == NULL ||
-            !atomic_load_explicit(&e->dead, memory_order_acquire))
+        if (e == NULL || !atomic_load_explicit(&e->dead, memory_order_acquire))
             continue;
         local->slot[i] = NULL;
         mr__cache_release(e);
@@ -161,7 +162,8 @@ local_put(mr_cache_entry *e)
     mr__cache_release(old);
 }
 
-/* ---- the shared table -------------------------------------------------------------- */
+/* ---- the shared table
+ * -------------------------------------------------------------- */
 
 static mr_cache_entry **
 bucket(const mr_cache_key *k)
@@ -295,7 +297,8 @@ mr__cache_publish(mr_cache_entry *e)
     return e;
 }
 
-/* ---- erasing and figures -------------------------------------------------------------- */
+/* ---- erasing and figures
+ * -------------------------------------------------------------- */
 
 static void
 erase(uint64_t function)
@@ -364,7 +367,9 @@ mr__cache_info(uint64_t function, mr_cache_info *out)
     mr__lock_drop(&lock);
 }
 
-/* ---- fork ------------------------------------------------------------------------------ */
+/* ---- fork
+ * ------------------------------------------------------------------------------
+ */
 
 static void
 fork_child(void)

@@ -21,8 +21,8 @@
 
 /* What an output leaf of the function is. */
 typedef enum mr_leaf_kind {
-    MR_LEAF_OUTPUT, /* output `index` of the program */
-    MR_LEAF_ARG,    /* argument `index`, as it came */
+    MR_LEAF_OUTPUT,  /* output `index` of the program */
+    MR_LEAF_ARG,     /* argument `index`, as it came */
     MR_LEAF_CAPTURED /* an array that the trace found: `array` */
 } mr_leaf_kind;
 
@@ -48,7 +48,7 @@ typedef struct mr_cache_entry {
     mr_leaf *leaf;
     mr_tree *shape; /* the result's structure over stand-in leaves */
     size_t bytes;
-    struct mr_cache_entry *next_hash;              /* guarded by the lock */
+    struct mr_cache_entry *next_hash;     /* guarded by the lock */
     struct mr_cache_entry *newer, *older; /* by last search, likewise */
 } mr_cache_entry;
 

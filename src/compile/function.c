@@ -44,7 +44,8 @@ struct mr_function {
 static _Atomic uint64_t next_id = 1; /* relaxed: a counter */
 static _Atomic bool enabled = true;  /* relaxed: a switch */
 
-/* ---- making ------------------------------------------------------------------ */
+/* ---- making
+ * ------------------------------------------------------------------ */
 
 mr_function *
 mr_compile_closure(mr_closure *c, const mr_compile_options *options)
@@ -106,7 +107,8 @@ mr_compile_enable(bool on)
     return atomic_exchange_explicit(&enabled, on, memory_order_relaxed);
 }
 
-/* ---- the key of a call ----------------------------------------------------------- */
+/* ---- the key of a call
+ * ----------------------------------------------------------- */
 
 typedef struct call {
     const mr_tree *args;
@@ -211,7 +213,8 @@ must_inline(const call *c)
     return false;
 }
 
-/* ---- tracing ------------------------------------------------------------------------ */
+/* ---- tracing
+ * ------------------------------------------------------------------------ */
 
 typedef struct tracing {
     mr_key_source source; /* first: keys drawn inside */
@@ -267,7 +270,8 @@ trace(tracing *t, const call *c, mr_closure *fn, const char *name)
     return out;
 }
 
-/* ---- from a trace to an entry ------------------------------------------------------------ */
+/* ---- from a trace to an entry
+ * ------------------------------------------------------------ */
 
 static int
 find_array(mr_array *const *list, size_t n, const mr_array *x)
@@ -347,8 +351,7 @@ entry_new(const mr_cache_key *key, int n_leaves)
 }
 
 static bool
-fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out,
-           int n_args)
+fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
 {
     int n = e->n_leaves;
     mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
@@ -360,10 +363,9 @@ fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out,
     e->n_keys = e->n_args - n_args;
     e->bytes = sizeof *e + e->key.n_bytes;
     if (ok && outs.n > 0) {
-        mr_array *holder = mr__program_new((mr_array *const *)t->args.v,
-                                           (int)t->args.n,
-                                           (mr_array *const *)outs.v,
-                                           (int)outs.n);
+        mr_array *holder =
+            mr__program_new((mr_array *const *)t->args.v, (int)t->args.n,
+                            (mr_array *const *)outs.v, (int)outs.n);
 
         ok = holder != NULL;
         if (ok) {
@@ -403,7 +405,9 @@ trace_to_entry(const call *c, const mr_cache_key *key, mr_closure *fn,
     return e;
 }
 
-/* ---- calling ------------------------------------------------------------------------------ */
+/* ---- calling
+ * ------------------------------------------------------------------------------
+ */
 
 static bool
 call_arguments(const mr_cache_entry *e, const call *c, mr_array **in)
@@ -491,8 +495,7 @@ warn_many(mr_function *f, const call *c, size_t n_extra)
         atomic_exchange_explicit(&f->warned, true, memory_order_relaxed))
         return;
     if (c->n_leaves > 0)
-        mr__shape_text(shape, sizeof shape, c->leaf[0]->ndim,
-                       c->leaf[0]->dim);
+        mr__shape_text(shape, sizeof shape, c->leaf[0]->ndim, c->leaf[0]->dim);
     mr__log(MR_LOG_WARN,
             "%s was traced %d times: its arguments' shapes, dtypes or %s "
             "values keep changing (its first array is now %s %s). Pass "
@@ -559,11 +562,13 @@ mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
                    ? NULL
                    : mr__fail_null(MR_E_NULL, "the %s is NULL",
                                    f == NULL ? "function" : "argument tree");
+    if (key == NULL && key_bytes > 0)
+        return mr__fail_null(MR_E_NULL, "a key of %zu bytes at NULL",
+                             key_bytes);
     fn = trace_fn != NULL ? trace_fn : f->closure;
     if (call_begin(&c, args) == MR_OK)
-        result = must_inline(&c)
-                     ? mr_closure_call(fn, args)
-                     : call_compiled(f, &c, key, key_bytes, fn);
+        result = must_inline(&c) ? mr_closure_call(fn, args)
+                                 : call_compiled(f, &c, key, key_bytes, fn);
     call_end(&c);
     mr__log_flush();
     return result;
@@ -575,13 +580,18 @@ mr_call(mr_function *f, const mr_tree *args)
     return mr_call_keyed(f, args, NULL, 0, NULL);
 }
 
-/* ---- figures -------------------------------------------------------------------------------- */
+/* ---- figures
+ * --------------------------------------------------------------------------------
+ */
 
 static mr_code
 give_info(const mr_cache_info *info, mr_cache_info *out)
 {
-    size_t size = out->size;
+    size_t size;
 
+    if (out == NULL)
+        return mr__fail(MR_E_NULL, "the place for the figures is NULL");
+    size = out->size;
     if (size == 0 || size > sizeof *info)
         size = sizeof *info;
     memcpy(out, info, size);

@@ -31,8 +31,8 @@ static bool
 keep_trace(mr_program *p, mr_array *const *args, int n_args,
            mr_array *const *outs, int n_outs)
 {
-    p->keep = mr__arena_alloc(&p->arena, (size_t)(n_args + n_outs + 1) *
-                                             sizeof *p->keep);
+    p->keep = mr__arena_alloc(&p->arena,
+                              (size_t)(n_args + n_outs + 1) * sizeof *p->keep);
     if (p->keep == NULL)
         return false;
     for (int i = 0; i < n_args; i++)
@@ -57,8 +57,8 @@ mr__program_new(mr_array *const *args, int n_args, mr_array *const *outs,
         program_free(NULL, p);
         return NULL;
     }
-    p->bytes = sizeof *p + p->workspace +
-               (size_t)p->n_steps * (sizeof(mr_step) + 512);
+    p->bytes =
+        sizeof *p + p->workspace + (size_t)p->n_steps * (sizeof(mr_step) + 512);
     b = mr__buffer_wrap(p, sizeof *p, program_free, NULL);
     if (b == NULL) {
         program_free(NULL, p);
@@ -87,8 +87,7 @@ mr__program_call(mr_array *holder, mr_array *const *args)
     }
     in[0] = holder;
     memcpy(in + 1, args, (size_t)p->n_args * sizeof *in);
-    tuple = mr__node_tuple(&mr__op_compiled, NULL, p->n_args + 1, in,
-                           p->n_out);
+    tuple = mr__node_tuple(&mr__op_compiled, NULL, p->n_args + 1, in, p->n_out);
     if (in != few)
         mr__dealloc(in);
     return tuple;

@@ -56,8 +56,7 @@ slot_data(const mr_program *p, const mr_kernel_args *a, const mr_slot *s)
         if (x->flags & MR_NODE_SCALAR_CONST) /* only read */
             return (char *)(uintptr_t)mr__scalar_const(x);
         return (char *)x->buffer->data +
-               x->offset * mr__dtype_size((mr_dtype)x->dtype) +
-               s->byte_offset;
+               x->offset * mr__dtype_size((mr_dtype)x->dtype) + s->byte_offset;
     }
     case MR_SLOT_TEMP:
         return (char *)a->workspace + s->byte_offset;
@@ -69,8 +68,8 @@ slot_data(const mr_program *p, const mr_kernel_args *a, const mr_slot *s)
 }
 
 static void
-fill(const mr_program *p, const mr_kernel_args *a, int n,
-     const mr_slot *slots, mr_task_operand *o)
+fill(const mr_program *p, const mr_kernel_args *a, int n, const mr_slot *slots,
+     mr_task_operand *o)
 {
     for (int i = 0; i < n; i++) {
         const mr_slot *s = &slots[i];
@@ -89,7 +88,8 @@ static mr_code
 run_kernel(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
            const mr_task_operand *in, const mr_task_operand *out)
 {
-    mr_view *v = mr__alloc_array((size_t)(s->n_in + s->n_out + 1), sizeof *v);
+    mr_kernel_view *v =
+        mr__alloc_array((size_t)(s->n_in + s->n_out + 1), sizeof *v);
     mr_kernel_args k;
     mr_code rc;
 
@@ -100,15 +100,15 @@ run_kernel(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
         mr__operand_view(&v[i], &in[i]);
     for (int i = 0; i < s->n_out; i++)
         mr__operand_view(&v[s->n_in + i], &out[i]);
-    k = (mr_kernel_args){
-        .op = s->node->op,
-        .params = s->node->params,
-        .n_in = s->n_in,
-        .n_out = s->n_out,
-        .in = v,
-        .out = v + s->n_in,
-        .workspace =
-            s->workspace < 0 ? NULL : (char *)a->workspace + s->workspace};
+    k = (mr_kernel_args){.op = s->node->op,
+                         .params = s->node->params,
+                         .n_in = s->n_in,
+                         .n_out = s->n_out,
+                         .in = v,
+                         .out = v + s->n_in,
+                         .workspace = s->workspace < 0 ? NULL
+                                                       : (char *)a->workspace +
+                                                             s->workspace};
     rc = s->kernel->run(&k);
     mr__dealloc(v);
     return rc;
@@ -168,7 +168,7 @@ const mr_op mr__op_compiled = {
     .id = 5,
     .n_in = -1,
     .n_out = 1, /* the program says how many: see mr__node_tuple_new */
-    .flags = MR_OP_NOT_DIFFERENTIABLE,
+    .flags = MR_FLAG_NOT_DIFFERENTIABLE,
     .name = "compiled",
     .infer = compiled_infer,
     .exec = &compiled_exec,

@@ -99,7 +99,6 @@ library_open(const char *path)
     void *h;
 
     (void)mr__pool_threads(); /* counted before the mask is narrow */
-
     if (narrowed) {
         int cpu = 0;
 

@@ -136,7 +136,7 @@ program_cast(program *p, mr_dtype t, int a)
 static mr_code
 program_run(program *p, int out, const mr_kernel_args *a)
 {
-    const mr_view *y = &a->out[0];
+    const mr_kernel_view *y = &a->out[0];
     int64_t item = mr__dtype_size(y->dtype);
     mr_block_launch l;
 
@@ -159,7 +159,7 @@ program_run(program *p, int out, const mr_kernel_args *a)
     l.n_red = 1;
     memcpy(l.dim, y->dim, (size_t)y->ndim * sizeof *l.dim);
     for (int i = 0; i < p->code.n_in; i++) {
-        const mr_view *x = &a->in[i];
+        const mr_kernel_view *x = &a->in[i];
         int32_t behind = y->ndim - x->ndim; /* weights have the last axis */
 
         l.in[i].data = x->data;

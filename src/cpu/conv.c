@@ -36,7 +36,7 @@ static void
 conv_plan(const mr_kernel_args *a, conv *c)
 {
     const mr_conv_params *p = a->params;
-    const mr_view *x = &a->in[0], *w = &a->in[1], *out = &a->out[0];
+    const mr_kernel_view *x = &a->in[0], *w = &a->in[1], *out = &a->out[0];
     int n = x->ndim - 2;
 
     *c = (conv){.p = p,
@@ -209,7 +209,7 @@ mr__cpu_conv(const mr_kernel_args *a)
 double
 mr__cpu_conv_cost(const mr_kernel_args *a)
 {
-    const mr_view *w = &a->in[1];
+    const mr_kernel_view *w = &a->in[1];
     double k = w->dim[0] > 0 ? (double)w->size / (double)w->dim[0] : 0.0;
 
     return 500.0 + 0.03 * k * (double)a->out[0].size;

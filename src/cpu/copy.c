@@ -114,7 +114,7 @@ mr__cpu_copy_box(const mr_box *b)
 }
 
 void
-mr__cpu_copy_view(void *to, const mr_view *from)
+mr__cpu_copy_view(void *to, const mr_kernel_view *from)
 {
     mr_box b = {.ndim = from->ndim,
                 .to = to,
@@ -157,7 +157,7 @@ mr__cpu_copy(const mr_kernel_args *a)
 mr_code
 mr__cpu_view(const mr_kernel_args *a)
 {
-    mr_view bytes = a->in[0];
+    mr_kernel_view bytes = a->in[0];
     int64_t n = bytes.size * mr__dtype_size(bytes.dtype), one = 1;
 
     bytes.dtype = MR_UINT8;
@@ -171,8 +171,8 @@ mr__cpu_view(const mr_kernel_args *a)
 /* Part of the output: x goes to where `offset` elements say, with the
  * output's strides. */
 static void
-part_copy(const mr_view *out, int64_t offset, const int64_t *out_stride,
-          const mr_view *x)
+part_copy(const mr_kernel_view *out, int64_t offset, const int64_t *out_stride,
+          const mr_kernel_view *x)
 {
     mr_box b = {.ndim = x->ndim, .item = mr__dtype_size(x->dtype)};
     size_t n = (size_t)x->ndim;
@@ -189,7 +189,7 @@ mr_code
 mr__cpu_concatenate(const mr_kernel_args *a)
 {
     const mr_axis_params *p = a->params;
-    const mr_view *out = &a->out[0];
+    const mr_kernel_view *out = &a->out[0];
     int64_t at = 0;
 
     for (int i = 0; i < a->n_in; i++) {
@@ -205,7 +205,7 @@ static void
 pad_fill(const mr_kernel_args *a, const mr_pad_params *p, int32_t axis,
          int64_t first, int64_t last)
 {
-    const mr_view *out = &a->out[0];
+    const mr_kernel_view *out = &a->out[0];
     mr_box b = {.ndim = out->ndim,
                 .from = a->in[1].data,
                 .item = mr__dtype_size(out->dtype)};
@@ -228,7 +228,7 @@ mr_code
 mr__cpu_pad(const mr_kernel_args *a)
 {
     const mr_pad_params *p = a->params;
-    const mr_view *out = &a->out[0], *x = &a->in[0];
+    const mr_kernel_view *out = &a->out[0], *x = &a->in[0];
     int64_t offset = 0;
 
     if (out->size == 0)
@@ -250,7 +250,7 @@ mr_code
 mr__cpu_slice_update(const mr_kernel_args *a)
 {
     const mr_slice_params *p = a->params;
-    const mr_view *out = &a->out[0], *update = &a->in[1];
+    const mr_kernel_view *out = &a->out[0], *update = &a->in[1];
     int64_t stride[MR_MAX_NDIM], offset = 0;
 
     mr__cpu_copy_view(out->data, &a->in[0]);

@@ -69,7 +69,7 @@ typedef struct mr_box {
 /* In parallel; the memories do not overlap. */
 void mr__cpu_copy_box(const mr_box *b);
 /* All of a view, row-major, to `to`. */
-void mr__cpu_copy_view(void *to, const mr_view *from);
+void mr__cpu_copy_view(void *to, const mr_kernel_view *from);
 /* n elements of `item` bytes, all equal to the one at `value`. */
 void mr__cpu_fill(void *to, int64_t n, const void *value, int64_t item);
 

@@ -63,7 +63,7 @@ mr__cpu_arange(const mr_kernel_args *a)
  * ------------------------------------------------------------------- */
 
 typedef struct bits {
-    const mr_view *key;
+    const mr_kernel_view *key;
     mr_walk keys;
     char *to;
     int64_t bytes;   /* of one key's stream */
@@ -119,7 +119,7 @@ mr_code
 mr__cpu_random_bits(const mr_kernel_args *a)
 {
     const mr_random_bits_params *p = a->params;
-    const mr_view *key = &a->in[0];
+    const mr_kernel_view *key = &a->in[0];
     uint32_t skip = 1U << (key->ndim - 1);
     bits b = {.key = key, .to = a->out[0].data, .bytes = p->width};
     int64_t n_keys;

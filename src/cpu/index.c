@@ -21,7 +21,7 @@
  * ------------------------------------------------------------ */
 
 int64_t
-mr__index_read(const mr_view *x, int64_t offset)
+mr__index_read(const mr_kernel_view *x, int64_t offset)
 {
     const void *p = x->data;
 
@@ -113,7 +113,7 @@ mr__index_offsets(const mr_index_axis *axes, int n_axes, int64_t count,
     if (n_axes == 0)
         memset(offset, 0, (size_t)count * sizeof *offset);
     for (int i = 0; i < n_axes; i++) {
-        const mr_view *x = axes[i].index;
+        const mr_kernel_view *x = axes[i].index;
         resolve r = {.axis = &axes[i], .offset = offset, .first = i == 0};
         int64_t bad;
 
@@ -203,7 +203,7 @@ mr_code
 mr__cpu_gather(const mr_kernel_args *a)
 {
     const mr_gather_params *p = a->params;
-    const mr_view *x = &a->in[0];
+    const mr_kernel_view *x = &a->in[0];
     int64_t count = a->n_in > 1 ? a->in[1].size : 1;
     mr_index_axis axes[MR_MAX_NDIM];
     gather g = {.offset = a->workspace,
@@ -245,7 +245,7 @@ mr__cpu_gather(const mr_kernel_args *a)
  * ------------------------------------------------------------ */
 
 typedef struct along {
-    const mr_view *x, *index, *out;
+    const mr_kernel_view *x, *index, *out;
     mr_walk rows; /* of the output without its last axis: x, index */
     int32_t axis;
     int64_t n, x_step, index_step, axis_stride; /* of the inner loop */
@@ -284,7 +284,7 @@ mr_code
 mr__cpu_take_along_axis(const mr_kernel_args *a)
 {
     const mr_axis_params *p = a->params;
-    const mr_view *x = &a->in[0], *index = &a->in[1], *out = &a->out[0];
+    const mr_kernel_view *x = &a->in[0], *index = &a->in[1], *out = &a->out[0];
     int32_t last = out->ndim - 1;
     uint32_t skip = 1U << last;
     int64_t stride[MR_MAX_NDIM], bad;

@@ -12,7 +12,7 @@
 
 /* One entry, `offset` elements from the first; uint64 values that int64 cannot
  * hold become INT64_MAX. */
-int64_t mr__index_read(const mr_view *x, int64_t offset);
+int64_t mr__index_read(const mr_kernel_view *x, int64_t offset);
 
 /* Note a bad place (in row-major order of the index arrays); the lowest stays,
  * so the message is the same for any number of threads.  It starts as
@@ -24,7 +24,7 @@ mr_code mr__index_fail(int64_t index, int32_t axis, int64_t n);
 /* One axis that is indexed: valid are [-n, n), and the resolved entry must be
  * at most n - size. */
 typedef struct mr_index_axis {
-    const mr_view *index;
+    const mr_kernel_view *index;
     int32_t axis;
     int64_t n, size, stride;
 } mr_index_axis;

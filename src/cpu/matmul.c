@@ -39,7 +39,7 @@ typedef enum route {
 
 /* Stride of batch axis k of `out` in an operand: 0 where it has none. */
 static int64_t
-batch_stride(const mr_view *x, const mr_view *out, int32_t k)
+batch_stride(const mr_kernel_view *x, const mr_kernel_view *out, int32_t k)
 {
     int32_t own = k - (out->ndim - x->ndim);
 
@@ -67,8 +67,8 @@ items_join(mr_product *p)
 }
 
 static void
-product_read(const mr_view *a, const mr_view *b, const mr_view *out,
-             mr_product *p)
+product_read(const mr_kernel_view *a, const mr_kernel_view *b,
+             const mr_kernel_view *out, mr_product *p)
 {
     int64_t stride[2][MR_MAX_NDIM];
     int32_t na = a->ndim, nb = b->ndim, batch = out->ndim - 2;
@@ -292,7 +292,7 @@ aligned(size_t bytes)
 }
 
 static size_t
-view_bytes(const mr_view *x)
+view_bytes(const mr_kernel_view *x)
 {
     return aligned((size_t)x->size * (size_t)mr__dtype_size(x->dtype));
 }
@@ -382,7 +382,7 @@ static void
 blas_run(const mr_kernel_args *a, const mr_product *p)
 {
     int64_t stride[2][MR_MAX_NDIM];
-    mr_view in[2] = {a->in[0], a->in[1]};
+    mr_kernel_view in[2] = {a->in[0], a->in[1]};
     char *free = a->workspace;
     mr_product copied;
 
@@ -416,7 +416,7 @@ mr__cpu_matmul(const mr_kernel_args *a)
 double
 mr__cpu_matmul_cost(const mr_kernel_args *a)
 {
-    const mr_view *x = &a->in[0];
+    const mr_kernel_view *x = &a->in[0];
     double k = (double)x->dim[x->ndim - 1];
     double bytes = (double)(x->size + a->in[1].size + a->out[0].size) *
                    (double)mr__dtype_size(x->dtype);

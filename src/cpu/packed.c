@@ -2,8 +2,11 @@
  *
  * packed.c -- the packed matrix product over the pool.
  *
- * For each chunk of depth two parallel loops: all panels are packed into the
- * workspace, then all blocks of c are computed from there.  Small items of a
+ * For each span of depth two parallel loops: all panels are packed into the
+ * workspace, then all blocks of c are computed from there.  A span is some
+ * chunks, which a block takes one after the other, as many as SPAN_BYTES hold:
+ * fewer loops to wait for, and c stays in cache meanwhile.  Chunks alone
+ * decide in which order a sum is made.  Small items of a
  * batch go through the loops together, as many as fit GROUP_BYTES.  A block
  * is about 96 rows, whose panels of a stay in the second-level cache while
  * the panels of b, one after the other, pass by.
@@ -13,20 +16,25 @@
 
 #include "cpu/product.h"
 
-enum { BLOCK_ROWS = 96, BLOCK_COLS = 128, GROUP_BYTES = 32 << 20 };
+enum {
+    BLOCK_ROWS = 96,
+    BLOCK_COLS = 128,
+    SPAN_BYTES = 12 << 20,
+    GROUP_BYTES = 32 << 20
+};
 
 typedef struct packed {
     const mr_product *p;
     int rows, cols;                         /* of a panel */
     int64_t a_panels, b_panels;             /* of an item */
-    int64_t chunk;                          /* the deepest chunk */
+    int64_t chunk, span;                    /* the deepest ones */
     int64_t a_floats, b_floats, sum_floats; /* of an item */
     int64_t group;                          /* items at a time */
     bool a_shared, b_shared;                /* all items have the same */
     float *a, *b, *sums;
     /* where the loops are */
-    int64_t item0, n_items, depth0, depth;
-    int64_t block_rows, block_cols; /* blocks of an item */
+    int64_t item0, n_items, depth0, depth, n_chunks; /* depth of the span */
+    int64_t block_rows, block_cols;                  /* blocks of an item */
 } packed;
 
 static bool
@@ -47,9 +55,13 @@ packed_plan(const mr_product *p, packed *s)
     s->chunk = (p->k - 1) / n_chunks + 1;
     s->a_panels = (p->m - 1) / s->rows + 1;
     s->b_panels = (p->n - 1) / s->cols + 1;
+    bytes = (s->a_panels * s->rows + s->b_panels * s->cols) * s->chunk * 4;
+    s->span = SPAN_BYTES / bytes;
+    s->span = s->span < 1 ? 1 : s->span > n_chunks ? n_chunks : s->span;
+    s->span *= s->chunk;
     /* rounded up to whole cache lines */
-    s->a_floats = (s->a_panels * s->rows * s->chunk + 15) / 16 * 16;
-    s->b_floats = (s->b_panels * s->cols * s->chunk + 15) / 16 * 16;
+    s->a_floats = (s->a_panels * s->rows * s->span + 15) / 16 * 16;
+    s->b_floats = (s->b_panels * s->cols * s->span + 15) / 16 * 16;
     if (p->dtype != MR_FLOAT32 && n_chunks > 1)
         s->sum_floats = p->m * p->n;
     bytes = (s->a_floats + s->b_floats + s->sum_floats) * 4;
@@ -71,18 +83,30 @@ mr__product_packed_bytes(const mr_product *p)
            sizeof(float);
 }
 
-/* Units: the panels of a of all items, then those of b. */
+/* The depth of a chunk of the span. */
+static int64_t
+chunk_depth(const packed *s, int64_t chunk)
+{
+    int64_t left = s->depth - chunk * s->chunk;
+
+    return left < s->chunk ? left : s->chunk;
+}
+
+/* Units: the panels of a of all items, then those of b; of each chunk. */
 static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     const packed *s = ctx;
     int64_t n_a = (s->a_shared ? 1 : s->n_items) * s->a_panels;
+    int64_t n_b = (s->b_shared ? 1 : s->n_items) * s->b_panels;
 
-    for (int64_t u = begin; u < end; u++) {
+    for (int64_t k = begin; k < end; k++) {
+        int64_t u = k % (n_a + n_b), chunk = k / (n_a + n_b);
         bool is_a = u < n_a;
         int64_t panels = is_a ? s->a_panels : s->b_panels;
         int64_t item = (is_a ? u : u - n_a) / panels;
         int64_t panel = (is_a ? u : u - n_a) % panels;
+        int64_t depth = chunk_depth(s, chunk), first = chunk * s->chunk;
         int width = is_a ? s->rows : s->cols;
         float *to =
             is_a ? s->a + item * s->a_floats : s->b + item * s->b_floats;
@@ -90,8 +114,8 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         void *c;
 
         mr__product_item(s->p, s->item0 + item, &a, &b, &c);
-        mr__gemm_pack(is_a ? &a : &b, width, panel, s->depth0, s->depth,
-                      to + panel * width * s->depth);
+        mr__gemm_pack(is_a ? &a : &b, width, panel, s->depth0 + first, depth,
+                      to + panels * width * first + panel * width * depth);
     }
 }
 
@@ -105,21 +129,26 @@ block_run(const packed *s, int64_t unit)
     int64_t i0 = block / s->block_cols * high;
     int64_t j0 = block % s->block_cols * wide;
     int64_t i1 = i0 + high, j1 = j0 + wide;
-    mr_gemm_chunk g = {.m = p->m,
-                       .n = p->n,
-                       .depth = s->depth,
-                       .c_row = p->c_row,
-                       .dtype = p->dtype,
-                       .first = s->depth0 == 0,
-                       .last = s->depth0 + s->depth == p->k};
+    mr_gemm_chunk g = {
+        .m = p->m, .n = p->n, .c_row = p->c_row, .dtype = p->dtype};
     mr_gemm_side a, b;
 
     mr__product_item(p, s->item0 + item, &a, &b, &g.c);
     g.a = s->a + (s->a_shared ? 0 : item) * s->a_floats;
     g.b = s->b + (s->b_shared ? 0 : item) * s->b_floats;
     g.sums = s->sum_floats ? s->sums + item * s->sum_floats : NULL;
-    mr__gemm_block(&g, i0, i1 < s->a_panels ? i1 : s->a_panels, j0,
-                   j1 < s->b_panels ? j1 : s->b_panels);
+    i1 = i1 < s->a_panels ? i1 : s->a_panels;
+    j1 = j1 < s->b_panels ? j1 : s->b_panels;
+    for (int64_t chunk = 0; chunk < s->n_chunks; chunk++) {
+        int64_t at = s->depth0 + chunk * s->chunk;
+
+        g.depth = chunk_depth(s, chunk);
+        g.first = at == 0;
+        g.last = at + g.depth == p->k;
+        mr__gemm_block(&g, i0, i1, j0, j1);
+        g.a += s->a_panels * s->rows * g.depth;
+        g.b += s->b_panels * s->cols * g.depth;
+    }
 }
 
 static void
@@ -142,10 +171,12 @@ group_run(packed *s)
         int64_t left = s->p->k - s->depth0;
         double depth, block;
 
-        s->depth = left < s->chunk ? left : s->chunk;
+        s->depth = left < s->span ? left : s->span;
+        s->n_chunks = (s->depth - 1) / s->chunk + 1;
         depth = (double)s->depth;
-        mr__cpu_for(n_a + n_b,
-                    mr__cpu_grain(0.4 * depth * (s->rows + s->cols) / 2.0),
+        mr__cpu_for((n_a + n_b) * s->n_chunks,
+                    mr__cpu_grain(0.4 * (double)chunk_depth(s, 0) *
+                                  (s->rows + s->cols) / 2.0),
                     pack_piece, s);
         high = s->a_panels < high ? s->a_panels : high;
         wide = s->b_panels < wide ? s->b_panels : wide;

@@ -396,7 +396,7 @@ scan_plan(const mr_kernel_args *a, scan *s)
                              [MR_SCAN_MIN] = MR_K_MINIMUM,
                              [MR_SCAN_LOGADDEXP] = MR_K_LOGADDEXP};
     const mr_scan_params *p = a->params;
-    const mr_view *x = &a->in[0];
+    const mr_kernel_view *x = &a->in[0];
 
     s->mode = (mr_scan_mode)p->mode;
     s->dtype = x->dtype;

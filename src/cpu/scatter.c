@@ -191,7 +191,7 @@ mr__cpu_scatter_workspace(const mr_kernel_args *a)
 
 /* The slice's last dim as a run, the rest as a walk. */
 static void
-slice_plan(scatter *s, const mr_view *out, const mr_view *updates,
+slice_plan(scatter *s, const mr_kernel_view *out, const mr_kernel_view *updates,
            int32_t n_index)
 {
     mr_walk *w = &s->slice;
@@ -214,7 +214,7 @@ mr_code
 mr__cpu_scatter(const mr_kernel_args *a)
 {
     const mr_scatter_params *p = a->params;
-    const mr_view *out = &a->out[0], *updates = &a->in[a->n_in - 1];
+    const mr_kernel_view *out = &a->out[0], *updates = &a->in[a->n_in - 1];
     int32_t n_index = updates->ndim - out->ndim;
     mr_index_axis axes[MR_MAX_NDIM];
     scatter s = {.how = combine_of(p->mode, out->dtype),
@@ -255,7 +255,7 @@ mr__cpu_scatter(const mr_kernel_args *a)
 
 typedef struct put {
     combine how;
-    const mr_view *out, *index, *values;
+    const mr_kernel_view *out, *index, *values;
     mr_walk rows; /* without the axis: output, index, values */
     int32_t axis;
     bool check; /* the first pass: look for bad indices, write nothing */
@@ -294,7 +294,7 @@ mr_code
 mr__cpu_put_along_axis(const mr_kernel_args *a)
 {
     const mr_put_params *p = a->params;
-    const mr_view *out = &a->out[0], *index = &a->in[1];
+    const mr_kernel_view *out = &a->out[0], *index = &a->in[1];
     uint32_t skip = 1U << p->axis;
     int64_t count = index->dim[p->axis], n_rows, bad, grain;
     put t = {.how = combine_of(p->mode, out->dtype),

@@ -298,7 +298,7 @@ static void
 rows_plan(const mr_kernel_args *a, bool argsort, rows *s)
 {
     const mr_axis_params *p = a->params;
-    const mr_view *x = &a->in[0];
+    const mr_kernel_view *x = &a->in[0];
     uint32_t skip = 1U << p->axis;
     int64_t threads = mr__pool_threads();
 
@@ -377,7 +377,7 @@ mr__cpu_argsort(const mr_kernel_args *a)
  * ------------------------------------------------------------------ */
 
 typedef struct search {
-    const mr_view *sorted, *values;
+    const mr_kernel_view *sorted, *values;
     uint32_t *to;
     bool right;
     mr_walk walk;
@@ -425,7 +425,7 @@ mr_code
 mr__cpu_searchsorted(const mr_kernel_args *a)
 {
     const mr_searchsorted_params *p = a->params;
-    const mr_view *v = &a->in[1];
+    const mr_kernel_view *v = &a->in[1];
     search s = {.sorted = &a->in[0],
                 .values = v,
                 .to = a->out[0].data,

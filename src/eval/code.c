@@ -30,7 +30,8 @@ typedef struct builder {
     bool rows; /* the program has rows (a reduction) */
 } builder;
 
-/* ---- operands ------------------------------------------------------------- */
+/* ---- operands -------------------------------------------------------------
+ */
 
 static bool
 is_member(const builder *bu, const mr_fuse_node *n)
@@ -71,8 +72,8 @@ add_const(builder *bu, const mr_array *x, const void *bits)
 static void
 collect(builder *bu, const mr_fuse_node *m)
 {
-    bool row = bu->rows &&
-               (m->role == MR_ROLE_ROW || m->role == MR_ROLE_BRIDGE);
+    bool row =
+        bu->rows && (m->role == MR_ROLE_ROW || m->role == MR_ROLE_BRIDGE);
 
     for (int i = 0; i < m->x->n_in; i++) {
         mr_array *x = m->x->in[i];
@@ -108,7 +109,8 @@ operand(const builder *bu, const mr_fuse_node *m, int i)
     return (uint16_t)(bu->n_in + const_find(bu, x));
 }
 
-/* ---- instructions ----------------------------------------------------------- */
+/* ---- instructions -----------------------------------------------------------
+ */
 
 static void
 emit(builder *bu, mr_fuse_node *m)
@@ -131,10 +133,9 @@ emit(builder *bu, mr_fuse_node *m)
         bu->n_phases = phase + 1;
     m->reg = (uint16_t)reg;
     bu->dtype[reg] = x->dtype;
-    bu->row[reg] = bu->rows &&
-                   (m->role == MR_ROLE_ROW || m->role == MR_ROLE_REDUCE);
-    bu->phase[reg] =
-        (uint8_t)(m->role == MR_ROLE_REDUCE ? phase + 1 : phase);
+    bu->row[reg] =
+        bu->rows && (m->role == MR_ROLE_ROW || m->role == MR_ROLE_REDUCE);
+    bu->phase[reg] = (uint8_t)(m->role == MR_ROLE_REDUCE ? phase + 1 : phase);
     bu->member[bu->n_inst++] = m;
 }
 
@@ -148,7 +149,8 @@ emit_all(builder *bu)
             emit(bu, m);
 }
 
-/* ---- the result ---------------------------------------------------------------- */
+/* ---- the result
+ * ---------------------------------------------------------------- */
 
 static void
 set_loops(builder *bu)
@@ -212,10 +214,9 @@ set_code(builder *bu)
     c->n_phases = (uint16_t)bu->n_phases;
     c->reg_dtype = keep(bu->arena, bu->dtype, (size_t)n_reg);
     c->reg_row = keep(bu->arena, bu->row, (size_t)n_reg);
-    c->consts = keep(bu->arena, bu->consts,
-                     (size_t)bu->n_const * sizeof *bu->consts);
-    c->inst =
-        keep(bu->arena, bu->inst, (size_t)bu->n_inst * sizeof *bu->inst);
+    c->consts =
+        keep(bu->arena, bu->consts, (size_t)bu->n_const * sizeof *bu->consts);
+    c->inst = keep(bu->arena, bu->inst, (size_t)bu->n_inst * sizeof *bu->inst);
     c->out = keep(bu->arena, out, (size_t)n_out * sizeof *out);
     return c->reg_dtype != NULL && c->reg_row != NULL && c->consts != NULL &&
            c->inst != NULL && c->out != NULL;

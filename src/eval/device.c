@@ -110,7 +110,8 @@ mr__device_find(mr_device d)
     t = search(d);
     if (t == NULL)
         return mr__fail_null(
-            MR_E_VALUE, "there is no device %s:%d here: see marram's list",
+            MR_E_VALUE,
+            "there is no device %s:%d here: mr_device_count says what is",
             d.type == MR_CPU   ? "cpu"
             : d.type == MR_GPU ? "gpu"
                                : "test",

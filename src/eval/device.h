@@ -20,22 +20,22 @@
 #include "marram/types.h"
 
 /* Memory of an operand: strides in elements, may be 0 or negative. */
-typedef struct mr_view {
+typedef struct mr_kernel_view {
     void *data; /* the first element */
     mr_dtype dtype;
     int32_t ndim;
     int64_t size;
     const int64_t *dim;
     const int64_t *stride;
-} mr_view;
+} mr_kernel_view;
 
 typedef struct mr_kernel_args {
     const mr_op *op;
     const void *params;
     int n_in, n_out;
-    const mr_view *in;
-    const mr_view *out;  /* fresh, row-major, distinct from the inputs */
-    void *workspace;     /* as many bytes as the row asked for, 64-aligned */
+    const mr_kernel_view *in;
+    const mr_kernel_view *out; /* fresh, row-major, distinct from the inputs */
+    void *workspace; /* as many bytes as the row asked for, 64-aligned */
 } mr_kernel_args;
 
 /* Runs to its end on the calling thread (and the pool's, through

@@ -28,7 +28,8 @@ enum run_where { RUN_HERE, RUN_ON_WORKERS };
 /* Work above this many nanoseconds gives the interpreter lock up. */
 #define LONG_WORK 20000.0
 
-/* ---- what others count ----------------------------------------------------------- */
+/* ---- what others count
+ * ----------------------------------------------------------- */
 
 static _Atomic uint64_t tasks_run, ran_on_caller, ran_on_worker;
 
@@ -49,8 +50,11 @@ mr_code
 mr_stats_get(mr_stats *out)
 {
     mr_stats s = {.size = sizeof s};
-    uint64_t size = out->size;
+    uint64_t size;
 
+    if (out == NULL)
+        return mr__fail(MR_E_NULL, "the place for the figures is NULL");
+    size = out->size;
     if (size == 0 || size > sizeof s)
         size = sizeof s;
     mr__lock_take(&mr__plan_lock);
@@ -67,7 +71,8 @@ mr_stats_get(mr_stats *out)
     return MR_OK;
 }
 
-/* ---- hooks ------------------------------------------------------------------------ */
+/* ---- hooks
+ * ------------------------------------------------------------------------ */
 
 /* Set once, before threads: release pairs with the acquire loads. */
 static void *(*_Atomic block_before)(void);
@@ -99,7 +104,8 @@ mr__block_end(void *token)
         after(token);
 }
 
-/* ---- planning --------------------------------------------------------------------- */
+/* ---- planning
+ * --------------------------------------------------------------------- */
 
 static bool
 device_fuses(mr_k k, mr_dtype operand)
@@ -209,8 +215,8 @@ wait_for_memory(const mr_plan *p)
 }
 
 static mr_code
-start(mr_array *const *roots, size_t n, enum run_where where,
-      uint32_t *stream, double *cost)
+start(mr_array *const *roots, size_t n, enum run_where where, uint32_t *stream,
+      double *cost)
 {
     mr_plan p;
     mr_code rc;
@@ -233,7 +239,8 @@ start(mr_array *const *roots, size_t n, enum run_where where,
     return rc;
 }
 
-/* ---- traces that ended -------------------------------------------------------------- */
+/* ---- traces that ended
+ * -------------------------------------------------------------- */
 
 static void
 detach_all(mr_array *const *nodes, size_t n)
@@ -255,7 +262,8 @@ set_detach_hook(void)
     mr__graph_detach_hook = detach_all;
 }
 
-/* ---- waiting ------------------------------------------------------------------------ */
+/* ---- waiting
+ * ------------------------------------------------------------------------ */
 
 typedef struct hold {
     bool given_up; /* the interpreter lock */
@@ -351,11 +359,17 @@ evaluate(mr_array *const *roots, size_t n)
     return MR_OK;
 }
 
-/* ---- the public calls ---------------------------------------------------------------- */
+/* ---- the public calls
+ * ---------------------------------------------------------------- */
 
 static mr_code
 check_arrays(mr_array *const *x, int n)
 {
+    if (n < 0 || (n > 0 && x == NULL))
+        return mr__fail(MR_E_VALUE,
+                        "%d arrays to evaluate%s: needs a list of "
+                        "0 or more",
+                        n, x == NULL ? " at NULL" : "");
     for (int i = 0; i < n; i++)
         if (x[i] == NULL)
             return mr__error_pending()

@@ -53,7 +53,8 @@ mr__fuse_constant(const mr_array *x)
     return mr__scalar_const(x);
 }
 
-/* ---- forms ---------------------------------------------------------------- */
+/* ---- forms ----------------------------------------------------------------
+ */
 
 static uint32_t
 reduced_mask(const mr_array *x)
@@ -151,7 +152,8 @@ may_phase(const mr_fuse_group *g, uint32_t mask)
            row_length(mask, g->ndim, g->dim) <= MR_FUSE_MAX_ROW;
 }
 
-/* ---- pulling ---------------------------------------------------------------- */
+/* ---- pulling ----------------------------------------------------------------
+ */
 
 static bool
 fusable(const mr_array *x, mr_fuse_kind kind, mr_fuses_fn fuses)
@@ -199,7 +201,7 @@ can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
         return g->phased && is_row_form(g, x) &&
                (!n->visible || g->has_reduction);
     }
-    if ((x->op->flags & MR_OP_IDENTITY) && x->n_in == 1 && n->in[0] != NULL) {
+    if ((x->op->flags & MR_FLAG_IDENTITY) && x->n_in == 1 && n->in[0] != NULL) {
         *role = MR_ROLE_ALIAS;
         return same_shape(x, g->ndim, g->dim) && !n->visible;
     }
@@ -318,7 +320,8 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
     return true;
 }
 
-/* ---- groups ------------------------------------------------------------------ */
+/* ---- groups
+ * ------------------------------------------------------------------ */
 
 static mr_group_kind
 kind_of(const mr_array *x, mr_fuses_fn fuses)

@@ -37,9 +37,9 @@ typedef enum mr_fuse_role {
 } mr_fuse_role;
 
 typedef enum mr_group_kind {
-    MR_GROUP_BLOCK, /* a block program */
+    MR_GROUP_BLOCK,  /* a block program */
     MR_GROUP_KERNEL, /* one operator with a kernel (or its own execution) */
-    MR_GROUP_VIEW   /* one view: no kernel where its input's layout allows */
+    MR_GROUP_VIEW    /* one view: no kernel where its input's layout allows */
 } mr_group_kind;
 
 typedef struct mr_fuse_group mr_fuse_group;
@@ -90,7 +90,8 @@ typedef enum mr_fuse_mode {
 mr_fuse_group *mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
                         mr_fuses_fn fuses, mr_fuse_mode mode);
 
-/* ---- code.c --------------------------------------------------------------- */
+/* ---- code.c ---------------------------------------------------------------
+ */
 
 /* An operand of the group's program from outside. */
 typedef struct mr_block_operand {

@@ -62,13 +62,14 @@ mr__place_of(const mr_plan *p, mr_array *x)
     return n != NULL ? n->place : leaf_place(x);
 }
 
-/* ---- views ----------------------------------------------------------------- */
+/* ---- views -----------------------------------------------------------------
+ */
 
 int64_t *
 mr__place_strides(mr_plan *p, int32_t ndim, const int64_t *stride)
 {
-    int64_t *copy = mr__arena_alloc(&p->window->arena,
-                                    (size_t)(ndim + 1) * sizeof *copy);
+    int64_t *copy =
+        mr__arena_alloc(&p->window->arena, (size_t)(ndim + 1) * sizeof *copy);
 
     if (copy != NULL)
         memcpy(copy, stride, (size_t)ndim * sizeof *copy);

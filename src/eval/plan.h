@@ -32,16 +32,16 @@ typedef struct mr_place {
     mr_buffer *buffer; /* NULL: a constant inside `owner` */
     mr_array *owner;   /* whoever keeps a constant alive */
     const int64_t *stride;
-    mr_array *source; /* must be done before reading; NULL: it is */
-    mr_task *task;    /* of this window, that makes it */
+    mr_array *source;          /* must be done before reading; NULL: it is */
+    mr_task *task;             /* of this window, that makes it */
     struct mr_plan_node *base; /* whose buffer it is, in this window */
 } mr_place;
 
 /* A node of the window. */
 typedef struct mr_plan_node {
-    mr_fuse_node f; /* what the fuser sees and says: first */
-    mr_place place; /* of tuples: unused */
-    mr_place *outs; /* of tuples: one for each result */
+    mr_fuse_node f;    /* what the fuser sees and says: first */
+    mr_place place;    /* of tuples: unused */
+    mr_place *outs;    /* of tuples: one for each result */
     int32_t uses_left; /* readers of this window that are not planned yet */
     bool reusable;     /* nobody else can see it: its memory may be reused */
     bool materialised; /* becomes submitted or done */
@@ -61,7 +61,7 @@ typedef struct mr_walk_entry {
 } mr_walk_entry;
 
 typedef struct mr_plan {
-    mr_window *window; /* the arena and the tasks' reference count */
+    mr_window *window;   /* the arena and the tasks' reference count */
     mr_fuse_node **node; /* mr_plan_node, in topological order */
     size_t n, cap;
     mr_fuse_node *few[32]; /* where node points while they fit */
@@ -76,10 +76,10 @@ typedef struct mr_plan {
     size_t n_recycled, recycled_cap;
     mr_buffer **owned; /* fresh buffers: one reference each, until the end */
     size_t n_owned, owned_cap;
-    uint32_t stream;       /* what 0 means here: the thread's default */
-    uint32_t wish, own;    /* it is `wish` if that lives, else `own` */
-    double cost;           /* estimated nanoseconds of the window */
-    bool destructive;      /* memory is reused: its tasks cannot run again */
+    uint32_t stream;    /* what 0 means here: the thread's default */
+    uint32_t wish, own; /* it is `wish` if that lives, else `own` */
+    double cost;        /* estimated nanoseconds of the window */
+    bool destructive;   /* memory is reused: its tasks cannot run again */
     int64_t n_tasks;
     uint32_t *other; /* streams beside ours that get tasks */
     size_t n_other, other_cap;
@@ -90,8 +90,7 @@ typedef struct mr_plan {
 mr_code mr__plan_walk(mr_plan *p, mr_array *const *roots, size_t n_roots,
                       bool *more);
 /* Start: the roots go on the walker's stack. */
-mr_code mr__plan_push_roots(mr_plan *p, mr_array *const *roots,
-                            size_t n_roots);
+mr_code mr__plan_push_roots(mr_plan *p, mr_array *const *roots, size_t n_roots);
 /* Undo the marks on the window's nodes. */
 void mr__plan_unmark(mr_plan *p);
 /* What is left on the stack gets references before the plan lock is let go. */

@@ -19,7 +19,8 @@
 #include "eval/registry.h"
 #include "eval/stream.h"
 
-/* ---- buffers ----------------------------------------------------------------- */
+/* ---- buffers
+ * ----------------------------------------------------------------- */
 
 static bool
 grow(mr_plan *p, void **list, size_t *cap, size_t n, size_t entry)
@@ -96,7 +97,8 @@ recycle(mr_plan *p, mr_plan_node *base)
         base->place.buffer, base->place.task ? base->place.task->stream : 0};
 }
 
-/* ---- who can still look ---------------------------------------------------------- */
+/* ---- who can still look
+ * ---------------------------------------------------------- */
 
 static bool
 is_output(const mr_fuse_node *f)
@@ -155,7 +157,8 @@ consume_uses(mr_plan *p, const mr_fuse_group *g)
         }
 }
 
-/* ---- tasks -------------------------------------------------------------------------- */
+/* ---- tasks
+ * -------------------------------------------------------------------------- */
 
 /* Every stream that gets a task needs a drainer in the end. */
 static bool
@@ -202,8 +205,8 @@ task_completes(mr_plan *p, mr_task *t, mr_array *x)
 {
     if (t->n_done == t->done_cap) {
         int cap = t->done_cap ? 2 * t->done_cap : 4;
-        mr_array **more = mr__arena_alloc(&p->window->arena,
-                                          (size_t)cap * sizeof *more);
+        mr_array **more =
+            mr__arena_alloc(&p->window->arena, (size_t)cap * sizeof *more);
 
         if (more == NULL)
             return false;
@@ -254,8 +257,8 @@ fresh_place(mr_plan *p, mr_task *t, mr_dtype dt, int32_t ndim,
     int64_t *stride;
 
     memset(w, 0, sizeof *w);
-    stride = mr__arena_alloc(&p->window->arena,
-                             (size_t)(ndim + 1) * sizeof *stride);
+    stride =
+        mr__arena_alloc(&p->window->arena, (size_t)(ndim + 1) * sizeof *stride);
     w->buffer = take_buffer(p, size, dt, t->stream);
     if (w->buffer == NULL || stride == NULL)
         return false;
@@ -272,7 +275,8 @@ copy_cost(int64_t size, mr_dtype t)
     return 30.0 + (double)(size * mr__dtype_size(t)) * 0.1;
 }
 
-/* ---- copies ------------------------------------------------------------------------- */
+/* ---- copies
+ * ------------------------------------------------------------------------- */
 
 /* A task that copies `in` (with x's dtype) row-major into a fresh place; x is
  * the node on whose behalf. */
@@ -282,8 +286,8 @@ copy_task(mr_plan *p, mr_array *on_behalf, const mr_array *x,
 {
     mr_task *t = task_new(p, MR_TASK_BLOCK, on_behalf, 1, 1);
 
-    if (t == NULL || !fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim,
-                                  x->size, out))
+    if (t == NULL ||
+        !fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size, out))
         return NULL;
     t->n_in = t->n_out = 1;
     operand_array(&t->in[0], in, x);
@@ -293,7 +297,9 @@ copy_task(mr_plan *p, mr_array *on_behalf, const mr_array *x,
     return t;
 }
 
-/* ---- views --------------------------------------------------------------------------- */
+/* ---- views
+ * ---------------------------------------------------------------------------
+ */
 
 static bool
 plan_view_place(mr_plan *p, mr_plan_node *n)
@@ -375,7 +381,9 @@ plan_view(mr_plan *p, mr_fuse_group *g)
     return true;
 }
 
-/* ---- kernels --------------------------------------------------------------------------- */
+/* ---- kernels
+ * ---------------------------------------------------------------------------
+ */
 
 static bool
 place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
@@ -462,8 +470,7 @@ kernel_workspace(mr_plan *p, mr_task *t, mr_array *x)
     }
     if (bytes == 0)
         return true;
-    t->workspace =
-        take_buffer(p, (int64_t)bytes, MR_UINT8, t->stream);
+    t->workspace = take_buffer(p, (int64_t)bytes, MR_UINT8, t->stream);
     return t->workspace != NULL;
 }
 
@@ -492,7 +499,9 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
     return true;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------ */
+/* ---- blocks
+ * ------------------------------------------------------------------------------
+ */
 
 static int
 edges_from(const mr_fuse_group *g, const mr_array *x)
@@ -509,8 +518,7 @@ edges_from(const mr_fuse_group *g, const mr_array *x)
  * window computes must have been read in our stream alone; tasks of earlier
  * windows that still read hold references of the buffer. */
 static bool
-may_donate(const mr_fuse_group *g, const mr_block_operand *o,
-           uint32_t stream)
+may_donate(const mr_fuse_group *g, const mr_block_operand *o, uint32_t stream)
 {
     const mr_array *x = o->x;
     int edges = edges_from(g, x);
@@ -528,8 +536,7 @@ may_donate(const mr_fuse_group *g, const mr_block_operand *o,
            (atomic_load_explicit(&x->refs, memory_order_acquire) &
             ((MR_REF_ONE << 40) - 1)) == (uint64_t)edges &&
            atomic_load_explicit(&x->scoped, memory_order_relaxed) == 0 &&
-           atomic_load_explicit(&x->buffer->refs, memory_order_acquire) ==
-               1 &&
+           atomic_load_explicit(&x->buffer->refs, memory_order_acquire) == 1 &&
            !x->buffer->exported_writable && !x->buffer->read_only &&
            x->buffer->pool != NULL &&
            (x->trace == 0 || !mr__trace_live(x->trace));
@@ -551,8 +558,8 @@ members_forgotten(const mr_fuse_group *g)
 /* The operand whose memory output k may overwrite, or -1: the instruction
  * that writes must be the last that reads. */
 static int
-donor(const mr_fuse_group *g, const mr_block_group *b, const mr_task *t,
-      int k, const bool *taken)
+donor(const mr_fuse_group *g, const mr_block_group *b, const mr_task *t, int k,
+      const bool *taken)
 {
     const mr_block_code *c = &b->code;
     const mr_array *x = b->out[k]->x;
@@ -578,8 +585,7 @@ donor(const mr_fuse_group *g, const mr_block_group *b, const mr_task *t,
 }
 
 static bool
-block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k,
-             int from)
+block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k, int from)
 {
     mr_plan_node *n = (mr_plan_node *)b->out[k];
     mr_array *x = n->f.x;
@@ -588,16 +594,15 @@ block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k,
         memset(&n->place, 0, sizeof n->place);
         n->place.buffer = t->in[from].buffer;
         n->place.data = t->in[from].data;
-        n->place.stride =
-            mr__place_strides(p, x->ndim, t->in[from].stride);
+        n->place.stride = mr__place_strides(p, x->ndim, t->in[from].stride);
         if (n->place.stride == NULL)
             return false;
         n->place.task = t;
         p->destructive = true;
         if (b->in[from].node != NULL)
             ((mr_plan_node *)b->in[from].node)->recycled = true;
-    } else if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim,
-                            x->size, &n->place)) {
+    } else if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,
+                            &n->place)) {
         return false;
     }
     n->place.source = x;

@@ -33,8 +33,8 @@
 
 typedef struct stream {
     mr_lock lock;
-    mr_task *head, **tail;      /* guarded by lock */
-    bool busy;                  /* guarded by lock */
+    mr_task *head, **tail; /* guarded by lock */
+    bool busy;             /* guarded by lock */
     bool dying; /* changed under the plan lock and lock: free when empty */
     uint64_t n_entered, n_done; /* guarded by lock */
     /* relaxed: written before id's release */
@@ -51,8 +51,8 @@ static uint16_t generation[N_SLOTS]; /* guarded by registry */
 static uint16_t free_slot[N_SLOTS];  /* a stack; guarded by registry */
 static uint32_t n_free, n_used = 1;  /* slot 0 is "the default" */
 
-static _Thread_local uint32_t own_default, set_default
-    __attribute__((tls_model("initial-exec")));
+static _Thread_local uint32_t own_default,
+    set_default __attribute__((tls_model("initial-exec")));
 static _Thread_local mr_device_type own_device
     __attribute__((tls_model("initial-exec")));
 
@@ -68,13 +68,14 @@ id_of(const stream *s)
 static stream *
 find(uint32_t id)
 {
-    stream *s = atomic_load_explicit(&slots[id & 0xffffu],
-                                     memory_order_acquire);
+    stream *s =
+        atomic_load_explicit(&slots[id & 0xffffu], memory_order_acquire);
 
     return s != NULL && id != 0 && id_of(s) == id ? s : NULL;
 }
 
-/* ---- making ------------------------------------------------------------------- */
+/* ---- making
+ * ------------------------------------------------------------------- */
 
 /* A slot with its struct, under the registry lock; 0 with an error set. */
 static uint32_t
@@ -232,14 +233,15 @@ mr__stream_device(uint32_t id)
                      : mr__device_find((mr_device){MR_CPU, 0});
 }
 
-/* ---- draining ------------------------------------------------------------------- */
+/* ---- draining
+ * ------------------------------------------------------------------- */
 
 static bool
 head_can_run(const stream *s)
 {
     /* acquire: pairs with the release of the producers' decrements */
-    return s->head != NULL && atomic_load_explicit(&s->head->n_wait,
-                                                   memory_order_acquire) == 0;
+    return s->head != NULL &&
+           atomic_load_explicit(&s->head->n_wait, memory_order_acquire) == 0;
 }
 
 /* Become the drainer, if there is something to do and nobody is it. */
@@ -383,7 +385,8 @@ mr__stream_kick(uint32_t id)
         hand_over(s);
 }
 
-/* ---- entering -------------------------------------------------------------------- */
+/* ---- entering
+ * -------------------------------------------------------------------- */
 
 void
 mr__stream_enter(mr_task *t)
@@ -446,7 +449,8 @@ mr__stream_wait(uint32_t id)
     }
 }
 
-/* ---- the public calls --------------------------------------------------------------- */
+/* ---- the public calls
+ * --------------------------------------------------------------- */
 
 mr_stream
 mr_stream_new(mr_device device)
@@ -546,8 +550,7 @@ mr__streams_fork_child(void)
 {
     mr__lock_fork_child(&registry);
     for (uint32_t i = 1; i < n_used; i++) {
-        stream *s =
-            atomic_load_explicit(&slots[i], memory_order_relaxed);
+        stream *s = atomic_load_explicit(&slots[i], memory_order_relaxed);
 
         if (s == NULL)
             continue;

@@ -21,7 +21,8 @@
 #include "eval/wait.h"
 #include "marram/error.h"
 
-/* ---- windows ---------------------------------------------------------------- */
+/* ---- windows ----------------------------------------------------------------
+ */
 
 mr_window *
 mr__window_new(void)
@@ -44,7 +45,8 @@ mr__window_release(mr_window *w)
     mr__dealloc(w);
 }
 
-/* ---- what is in flight ---------------------------------------------------------- */
+/* ---- what is in flight
+ * ---------------------------------------------------------- */
 
 static struct {
     _Atomic int64_t in_flight;
@@ -98,7 +100,8 @@ mr__tasks_wait_progress(int64_t below)
     mr__lock_drop(&work.lock);
 }
 
-/* ---- running -------------------------------------------------------------------- */
+/* ---- running
+ * -------------------------------------------------------------------- */
 
 static int64_t
 stride_bytes(const mr_task_operand *o, int axis)
@@ -107,8 +110,7 @@ stride_bytes(const mr_task_operand *o, int axis)
 }
 
 static void
-fill_input(const mr_block_group *b, const mr_task_operand *o,
-           mr_block_io *io)
+fill_input(const mr_block_group *b, const mr_task_operand *o, mr_block_io *io)
 {
     io->data = o->data;
     for (int d = 0; d < b->n_kept + b->n_red; d++) {
@@ -158,8 +160,7 @@ fill_launch(const mr_block_group *b, const mr_task_operand *in,
 {
     l->n_kept = b->n_kept;
     l->n_red = b->n_red;
-    memcpy(l->dim, b->dim,
-           (size_t)(b->n_kept + b->n_red) * sizeof *l->dim);
+    memcpy(l->dim, b->dim, (size_t)(b->n_kept + b->n_red) * sizeof *l->dim);
     for (int i = 0; i < b->code.n_in; i++)
         fill_input(b, &in[i], &l->in[i]);
     for (int i = 0; i < b->code.n_out; i++)
@@ -220,7 +221,7 @@ run_block(const mr_task *t)
 }
 
 void
-mr__operand_view(mr_view *v, const mr_task_operand *o)
+mr__operand_view(mr_kernel_view *v, const mr_task_operand *o)
 {
     v->data = o->data;
     v->dtype = o->dtype;
@@ -233,7 +234,7 @@ mr__operand_view(mr_view *v, const mr_task_operand *o)
 bool
 mr__task_args(mr_task *t)
 {
-    mr_view *v = mr__arena_alloc(
+    mr_kernel_view *v = mr__arena_alloc(
         &t->window->arena, (size_t)(t->n_in + t->n_out + 1) * sizeof *v);
 
     if (v == NULL)
@@ -260,7 +261,8 @@ run_kernel(mr_task *t)
                              : t->node->op->exec->run(t->node, &t->args);
 }
 
-/* ---- completing ------------------------------------------------------------------ */
+/* ---- completing
+ * ------------------------------------------------------------------ */
 
 static void
 drop_references(mr_task *t)

@@ -62,7 +62,7 @@ typedef struct mr_task {
      * acq_rel: the last decrement sees what the producers wrote. */
     _Atomic int32_t n_wait;
     const mr_device_table *device;
-    double cost; /* estimated nanoseconds */
+    double cost;      /* estimated nanoseconds */
     bool destructive; /* cannot run again: errors stick */
     /* A copy in front of a kernel: what the kernel is to fail with when the
      * copy does.  Both are in one stream, so one drainer orders them. */
@@ -70,8 +70,8 @@ typedef struct mr_task {
     mr_error_record *input_error; /* retained, or NULL */
     int n_in, n_out, n_done, done_cap, n_link;
     mr_task_operand *in;
-    mr_task_operand *out;   /* memory written */
-    mr_array **done;        /* nodes that it completes, retained */
+    mr_task_operand *out; /* memory written */
+    mr_array **done;      /* nodes that it completes, retained */
     mr_wait_link *link;
     mr_array *node; /* the operator's node (kernels), or the root: retained */
     /* MR_TASK_BLOCK */
@@ -90,7 +90,7 @@ mr_code mr__run_block(const mr_device_table *device,
 mr_code mr__run_copy(const mr_device_table *device, const mr_task_operand *in,
                      const mr_task_operand *out);
 /* One operand as a kernel sees it. */
-void mr__operand_view(mr_view *v, const mr_task_operand *o);
+void mr__operand_view(mr_kernel_view *v, const mr_task_operand *o);
 /* Fill in a kernel's arguments but for the workspace; false: no memory. */
 bool mr__task_args(mr_task *t);
 /* Run and complete it; frees it.  Under no lock. */

@@ -23,7 +23,10 @@ typedef struct bucket {
     mr_wait_link *tasks; /* guarded by lock */
 } bucket;
 
-#define B1  {MR_LOCK_INIT(MR_RANK_EVENT, "event"), MR_COND_INIT, NULL}
+#define B1                                                                     \
+    {                                                                          \
+        MR_LOCK_INIT(MR_RANK_EVENT, "event"), MR_COND_INIT, NULL               \
+    }
 #define B4  B1, B1, B1, B1
 #define B16 B4, B4, B4, B4
 

@@ -174,8 +174,7 @@ static void
 set_visibility(mr_fuse_node *f)
 {
     uint64_t total = mr__ref_total(f->x);
-    uint32_t scoped =
-        atomic_load_explicit(&f->x->scoped, memory_order_relaxed);
+    uint32_t scoped = atomic_load_explicit(&f->x->scoped, memory_order_relaxed);
     mr_plan_node *n = (mr_plan_node *)f;
 
     f->visible = f->wanted || total > (uint64_t)f->n_uses + scoped;

@@ -25,7 +25,7 @@ open_door(const char *site)
 {
     mr__buffer_drain();
     mr__log_flush();
-    return mr__error_door("array", site);
+    return mr__error_door_outer("array", site);
 }
 
 static mr_array *
@@ -227,7 +227,12 @@ mr_array_from_scalar_at(const char *site, mr_scalar v, mr_dtype dtype)
 
     if (dtype == MR_DTYPE_DEFAULT)
         dtype = default_dtype(v);
-    if (mr__dtype_valid(dtype)) {
+    if ((int)v.kind < MR_SCALAR_BOOL || v.kind > MR_SCALAR_COMPLEX) {
+        x = mr__fail_null(MR_E_VALUE,
+                          "%d is no kind of number: use one of enum "
+                          "mr_scalar_kind",
+                          (int)v.kind);
+    } else if (mr__dtype_valid(dtype)) {
         mr__number_write(dtype, bits, v);
         x = mr__node_scalar(dtype, bits);
     } else {

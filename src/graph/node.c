@@ -230,6 +230,10 @@ node_of(const mr_op_call *c, bool tuple, int n_out, const mr_aval *out)
     mr_array *x;
 
     for (int k = 0; k < n_out; k++) {
+        if (!mr__dtype_valid(out[k].dtype))
+            return mr__fail_null(MR_E_DTYPE,
+                                 "%d is no dtype: use one of enum mr_dtype",
+                                 (int)out[k].dtype);
         size = size_checked(out[k].ndim, out[k].dim);
         if (size < 0)
             return NULL;

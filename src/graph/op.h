@@ -96,10 +96,10 @@ typedef struct mr_fuse {
 } mr_fuse;
 
 enum mr_op_flags {
-    MR_OP_NOT_DIFFERENTIABLE = 1, /* says so when a derivative is wanted */
-    MR_OP_ZERO_GRADIENT = 2,      /* derivative is zero (floor, comparisons) */
-    MR_OP_LINEAR = 4,             /* vjp is linear in the cotangent alone */
-    MR_OP_IDENTITY = 8            /* output is input 0, bit for bit */
+    MR_FLAG_NOT_DIFFERENTIABLE = 1, /* says so when a derivative is wanted */
+    MR_FLAG_ZERO_GRADIENT = 2,      /* derivative is zero (floor, comparisons) */
+    MR_FLAG_LINEAR = 4,             /* vjp is linear in the cotangent alone */
+    MR_FLAG_IDENTITY = 8            /* output is input 0, bit for bit */
 };
 
 /* An operator that brings its own execution (a compiled program): it is not

@@ -198,6 +198,8 @@ mr_array_item(mr_array *x, mr_scalar *out)
     char text[256];
     mr_code code;
 
+    if (out == NULL)
+        return mr__fail(MR_E_NULL, "the place for the value is NULL");
     if (x && x != mr_none_array && x->size != 1)
         return mr__fail(MR_E_VALUE,
                         "only an array of one element has an item, this one "

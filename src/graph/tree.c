@@ -449,6 +449,8 @@ mr_tree_leaves(const mr_tree *t, mr_array **out, int n)
 {
     if (!tree_given(t) || !leaves_match(t, n))
         return mr__error_code();
+    if (n > 0 && out == NULL)
+        return mr__fail(MR_E_NULL, "the place for %d leaves is NULL", n);
     put_leaves(t, out);
     return MR_OK;
 }
@@ -486,6 +488,8 @@ mr__tree_like(const mr_tree *t, mr_array *const *leaves, int n)
 {
     if (!tree_given(t) || !leaves_match(t, n))
         return NULL;
+    if (n > 0 && leaves == NULL)
+        return mr__fail_null(MR_E_NULL, "the list of %d leaves is NULL", n);
     for (int i = 0; i < n; i++)
         if (!child_given(leaves[i], i))
             return NULL;
@@ -566,6 +570,8 @@ mr_tree_map(mr_array *(*fn)(void *ctx, mr_array *const *x), void *ctx, int n,
     mr_tree *t = NULL;
     mr_scope s;
 
+    if (fn == NULL)
+        return mr__fail_null(MR_E_NULL, "the function to map is NULL");
     if (!trees_match(n, trees))
         return NULL;
     n_leaves = (size_t)trees[0]->n_leaves;

@@ -410,6 +410,8 @@ mr_save_npy_memory(mr_array *x, size_t *bytes)
     mr_sink s;
     void *memory = NULL;
 
+    if (bytes == NULL)
+        return mr__fail_null(MR_E_NULL, "the place for the size is NULL");
     if (ready_to_write(x) != MR_OK)
         return NULL;
     if (mr__sink_open(&s, NULL) == MR_OK && write_sink(&s, x) == MR_OK)

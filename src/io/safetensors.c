@@ -610,6 +610,11 @@ collect(const mr_tree *arrays, named *e, int n, int n_metadata,
 {
     mr_code code = MR_OK;
 
+    if (n_metadata < 0 || (n_metadata > 0 && (!keys || !values)))
+        return mr__fail(MR_E_VALUE,
+                        "%d pairs of metadata: needs a list of names and one "
+                        "of texts",
+                        n_metadata);
     for (int i = 0; code == MR_OK && i < n; i++)
         code = check_named(arrays, i, &e[i]);
     for (int i = 0; code == MR_OK && i < n_metadata; i++) {
@@ -699,6 +704,8 @@ mr_save_safetensors_memory(const mr_tree *arrays, int n_metadata,
     mr_sink s;
     void *memory = NULL;
 
+    if (bytes == NULL)
+        return mr__fail_null(MR_E_NULL, "the place for the size is NULL");
     if (save(&s, NULL, arrays, n_metadata, keys, values) == MR_OK)
         memory = mr__sink_take_memory(&s, bytes);
     mr__sink_close(&s);

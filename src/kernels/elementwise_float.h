@@ -340,7 +340,8 @@ k_remainder(V a, V b)
     V r = v_fmod(a, b);
 
     r = v_select(remainder_below(r, b), r + b, r);
-    return v_select(v_eq(r, C(0)), v_copysign(r, b), r);
+    /* the sign goes on a constant: Clang 14 gets a masked copysign wrong */
+    return v_select(v_eq(r, C(0)), v_copysign(C(0), b), r);
 }
 
 /* floor(a / b) of the exact quotient, as Python has it: the dividend less its

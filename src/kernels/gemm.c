@@ -12,6 +12,8 @@
 
 #include "kernels/tier/tier.h"
 
+enum { RUNS_AHEAD = 8 };
+
 /* The tiles of the tier in use.  Relaxed: every thread finds the same. */
 static const mr_gemm_tier *
 gemm_tier(void)
@@ -89,11 +91,30 @@ run_widen(float *to, const mr_gemm_side *s, const void *from, int64_t stride,
     tier->casts->cast[s->dtype][MR_FLOAT32](to, from, n);
 }
 
+/* Runs of 8, 16 or 32 floats `stride` apart; asks for those of some steps
+ * ahead, since no prefetcher follows such a walk. */
+static void
+runs_copy(float *restrict to, const float *restrict from, int64_t stride,
+          int width, int64_t depth)
+{
+    for (int64_t p = 0; p < depth; p++, from += stride, to += width) {
+        for (int k = 0; k < width; k += 16)
+            __builtin_prefetch(from + RUNS_AHEAD * stride + k);
+        for (int k = 0; k < width; k += 8)
+            memcpy(to + k, from + k, 8 * sizeof *to);
+    }
+}
+
 /* Lanes are adjacent: each depth is a run. */
 static void
 pack_runs(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
           int64_t depth0, int64_t depth, float *to)
 {
+    if (!is_half(s->dtype) && lanes == width && width % 8 == 0) {
+        runs_copy(to, side_at(s, lane0, depth0), s->depth_stride, width,
+                  depth);
+        return;
+    }
     for (int64_t p = 0; p < depth; p++, to += width) {
         run_widen(to, s, side_at(s, lane0, depth0 + p), s->lane_stride, lanes);
         for (int64_t l = lanes; l < width; l++)

@@ -353,7 +353,7 @@ mr__build_diff(mr_array *a, int64_t n, int64_t axis)
                              (long long)n);
     if (!mr__axis(axis, a->ndim, &k))
         return NULL;
-    for (int64_t i = 0; a != NULL && i < n; i++) {
+    for (int64_t i = 0; a != NULL && i < n && a->dim[k] > 0; i++) {
         mr_array *next = mr__slice_one(a, k, 1, MR_INT_NONE, 1);
         mr_array *here = mr__slice_one(a, k, MR_INT_NONE, -1, 1);
 

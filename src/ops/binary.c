@@ -41,13 +41,13 @@ slope_jvp(const mr_rule *r, int i)
 }
 
 /* Comparisons, bits, steps. */
-#define FLAT   .flags = MR_OP_ZERO_GRADIENT
+#define FLAT   .flags = MR_FLAG_ZERO_GRADIENT
 #define SLOPED .vjp = slope_vjp, .jvp = slope_jvp
 
 /* -- add ------------------------------------------------------------------- */
 const mr_op mr__op_add = {
     MR__ELEMENTWISE(MR_OP_ADD, "add", 2, MR_K_ADD),
-    .flags = MR_OP_LINEAR,
+    .flags = MR_FLAG_LINEAR,
     .vjp = mr__vjp_pass,
     .jvp = mr__jvp_pass,
 };
@@ -67,7 +67,7 @@ subtract_jvp(const mr_rule *r, int i)
 
 const mr_op mr__op_subtract = {
     MR__ELEMENTWISE(MR_OP_SUBTRACT, "subtract", 2, MR_K_SUBTRACT),
-    .flags = MR_OP_LINEAR,
+    .flags = MR_FLAG_LINEAR,
     .vjp = subtract_vjp,
     .jvp = subtract_jvp,
 };

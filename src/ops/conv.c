@@ -91,7 +91,7 @@ check_steps(const char *what, mr_ints v, int64_t n)
                         (long long)v.n, what, (long long)n);
     for (int64_t i = 0; i < n; i++)
         if (v.v[i] < 1 || v.v[i] > INT32_MAX)
-            return mr__fail(MR_E_VALUE, "a %s of %lld, needs 1 or more", what,
+            return mr__fail(MR_E_VALUE, "%s of %lld: needs 1 to 2^31 - 1", what,
                             (long long)v.v[i]);
     return MR_OK;
 }

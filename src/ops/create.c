@@ -44,7 +44,7 @@ mr__build_full_array(mr_shape shape, mr_array *vals, mr_dtype dtype)
 
 const mr_op mr__op_full = {
     MR__ELEMENTWISE(MR_OP_FULL, "full", 1, MR_K_COPY),
-    .flags = MR_OP_LINEAR,
+    .flags = MR_FLAG_LINEAR,
     .vjp = mr__vjp_pass,
     .jvp = mr__jvp_pass,
 };
@@ -138,7 +138,7 @@ const mr_op mr__op_arange = {
     .version = 1,
     .n_in = 0,
     .name = "arange",
-    .flags = MR_OP_ZERO_GRADIENT,
+    .flags = MR_FLAG_ZERO_GRADIENT,
     MR__PARAMS(mr_arange_params, arange_fields),
     .infer = arange_infer,
 };
@@ -175,7 +175,7 @@ arange_integers(const mr_scalar *v, mr_arange_params *p)
     wide n = 0, last;
 
     if (step == 0)
-        return mr__fail(MR_E_VALUE, "step 0");
+        return mr__fail(MR_E_VALUE, "a step of 0, needs another");
     if (step > 0 && stop > start)
         n = (stop - start + step - 1) / step;
     if (step < 0 && stop < start)
@@ -202,7 +202,7 @@ arange_floats(const mr_scalar *v, mr_arange_params *p)
     if (!isfinite(start) || !isfinite(stop) || !isfinite(step))
         return mr__fail(MR_E_VALUE, "start, stop and step must be finite");
     if (step == 0.0)
-        return mr__fail(MR_E_VALUE, "step 0");
+        return mr__fail(MR_E_VALUE, "a step of 0, needs another");
     n = ceil((stop - start) / step);
     if (n >= 0x1p62)
         return mr__fail(MR_E_OVERFLOW, "%g numbers are too many", n);

@@ -142,7 +142,7 @@ mr_array *
 mr__door_unary(const char *site, const mr_op *op, mr_array *a,
                mr_promote_rule rule)
 {
-    struct mr__door error = mr__error_door(op->name, site);
+    struct mr__door error = mr__error_door_outer(op->name, site);
     const char *outer = site_enter(site);
     mr_array *y = NULL;
 
@@ -201,7 +201,7 @@ mr_array *
 mr__door_binary(const char *site, const mr_op *op, mr_array *a, mr_array *b,
                 mr_promote_rule rule)
 {
-    struct mr__door error = mr__error_door(op->name, site);
+    struct mr__door error = mr__error_door_outer(op->name, site);
     const char *outer = site_enter(site);
     mr_array *y = NULL;
 
@@ -222,7 +222,7 @@ mr__door_open(mr_door *d, const char *site, const char *name, int n,
 {
     bool ok = true;
 
-    d->error = mr__error_door(name, site);
+    d->error = mr__error_door_outer(name, site);
     d->outer_site = site_enter(site);
     for (int i = 0; ok && i < n; i++) {
         /* MR_NONE is for the body to judge: the argument may be optional */

@@ -270,7 +270,7 @@ const mr_op mr__op_random_bits = {
     .version = 1,
     .n_in = 1,
     .name = "random_bits",
-    .flags = MR_OP_ZERO_GRADIENT,
+    .flags = MR_FLAG_ZERO_GRADIENT,
     MR__PARAMS(mr_random_bits_params, random_bits_fields),
     .infer = random_bits_infer,
     .vmap = random_bits_vmap,

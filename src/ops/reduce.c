@@ -208,7 +208,7 @@ sum_jvp(const mr_rule *r, int i)
 
 const mr_op mr__op_sum = {
     REDUCTION(MR_OP_SUM, "sum", MR_R_SUM, infer_same_dtype),
-    .flags = MR_OP_LINEAR,
+    .flags = MR_FLAG_LINEAR,
     .vjp = sum_vjp,
     .jvp = sum_jvp,
 };
@@ -243,7 +243,7 @@ mean_jvp(const mr_rule *r, int i)
 
 const mr_op mr__op_mean = {
     REDUCTION(MR_OP_MEAN, "mean", MR_R_MEAN, infer_same_dtype),
-    .flags = MR_OP_LINEAR,
+    .flags = MR_FLAG_LINEAR,
     .vjp = mean_vjp,
     .jvp = mean_jvp,
 };
@@ -384,12 +384,12 @@ mr__build_all(mr_array *a, mr_axes axis, bool keepdims)
 
 const mr_op mr__op_any = {
     REDUCTION(MR_OP_ANY, "any", MR_R_ANY, infer_bool),
-    .flags = MR_OP_ZERO_GRADIENT,
+    .flags = MR_FLAG_ZERO_GRADIENT,
 };
 
 const mr_op mr__op_all = {
     REDUCTION(MR_OP_ALL, "all", MR_R_ALL, infer_bool),
-    .flags = MR_OP_ZERO_GRADIENT,
+    .flags = MR_FLAG_ZERO_GRADIENT,
 };
 
 /* -- argmax, argmin -------------------------------------------------------- */
@@ -416,12 +416,12 @@ mr__build_argmin(mr_array *a, int32_t axis, bool keepdims)
 
 const mr_op mr__op_argmax = {
     REDUCTION(MR_OP_ARGMAX, "argmax", MR_R_ARGMAX, infer_argument),
-    .flags = MR_OP_ZERO_GRADIENT,
+    .flags = MR_FLAG_ZERO_GRADIENT,
 };
 
 const mr_op mr__op_argmin = {
     REDUCTION(MR_OP_ARGMIN, "argmin", MR_R_ARGMIN, infer_argument),
-    .flags = MR_OP_ZERO_GRADIENT,
+    .flags = MR_FLAG_ZERO_GRADIENT,
 };
 
 /* -- logsumexp ------------------------------------------------------------- */
@@ -504,16 +504,20 @@ variance(mr_array *a, mr_axes axis, bool keepdims, int64_t ddof)
     if (!mr__axes_mask(axis, a->ndim, &mask))
         return NULL;
     l = list_axes(mask);
-    n = (double)reduced_count(a, mask) - (double)ddof;
     a = mr__cast(a, mr__accumulate_dtype(t));
     d = mr_subtract(a, mr_mean(a, (mr_axes){l.v, l.n}, true));
+    if (d == NULL)
+        return NULL;
     if (mr__dtype_is_complex(t))
         s = mr_add(mr_square(mr_real(d)), mr_square(mr_imag(d)));
     else
         s = mr_square(d);
+    if (ddof == 0) /* knows no count: right at any size */
+        return mr_mean(s, (mr_axes){l.v, l.n}, keepdims);
     s = mr_sum(s, (mr_axes){l.v, l.n}, keepdims);
     if (s == NULL)
         return NULL;
+    n = (double)reduced_count(a, mask) - (double)ddof;
     return mr_divide(s, mr__number((mr_dtype)s->dtype, n > 0.0 ? n : 0.0));
 }
 

@@ -23,7 +23,7 @@
 
 #define VIEW(id_, name_)                                                       \
     .id = (id_), .version = 1, .n_in = 1, .name = (name_),                     \
-    .fuse = {MR_FUSE_VIEW, 0}, .flags = MR_OP_LINEAR
+    .fuse = {MR_FUSE_VIEW, 0}, .flags = MR_FLAG_LINEAR
 
 /* Most are undone by the input's shape. */
 static mr_array *
@@ -83,8 +83,9 @@ mr__build_reshape(mr_array *a, mr_shape shape)
     bool same = shape.n == a->ndim;
 
     if (shape.n < 0 || shape.n > MR_MAX_NDIM)
-        return mr__fail_null(MR_E_VALUE, "at most %d axes are possible",
-                             MR_MAX_NDIM);
+        return mr__fail_null(MR_E_VALUE,
+                             "a shape of %lld axes: 0 to %d are possible",
+                             (long long)shape.n, MR_MAX_NDIM);
     for (int i = 0; same && i < a->ndim; i++)
         same = a->dim[i] == shape.dim[i];
     return same ? a : mr__node_new(&mr__op_reshape, &p, 1, &a);
@@ -432,7 +433,8 @@ mr__build_expand_dims(mr_array *a, mr_axes axis)
     if (axis.n < 0)
         return mr__fail_null(MR_E_VALUE, "needs an axis");
     if (ndim > MR_MAX_NDIM)
-        return mr__fail_null(MR_E_VALUE, "at most %d axes are possible",
+        return mr__fail_null(MR_E_VALUE,
+                             "%d axes together: at most %d are possible", ndim,
                              MR_MAX_NDIM);
     if (!mr__axes_mask(axis, ndim, &p.axes))
         return NULL;
@@ -793,7 +795,7 @@ const mr_op mr__op_view = {
     .version = 1,
     .n_in = 1,
     .name = "view",
-    .flags = MR_OP_NOT_DIFFERENTIABLE,
+    .flags = MR_FLAG_NOT_DIFFERENTIABLE,
     MR__PARAMS(mr_view_params, view_fields),
     .infer = view_infer,
     .vmap = view_vmap,

@@ -50,7 +50,8 @@ slice_params(const slice_lists *s)
                              mr__ints(&s->stride)};
 }
 
-/* The slice's shape; true when it is the whole array in order. */
+/* The slice's shape; true when it is the whole array in order, whatever the
+ * array's size (inference may run again at another). */
 static bool
 slice_shape(const mr_slice_params *p, const mr_array *a, int64_t *dim)
 {
@@ -60,7 +61,8 @@ slice_shape(const mr_slice_params *p, const mr_array *a, int64_t *dim)
         int64_t first;
 
         mr__slice_axis(p, i, a->dim[i], &first, &dim[i]);
-        whole = whole && dim[i] == a->dim[i] && p->stride.v[i] == 1;
+        whole = whole && p->stride.v[i] == 1 && p->stop.v[i] == MR_INT_NONE &&
+                (p->start.v[i] == MR_INT_NONE || p->start.v[i] == 0);
     }
     return whole;
 }
@@ -161,7 +163,7 @@ const mr_op mr__op_index_slice = {
     .version = 1,
     .n_in = 1,
     .name = "slice",
-    .flags = MR_OP_LINEAR,
+    .flags = MR_FLAG_LINEAR,
     MR__PARAMS(mr_slice_params, slice_fields),
     .infer = index_slice_infer,
     .vjp = index_slice_vjp,
@@ -270,7 +272,7 @@ const mr_op mr__op_index_slice_update = {
     .version = 1,
     .n_in = 2,
     .name = "slice_update",
-    .flags = MR_OP_LINEAR,
+    .flags = MR_FLAG_LINEAR,
     MR__PARAMS(mr_slice_params, slice_fields),
     .infer = slice_update_infer,
     .vjp = slice_update_vjp,

@@ -43,7 +43,7 @@ slope_jvp(const mr_rule *r, int i)
 }
 
 /* What only sorts numbers into kinds, or is a step function. */
-#define FLAT   .flags = MR_OP_ZERO_GRADIENT
+#define FLAT   .flags = MR_FLAG_ZERO_GRADIENT
 #define SLOPED .vjp = slope_vjp, .jvp = slope_jvp
 
 /* -- abs ------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ negative_jvp(const mr_rule *r, int i)
 
 const mr_op mr__op_negative = {
     MR__ELEMENTWISE(MR_OP_NEGATIVE, "negative", 1, MR_K_NEGATIVE),
-    .flags = MR_OP_LINEAR,
+    .flags = MR_FLAG_LINEAR,
     .vjp = negative_vjp,
     .jvp = negative_jvp,
 };

@@ -97,10 +97,14 @@ mr__callee_call(const mr_callee *f, const mr_tree *in)
 {
     const char *site = mr__ctx.site;
     uint32_t stream = mr__ctx.stream;
-    struct mr__door door = mr__error_door(NULL, NULL);
-    mr_scope s = f->foreign ? mr_scope_none() : mr_scope_begin();
+    struct mr__door door;
     mr_tree *out = NULL;
+    mr_scope s;
 
+    if (f->fn == NULL)
+        return mr__fail_null(MR_E_NULL, "the function is NULL");
+    door = mr__error_door(NULL, NULL);
+    s = f->foreign ? mr_scope_none() : mr_scope_begin();
     if (s.token != 0) {
         mr__lock_assert_none("a closure");
         out = f->fn(f->ctx, in);

@@ -132,7 +132,12 @@ choose_args(choice *c, const int *argnums, int n_argnums, int n_args)
 {
     static const int first = 0;
 
-    if (n_argnums <= 0) {
+    if (n_argnums < 0 || (n_argnums > 0 && argnums == NULL))
+        return mr__fail(MR_E_VALUE,
+                        "%d argnums: needs a list of them, or NULL and 0 for "
+                        "the first argument",
+                        n_argnums);
+    if (n_argnums == 0) {
         argnums = &first;
         n_argnums = 1;
     }

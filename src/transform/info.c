@@ -15,7 +15,7 @@ derivative(const mr_op *op, mr_rule_kind kind)
 {
     if (mr__op_has_rule(op, kind))
         return MR_RULE_OWN;
-    if (op->flags & MR_OP_NOT_DIFFERENTIABLE)
+    if (op->flags & MR_FLAG_NOT_DIFFERENTIABLE)
         return MR_RULE_NONE;
     return MR_RULE_FALLBACK;
 }

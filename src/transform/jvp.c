@@ -94,7 +94,7 @@ ask(const mr_rule *r, int j)
 
     if (op->jvp)
         got = op->jvp(r, j);
-    else if (op->flags & MR_OP_IDENTITY)
+    else if (op->flags & MR_FLAG_IDENTITY)
         got = j == 0 ? r->tangent[0] : MR_NONE;
     else
         got = ask_twice(r, j);
@@ -133,12 +133,12 @@ check_rule(const mr_node *x)
 {
     mr_code code = MR_OK;
 
-    if (x->op->flags & MR_OP_NOT_DIFFERENTIABLE)
+    if (x->op->flags & MR_FLAG_NOT_DIFFERENTIABLE)
         code = mr__fail(MR_E_UNSUPPORTED,
                         "has no derivative; stop_gradient around its result "
                         "makes it a constant");
-    else if (!x->op->jvp && !(x->op->flags & MR_OP_IDENTITY) &&
-             !(x->op->vjp && (x->op->flags & MR_OP_LINEAR)))
+    else if (!x->op->jvp && !(x->op->flags & MR_FLAG_IDENTITY) &&
+             !(x->op->vjp && (x->op->flags & MR_FLAG_LINEAR)))
         code =
             mr__fail(MR_E_UNSUPPORTED, "has no jvp rule: use vjp or grad here");
     if (code != MR_OK)
@@ -213,7 +213,7 @@ mr__walk_forward(mr_walk *w, size_t n_tracers)
             projection_forward(w, i);
             continue;
         }
-        if (x->op->flags & MR_OP_ZERO_GRADIENT)
+        if (x->op->flags & MR_FLAG_ZERO_GRADIENT)
             continue;
         if (x->n_in > room) {
             mr__dealloc(t);

@@ -143,15 +143,15 @@ mr__rule_result(const mr_node *x, mr_array *got, mr_dtype dtype, int32_t ndim,
 bool
 mr__op_has_rule(const mr_op *op, mr_rule_kind kind)
 {
-    const int flat = MR_OP_ZERO_GRADIENT | MR_OP_NOT_DIFFERENTIABLE;
+    const int flat = MR_FLAG_ZERO_GRADIENT | MR_FLAG_NOT_DIFFERENTIABLE;
 
     switch (kind) {
     case MR_RULE_VJP:
-        return op->vjp || (op->flags & (flat | MR_OP_IDENTITY));
+        return op->vjp || (op->flags & (flat | MR_FLAG_IDENTITY));
     case MR_RULE_JVP:
-        return op->jvp || (op->flags & (flat | MR_OP_IDENTITY));
+        return op->jvp || (op->flags & (flat | MR_FLAG_IDENTITY));
     case MR_RULE_VMAP:
-        return op->vmap || (op->flags & MR_OP_IDENTITY);
+        return op->vmap || (op->flags & MR_FLAG_IDENTITY);
     }
     return false;
 }

@@ -65,7 +65,7 @@ ask(const mr_rule *r, int j)
     const mr_array *in = r->primal[j];
     mr_array *got;
 
-    if (!op->vjp && (op->flags & MR_OP_IDENTITY))
+    if (!op->vjp && (op->flags & MR_FLAG_IDENTITY))
         return j == 0 ? r->cotangent[0] : MR_NONE;
     got = op->vjp(r, j);
     return mr__rule_result(r->node, got, in->dtype, in->ndim, in->dim, "vjp");
@@ -120,9 +120,9 @@ node_backward(mr_walk *w, size_t i)
     mr_rule_frame f;
     mr_code code;
 
-    if ((x->op->flags & MR_OP_ZERO_GRADIENT) || !wants_parts(w, x))
+    if ((x->op->flags & MR_FLAG_ZERO_GRADIENT) || !wants_parts(w, x))
         return MR_OK;
-    if (x->op->flags & MR_OP_NOT_DIFFERENTIABLE)
+    if (x->op->flags & MR_FLAG_NOT_DIFFERENTIABLE)
         return refuse(x, "has no gradient; stop_gradient around its result "
                          "makes it a constant");
     if (!mr__op_has_rule(x->op, MR_RULE_VJP))

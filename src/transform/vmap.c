@@ -251,6 +251,9 @@ read_axes(const mr_leaves *x, const int32_t *in_axes, int n_in, int32_t *axis,
         return mr__fail(MR_E_VALUE,
                         "%d in_axes for %d arrays: one each is right", n_in,
                         x->n);
+    if (n_in > 0 && in_axes == NULL)
+        return mr__fail(MR_E_NULL, "in_axes is NULL: one axis or MR_VMAP_NONE "
+                                   "for each array is right");
     for (int i = 0; i < x->n; i++) {
         const mr_array *v = x->v[i];
         mr_code code;

@@ -10,7 +10,8 @@
 
 static _Atomic int traces;
 
-/* ---- bodies -------------------------------------------------------------------- */
+/* ---- bodies
+ * -------------------------------------------------------------------- */
 
 /* (a, b) to (exp(a) * b + 1, sum of it) */
 static mr_tree *
@@ -28,8 +29,7 @@ static mr_tree *
 softmax_by_hand(void *ctx, const mr_tree *in)
 {
     mr_array *a = mr_tree_array_at(in, 0);
-    mr_array *e =
-        mr_exp(mr_subtract(a, mr_max(a, MR_AXES(1), true)));
+    mr_array *e = mr_exp(mr_subtract(a, mr_max(a, MR_AXES(1), true)));
     mr_array *y = mr_divide(e, mr_sum(e, MR_AXES(1), true));
 
     (void)ctx;
@@ -44,7 +44,8 @@ ramp(int64_t n, double step)
         mr_float(step));
 }
 
-/* ---- values ----------------------------------------------------------------------- */
+/* ---- values
+ * ----------------------------------------------------------------------- */
 
 static void
 call__equals_eager(void **state)
@@ -134,7 +135,8 @@ call__takes_strided_arguments(void **state)
     mr_function_release(f);
 }
 
-/* ---- the cache ---------------------------------------------------------------------- */
+/* ---- the cache
+ * ---------------------------------------------------------------------- */
 
 static void
 cache__traces_once_a_signature(void **state)
@@ -192,7 +194,8 @@ key__static_bytes_are_part_of_it(void **state)
     mr_function_release(f);
 }
 
-/* ---- inside a trace ------------------------------------------------------------------- */
+/* ---- inside a trace
+ * ------------------------------------------------------------------- */
 
 static mr_tree *
 reads_a_value(void *ctx, const mr_tree *in)
@@ -218,8 +221,8 @@ trace__reading_a_value_is_an_error_that_says_what_to_do(void **state)
 static mr_tree *
 calls_another(void *ctx, const mr_tree *in)
 {
-    return mr_call(ctx, MR_ARRAYS(mr_tree_array_at(in, 0),
-                                  mr_tree_array_at(in, 0)));
+    return mr_call(ctx,
+                   MR_ARRAYS(mr_tree_array_at(in, 0), mr_tree_array_at(in, 0)));
 }
 
 static void
@@ -299,7 +302,8 @@ trace__a_failing_closure_passes_its_error_on(void **state)
     mr_function_release(f);
 }
 
-/* ---- threads -------------------------------------------------------------------------- */
+/* ---- threads
+ * -------------------------------------------------------------------------- */
 
 typedef struct nest {
     sem_t inside, go;
@@ -311,8 +315,8 @@ static mr_tree *
 doubled(void *ctx, const mr_tree *in)
 {
     (void)ctx;
-    return mr_tree_leaf(mr_add(mr_tree_array_at(in, 0),
-                               mr_tree_array_at(in, 0)));
+    return mr_tree_leaf(
+        mr_add(mr_tree_array_at(in, 0), mr_tree_array_at(in, 0)));
 }
 
 static mr_tree *
@@ -405,16 +409,17 @@ threads__share_and_erase_one_function(void **state)
     mr_function_release(f);
 }
 
-/* ---- random, memory ------------------------------------------------------------------- */
+/* ---- random, memory
+ * ------------------------------------------------------------------- */
 
 static mr_tree *
 draws(void *ctx, const mr_tree *in)
 {
     (void)ctx;
-    mr_array *u = mr_random_uniform(MR_NONE, MR_NONE, MR_SHAPE(4), MR_FLOAT32,
-                                    MR_NONE);
-    mr_array *v = mr_random_uniform(MR_NONE, MR_NONE, MR_SHAPE(4), MR_FLOAT32,
-                                    MR_NONE);
+    mr_array *u =
+        mr_random_uniform(MR_NONE, MR_NONE, MR_SHAPE(4), MR_FLOAT32, MR_NONE);
+    mr_array *v =
+        mr_random_uniform(MR_NONE, MR_NONE, MR_SHAPE(4), MR_FLOAT32, MR_NONE);
 
     return MR_ARRAYS(mr_add(u, mr_tree_array_at(in, 0)), v);
 }

@@ -40,7 +40,7 @@ typedef enum layout {
 } layout;
 
 typedef struct arr {
-    mr_view view;
+    mr_kernel_view view;
     int64_t dim[MAX_DIMS], stride[MAX_DIMS];
     char *memory;
     int64_t bytes;
@@ -57,7 +57,7 @@ arr_new(mr_dtype t, layout how, int32_t ndim, const int64_t *dim)
     memcpy(x->dim, dim, (size_t)ndim * sizeof *dim);
     for (int32_t k = 0; k < ndim; k++)
         n *= dim[k];
-    x->view = (mr_view){NULL, t, ndim, n, x->dim, x->stride};
+    x->view = (mr_kernel_view){NULL, t, ndim, n, x->dim, x->stride};
     mr__strides_fresh(ndim, dim, x->stride);
     if (how == TURNED && ndim >= 2) {
         x->stride[last] = dim[last - 1];
@@ -197,7 +197,7 @@ kernel_run_n(uint16_t op, const void *params, arr *out, int n_in, arr **in)
     call c = {.row = kernel_row(op)};
     size_t bytes,
         out_bytes = (size_t)(out->view.size * mr__dtype_size(out->view.dtype));
-    mr_view views[16];
+    mr_kernel_view views[16];
     arr *made[16] = {NULL};
     char *workspace, *first = malloc(out_bytes + 1);
     mr_code code;

@@ -110,7 +110,7 @@ sort__is_right_for_long_rows(void **state)
     (void)state;
     for (int t = 0; t < MR_N_DTYPES; t++) {
         sort_case((mr_dtype)t, PLAIN, 1, 140001, 1, 100);
-        sort_case((mr_dtype)t, PLAIN, 1, 70001, 3, 2000000000);
+        sort_case((mr_dtype)t, PLAIN, 1, 70001, 2, 2000000000);
     }
     sort_case(MR_FLOAT32, BACKWARD, 0, 300000, 1, 1000000);
     sort_case(MR_INT64, PLAIN, 1, 300000, 1, 1ULL << 60);
@@ -229,6 +229,8 @@ scan_case(mr_dtype t, int mode, int32_t axis, bool reverse, bool inclusive,
     int64_t step = 1;
     arr *x, *out;
 
+    if (n > 1000) /* long lines: few of them */
+        dim[0] = dim[2] = 1;
     dim[axis] = n;
     x = arr_new(t, PLAIN, 3, dim);
     out = arr_new(t, PLAIN, 3, dim);
@@ -293,8 +295,10 @@ scan__is_right_for_long_lines(void **state)
     for (int t = 0; t < 5; t++)
         for (int mode = 0; mode < MR_SCAN_LOGADDEXP; mode++)
             for (int flags = 0; flags < 4; flags++) {
-                scan_case(types[t], mode, 2, flags & 1, flags >> 1, 140000);
-                scan_case(types[t], mode, 0, flags & 1, flags >> 1, 140000);
+                if (mode != MR_SCAN_SUM && (t > 1 || flags % 3 != 0))
+                    continue; /* the same code: once is enough */
+                scan_case(types[t], mode, flags == 1 || flags == 2 ? 0 : 2,
+                          flags & 1, flags >> 1, 140000);
             }
 }
 

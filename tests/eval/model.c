@@ -24,7 +24,7 @@
 
 enum { NODES = 6, EVALS = 3, STREAMS = 3, TASKS = 8, NOBODY = 255 };
 
-/* Sanitizers slow the search down and have nothing to find in it. */
+/* Sanitizers slow it down and have nothing to find in it. */
 #if MRT_TSAN || defined(__SANITIZE_ADDRESS__)
 enum { STATES_MAX = 60000, MUST_END = 0 };
 #else
@@ -66,7 +66,6 @@ typedef struct world {
 #define FUSED(a, r, h) {1, {a}, .root = (r), .held = (h), .stream = -1}
 /* clang-format on */
 
-/* What may be turned off. */
 typedef enum rule {
     RULE_ALL,
     RULE_ENTER_UNDER_LOCK, /* tasks enter their streams in order */
@@ -379,13 +378,11 @@ collect(state *s, drainer *x)
 }
 
 static void
-after_wake(const state *s, drainer *x)
+after_wake(drainer *x)
 {
-    (void)s;
-    if (x->outcome == O_DONE)
-        x->pc = X_DETACH;
-    else
-        x->pc = x->left != 0 ? X_STORE : X_DROP;
+    uint8_t other = x->left != 0 ? X_STORE : X_DROP;
+
+    x->pc = x->outcome == O_DONE ? X_DETACH : other;
 }
 
 /* One producer less for one of the tasks that waited. */
@@ -400,7 +397,7 @@ wake(state *s, drainer *x)
         return;
     }
     if (x->woken == 0) {
-        after_wake(s, x);
+        after_wake(x);
         return;
     }
     k = first_of(x->woken);
@@ -1000,11 +997,9 @@ print_path(const search *h)
         memcpy(&s, search_at(h, i), sizeof s);
         print_message("%3zu: actor %d", i, (h->next[i] - 1) / 2);
         for (int k = 0; k < wd->n_evals; k++)
-            print_message("  e%d pc=%d x=%d t=%d", k, s.e[k].pc, s.e[k].x.pc,
-                          s.e[k].x.task);
+            print_message("  e%d pc=%d x=%d", k, s.e[k].pc, s.e[k].x.pc);
         for (int k = 0; k < wd->n_streams; k++)
-            print_message("  s%d head=%d busy=%d w=%d", k, s.s[k].head,
-                          s.s[k].busy, s.w[k].pc);
+            print_message("  s%d busy=%d w=%d", k, s.s[k].busy, s.w[k].pc);
         print_message("\n");
     }
 }

@@ -2,6 +2,8 @@
 """grad, value_and_grad, vjp, jvp, vmap: what they take, give and refuse."""
 
 import inspect
+import subprocess
+import sys
 
 import marram.core as mx
 import numpy as np
@@ -105,8 +107,22 @@ def test_value_and_grad__auxiliary_objects_come_out():
     assert g.tolist() == [2, 4, 6]
 
 
+@pytest.mark.filterwarnings("ignore:a value read inside")
 def test_grad__a_value_read_inside_is_a_constant():
     assert mx.grad(lambda x: x * x.item())(mx.array(3.0)).item() == 3
+
+
+def test_grad__a_value_read_inside_warns_once():
+    code = (
+        "import warnings, marram.core as mx\n"
+        "warnings.simplefilter('always')\n"
+        "f = lambda x: x * {}\n"
+        "for _ in range(2):\n"
+        "    mx.grad(f)(mx.array(3.0))\n"
+    )
+    for value, n in (("x.item()", 1), ("float(x)", 1), ("x.tolist()", 1), ("mx.stop_gradient(x).item()", 0), ("bool(x)", 0)):
+        r = subprocess.run([sys.executable, "-c", code.format(value)], capture_output=True, text=True, timeout=60, check=True)
+        assert r.stderr.count("UserWarning") == n, value
 
 
 def test_grad__stop_gradient_and_unused():

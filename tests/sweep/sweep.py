@@ -76,7 +76,7 @@ class Sample:
     inputs: list[Input] = field(default_factory=list)
 
     def evaluate(self, f: Callable[..., Any] | None, xp: Any, s: Source) -> Any:
-        return eval(self.text, {"f": f, "mx": xp, "T": s.T, "I": s.I, "B": s.B, "K": s.K})  
+        return eval(self.text, {"f": f, "mx": xp, "T": s.T, "I": s.I, "B": s.B, "K": s.K})
 
     def run(self, f: Callable[..., Any] | None, xp: Any, given: list[Any]) -> Any:
         return self.evaluate(f, xp, Source(given))
@@ -180,9 +180,7 @@ def to_mx(x: np.ndarray, want: Input, dtype: str) -> Any:
 
 
 def drawn(sample: Sample, dtype: str, shapes: list[tuple[int, ...]] | None = None) -> list[np.ndarray]:
-    return [
-        draw(w, dtype, (sample.text, i), None if shapes is None else shapes[i]) for i, w in enumerate(sample.inputs)
-    ]
+    return [draw(w, dtype, (sample.text, i), None if shapes is None else shapes[i]) for i, w in enumerate(sample.inputs)]
 
 
 def as_mx(sample: Sample, values: list[np.ndarray], dtype: str) -> list[Any]:
@@ -373,7 +371,9 @@ def differentiable(op: Operator, sample: Sample, dtype: str) -> list[int]:
     return [i for i, w in enumerate(sample.inputs) if w.kind == "T" and w.grad]
 
 
-def numeric(op: Operator, sample: Sample, values: list[np.ndarray], which: list[int], v: list[np.ndarray], dtype: str) -> list[np.ndarray]:
+def numeric(
+    op: Operator, sample: Sample, values: list[np.ndarray], which: list[int], v: list[np.ndarray], dtype: str
+) -> list[np.ndarray]:
     """Central difference of all outputs along v."""
     ends = []
     for sign in (1.0, -1.0):
@@ -383,7 +383,10 @@ def numeric(op: Operator, sample: Sample, values: list[np.ndarray], which: list[
         ends.append([to_np(y) for y in run(op, sample, as_mx(sample, moved, dtype))])
     with np.errstate(invalid="ignore"):
         # infinities that stay where they are do not move
-        return [np.where(a == b, 0, (a - b) / (2 * STEP)) if a.dtype.kind in "fc" else np.zeros(a.shape) for a, b in zip(*ends, strict=True)]
+        return [
+            np.where(a == b, 0, (a - b) / (2 * STEP)) if a.dtype.kind in "fc" else np.zeros(a.shape)
+            for a, b in zip(*ends, strict=True)
+        ]
 
 
 def direction(x: np.ndarray, seed: Any) -> np.ndarray:
@@ -441,6 +444,57 @@ def to_kind(x: Any) -> str:
     return "c" if name in COMPLEX else "f" if name in FLOATS else "i"
 
 
+def gradient_of(op: Operator, sample: Sample, arrays: list[Any], which: list[int]) -> Callable[..., list[Any]] | None:
+    """The map from the differentiated inputs to their cotangents."""
+    cts = [direction(to_np(y), ("ct", k)) for k, y in enumerate(run(op, sample, arrays)) if to_kind(y) in "fc"]
+    if not cts:
+        return None
+
+    def fun(*xs: Any) -> list[Any]:
+        given = list(arrays)
+        for i, x in zip(which, xs, strict=True):
+            given[i] = x
+        return [y for y in run(op, sample, given) if to_kind(y) in "fc"]
+
+    def grad(*xs: Any) -> list[Any]:
+        given = [mx.array(c, dtype=xs[0].dtype) for c in cts]
+        return list(mx.vjp(fun, list(xs), given)[1])
+
+    return grad
+
+
+def check_second(op: Operator) -> int:
+    """Rules have rules: jvp of vjp against differences of vjp, and vmap of vjp against a loop."""
+    n = 0
+    for sample in op.samples:
+        which = differentiable(op, sample, "float64")
+        if not which:
+            continue
+        values = drawn(sample, "float64")
+        arrays = as_mx(sample, values, "float64")
+        grad = gradient_of(op, sample, arrays, which)
+        if grad is None:
+            continue
+        primals = [arrays[i] for i in which]
+        v = [direction(values[i], ("second", i)) for i in which]
+        ends = [
+            [to_np(g) for g in grad(*(mx.array(values[i] + s * STEP * d, dtype=mx.float64) for i, d in zip(which, v, strict=True)))]
+            for s in (1.0, -1.0)
+        ]
+        pushed = mx.jvp(grad, primals, [mx.array(d, dtype=mx.float64) for d in v])[1]
+        for p, a, b in zip(pushed, *ends, strict=True):
+            rate = (a - b) / (2 * STEP)
+            n += need(close(to_np(p), rate, 2e-5), f"second derivative of {sample.text}", to_np(p), rate)
+        rows = [[values[i], values[i] + 0.01 * d] for i, d in zip(which, v, strict=True)]
+        stacked = [mx.array(np.stack(r), dtype=mx.float64) for r in rows]
+        mapped = mx.vmap(grad)(*stacked)
+        for k in range(2):
+            alone = grad(*(mx.array(r[k], dtype=mx.float64) for r in rows))
+            for g, want in zip(mapped, alone, strict=True):
+                n += need(close(to_np(g[k]), to_np(want), 1e-10), f"vmap of vjp of {sample.text}", to_np(g[k]), to_np(want))
+    return n
+
+
 # ---- vmap ---------------------------------------------------------------------------
 BATCH = 3
 
@@ -484,5 +538,6 @@ CHECKS: dict[str, Callable[[Operator], int]] = {
     "layouts": check_layouts,
     "compiled": check_compiled,
     "derivatives": check_derivatives,
+    "second": check_second,
     "vmap": check_vmap,
 }

@@ -187,7 +187,7 @@ triple_vjp(const mr_rule *r, int i)
 
 static const mr_op triple_op = {.id = FIRST_ID + 1,
                                 .n_in = 1,
-                                .flags = MR_OP_LINEAR,
+                                .flags = MR_FLAG_LINEAR,
                                 .name = "triple",
                                 .infer = infer_like_first,
                                 .vjp = triple_vjp};
@@ -234,19 +234,19 @@ grad__of_that_jvp_is_right(void **state)
  */
 static const mr_op flat_op = {.id = FIRST_ID + 2,
                               .n_in = 1,
-                              .flags = MR_OP_ZERO_GRADIENT,
+                              .flags = MR_FLAG_ZERO_GRADIENT,
                               .name = "flat",
                               .infer = infer_like_first};
 static const mr_op opaque_op = {.id = FIRST_ID + 3,
                                 .n_in = 1,
-                                .flags = MR_OP_NOT_DIFFERENTIABLE,
+                                .flags = MR_FLAG_NOT_DIFFERENTIABLE,
                                 .name = "opaque",
                                 .infer = infer_like_first};
 static const mr_op bare_op = {
     .id = FIRST_ID + 4, .n_in = 1, .name = "bare", .infer = infer_like_first};
 static const mr_op same_op = {.id = FIRST_ID + 5,
                               .n_in = 1,
-                              .flags = MR_OP_IDENTITY,
+                              .flags = MR_FLAG_IDENTITY,
                               .name = "same",
                               .infer = infer_like_first};
 

@@ -17,7 +17,7 @@ typedef enum mr_rule_source {
 } mr_rule_source;
 
 typedef struct mr_op_info {
-    size_t size; /* sizeof(mr_op_info) of the caller */
+    size_t size;      /* sizeof(mr_op_info) of the caller */
     const char *name; /* immortal */
     int id;
     mr_rule_source vjp, jvp, vmap;

@@ -99,6 +99,8 @@ turn(float *to, const float *from, int64_t lane_stride, int64_t lanes,
             const float *x = from + l * lane_stride + p;
             float *o = to + p * width + l;
 
+            if (l < lanes)
+                __builtin_prefetch(x + 48);
             if (l >= lanes)
                 for (int64_t i = 0; i < n; i++)
                     o[i * width] = 0.0F;
