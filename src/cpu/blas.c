@@ -31,6 +31,14 @@
 
 extern char **environ;
 
+/* Races of a library that is not built with the sanitizer would look like
+ * ours. */
+#if defined(MR_NO_BLAS) || defined(MR_SANITIZE_THREAD)
+enum { WANTED = 0 };
+#else
+enum { WANTED = 1 };
+#endif
+
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 
 typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k,
@@ -147,12 +155,11 @@ symbols_bind(void *h)
 static void
 blas_open(void)
 {
-#if !defined(MR_NO_BLAS) && !defined(MR_SANITIZE_THREAD)
     const char *path = getenv("MARRAM_BLAS");
     char beside[4096];
     void *h;
 
-    if (path && !strcmp(path, "none"))
+    if (!WANTED || (path && !strcmp(path, "none")))
         return;
     if (!path || !*path) {
         Dl_info here;
@@ -175,7 +182,6 @@ blas_open(void)
                 "MARRAM_BLAS names no usable library: %s; matrix products use "
                 "Marram's own kernels",
                 path);
-#endif
 }
 
 bool

@@ -540,7 +540,7 @@ mr_code
 mr_set_default_device(mr_device d)
 {
     if (mr__device_find(d) == NULL)
-        return MR_E_DEVICE;
+        return mr__error_code();
     atomic_store_explicit(&default_device, (int)d.type, memory_order_relaxed);
     return MR_OK;
 }

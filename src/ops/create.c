@@ -267,10 +267,14 @@ check_sizes(int64_t n, int64_t *m)
     return mr__check_shape(2, (int64_t[]){n, *m});
 }
 
-/* Row and column numbers, signed, for comparisons. */
+/* Row and column numbers, signed, for comparisons.  No matrix has as many
+ * rows as the largest k here. */
 static mr_array *
 rows_plus(int64_t n, int64_t k)
 {
+    const int64_t most = INT64_MAX / 2;
+
+    k = k > most ? most : k < -most ? -most : k;
     return mr_add(mr__cast(mr__iota(n, 0, 2), MR_INT64),
                   mr__integer(MR_INT64, k));
 }
@@ -326,7 +330,7 @@ mr__build_tril(mr_array *x, int64_t k)
 mr_array *
 mr__build_triu(mr_array *x, int64_t k)
 {
-    return triangle(x, k - 1, false);
+    return triangle(x, k == INT64_MIN ? k : k - 1, false);
 }
 
 mr_array *

@@ -880,7 +880,8 @@ static bool
 wait_step(state *s, int who)
 {
     evaluator *e = &s->e[who];
-    int root = wd->eval[who].root[e->root];
+    bool waits = e->root < wd->eval[who].n_roots;
+    int root = waits ? wd->eval[who].root[e->root] : -1;
     int own = wd->eval[who].stream;
 
     switch (e->pc) {

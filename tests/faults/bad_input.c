@@ -97,14 +97,14 @@ making__refuses(void **state)
     REFUSED(mr_array_from(f, none, MR_FLOAT32), MR_E_VALUE, "2 dims");
     REFUSED(mr_array_from(f, MR_SHAPE(2), NO_DTYPE), MR_E_DTYPE, "99");
     REFUSED(mr_array_from_scalar(MR_REAL(1), NO_DTYPE), MR_E_DTYPE, "99");
-    REFUSED(mr_array_from_scalar((mr_scalar){(mr_scalar_kind)9, {.i = 1}},
-                                 MR_INT8),
-            MR_E_VALUE, "9 is no kind");
+    REFUSED(
+        mr_array_from_scalar((mr_scalar){(mr_scalar_kind)9, {.i = 1}}, MR_INT8),
+        MR_E_VALUE, "9 is no kind");
     REFUSED(mr_array_wrap(NULL, MR_SHAPE(2), NULL, MR_FLOAT32, NULL, NULL),
             MR_E_NULL, "NULL");
-    REFUSED(mr_array_wrap((char *)f + 1, MR_SHAPE(2), NULL, MR_FLOAT32, NULL,
-                          NULL),
-            MR_E_VALUE, "not aligned for float32");
+    REFUSED(
+        mr_array_wrap((char *)f + 1, MR_SHAPE(2), NULL, MR_FLOAT32, NULL, NULL),
+        MR_E_VALUE, "not aligned for float32");
     REFUSED(mr_number_like(NULL, 1), MR_E_NULL, "NULL");
     REFUSED(mr_full(MR_SHAPE(-1), 0, MR_FLOAT32), MR_E_VALUE, "(-1,)");
     REFUSED(mr_zeros(HUGE, MR_FLOAT32), MR_E_OVERFLOW, "too many elements");
@@ -178,7 +178,8 @@ shapes__refuse(void **state)
     REFUSED(mr_reshape(x, HUGE), MR_E_OVERFLOW, "too many");
     REFUSED(mr_flatten(x, 1, 0), MR_E_VALUE, "start axis 1");
     REFUSED(mr_unflatten(x, 1, MR_SHAPE(3, 2)), MR_E_SHAPE, "(3, 2)");
-    REFUSED(mr_transpose(x, MR_INTS(0)), MR_E_VALUE, "1 axes for an array of 2");
+    REFUSED(mr_transpose(x, MR_INTS(0)), MR_E_VALUE,
+            "1 axes for an array of 2");
     REFUSED(mr_transpose(x, MR_INTS(0, 0)), MR_E_VALUE, "given twice");
     REFUSED(mr_transpose(x, MR_INTS(INT64_MIN, 1)), MR_E_INDEX, "-92233720");
     REFUSED(mr_broadcast_to(x, MR_SHAPE(3, 5)), MR_E_SHAPE, "to (3, 5)");
@@ -311,9 +312,9 @@ indexing__refuses(void **state)
     mr_array *row = mr_full(MR_SHAPE(1, 4), 7, MR_INT32);
 
     (void)state;
-    REFUSED(mr_index_slice(x, MR_INTS(0, 0, 0), MR_INTS(1, 1, 1),
-                           MR_INTS(1, 1, 1)),
-            MR_E_VALUE, "more slices than the array's 2");
+    REFUSED(
+        mr_index_slice(x, MR_INTS(0, 0, 0), MR_INTS(1, 1, 1), MR_INTS(1, 1, 1)),
+        MR_E_VALUE, "more slices than the array's 2");
     REFUSED(mr_index_slice(x, a, ones, a), MR_E_VALUE, "stride of 0");
     REFUSED(mr_index_slice_update(x, v, a, MR_INTS(2), MR_INTS(1)), MR_E_SHAPE,
             "index_slice_update: shape (5,)");
@@ -490,9 +491,9 @@ files__refuse(void **state)
     FAILS(mr_save_safetensors("/tmp/x", mr_tree_dict(1, a, &tuple), 0, NULL,
                               NULL),
           MR_E_TYPE, "'a'");
-    FAILS(mr_save_safetensors("/tmp/x", mr_tree_dict(1, a, &odd), 0, NULL,
-                              NULL),
-          MR_E_DTYPE, "complex128");
+    FAILS(
+        mr_save_safetensors("/tmp/x", mr_tree_dict(1, a, &odd), 0, NULL, NULL),
+        MR_E_DTYPE, "complex128");
     FAILS(mr_save_safetensors("/tmp/x", mr_tree_dict(1, meta, &leaf), 0, NULL,
                               NULL),
           MR_E_VALUE, "__metadata__");
@@ -531,8 +532,7 @@ nothing(void *ctx, const mr_tree *in)
 static mr_tree *
 whole_total(void *ctx, const mr_tree *in)
 {
-    return mr_tree_leaf(
-        mr_astype(mr_tree_array(total(ctx, in)), MR_INT32));
+    return mr_tree_leaf(mr_astype(mr_tree_array(total(ctx, in)), MR_INT32));
 }
 
 static mr_tree *
@@ -586,7 +586,8 @@ transforms__refuse(void **state)
     REFUSED(mr_vmap(same, NULL, args, front, 1, far, 1), MR_E_INDEX,
             "out_axes 0 is 5");
     REFUSED(mr_vmap(peeks, NULL, args, front, 1, NULL, 0), MR_E_STATE, "vmap");
-    REFUSED(mr_vmap(picks, NULL, args, front, 1, NULL, 0), MR_E_STATE, "traced");
+    REFUSED(mr_vmap(picks, NULL, args, front, 1, NULL, 0), MR_E_STATE,
+            "traced");
     REFUSED(mr_closure_new(NULL, NULL, NULL), MR_E_NULL, "closure");
     REFUSED(mr_closure_call(NULL, args), MR_E_NULL, "closure");
 }
@@ -678,10 +679,10 @@ extreme_numbers__are_exact(void **state)
     mrt_assert_i64(mr_round(x, INT64_MIN), (int64_t[]){0, 0, 0, 0}, 4);
     mrt_assert_i64(mr_round(x, INT64_MAX), line, 4);
     mrt_assert_i64(mr_round(x, -1), line, 4);
-    mrt_assert_i64(mr_tree_array_at(mr_split_indices(x, MR_INTS(INT64_MIN,
-                                                                INT64_MAX), 0),
-                                    1),
-                   line, 4);
+    mrt_assert_i64(
+        mr_tree_array_at(mr_split_indices(x, MR_INTS(INT64_MIN, INT64_MAX), 0),
+                         1),
+        line, 4);
     mrt_assert_shape(mr_zeros(MR_SHAPE(0, INT64_MAX), MR_INT8),
                      MRT_SHAPE(0, INT64_MAX));
 }
@@ -707,20 +708,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        mrt_test(making__refuses),
-        mrt_test(elementwise__refuses),
-        mrt_test(shapes__refuse),
-        mrt_test(reductions__refuse),
-        mrt_test(products__refuse),
-        mrt_test(indexing__refuses),
-        mrt_test(random__refuses),
-        mrt_test(trees__refuse),
-        mrt_test(reading__refuses),
-        mrt_test(files__refuse),
-        mrt_test(transforms__refuse),
-        mrt_test(compiled_functions__refuse),
-        mrt_test(scopes__refuse),
-        mrt_test(extreme_numbers__are_exact),
+        mrt_test(making__refuses),    mrt_test(elementwise__refuses),
+        mrt_test(shapes__refuse),     mrt_test(reductions__refuse),
+        mrt_test(products__refuse),   mrt_test(indexing__refuses),
+        mrt_test(random__refuses),    mrt_test(trees__refuse),
+        mrt_test(reading__refuses),   mrt_test(files__refuse),
+        mrt_test(transforms__refuse), mrt_test(compiled_functions__refuse),
+        mrt_test(scopes__refuse),     mrt_test(extreme_numbers__are_exact),
         mrt_test(count_refusals),
     };
 

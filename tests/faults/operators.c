@@ -38,23 +38,24 @@ evaluated_leaf(mr_array *x)
 static mr_tree *
 run_arithmetic(void *arg)
 {
-    mr_array *x = arg, *i = mr_floor_divide(mr_multiply(x, mr_float(100)),
-                                            mr_float(1));
+    mr_array *x = arg,
+             *i = mr_floor_divide(mr_multiply(x, mr_float(100)), mr_float(1));
     mr_array *n = mr_array_from_i32((int32_t[]){3, 0, -7, 5}, MRT_SHAPE(4));
 
-    return each_evaluated(MR_TUPLE(
-        mr_divmod(i, mr_float(7)),
-        MR_ARRAYS(mr_where(mr_greater(x, mr_float(0)), x, mr_exp(x)),
-                  mr_clip(x, mr_float(-0.5), mr_float(0.5)),
-                  mr_power(mr_abs(x), mr_float(2.5)), mr_left_shift(n, n),
-                  mr_remainder(n, mr_int(4)), mr_isclose(x, x, 1e-5, 1e-8, true),
-                  mr_array_equal(x, x, false), mr_nan_to_num(mr_log(x), 0.0,
-                                                            NAN, NAN),
-                  mr_logaddexp(x, mr_negative(x)), mr_degrees(x),
-                  mr_radians(x), mr_round(x, 2), mr_real(x), mr_imag(x),
-                  mr_conjugate(mr_astype(x, MR_COMPLEX64)), mr_positive(x),
-                  mr_allclose(x, x, 1e-5, 1e-8, false),
-                  mr_stop_gradient(mr_exp(x)))));
+    return each_evaluated(
+        MR_TUPLE(mr_divmod(i, mr_float(7)),
+                 MR_ARRAYS(mr_where(mr_greater(x, mr_float(0)), x, mr_exp(x)),
+                           mr_clip(x, mr_float(-0.5), mr_float(0.5)),
+                           mr_power(mr_abs(x), mr_float(2.5)),
+                           mr_left_shift(n, n), mr_remainder(n, mr_int(4)),
+                           mr_isclose(x, x, 1e-5, 1e-8, true),
+                           mr_array_equal(x, x, false),
+                           mr_nan_to_num(mr_log(x), 0.0, NAN, NAN),
+                           mr_logaddexp(x, mr_negative(x)), mr_degrees(x),
+                           mr_radians(x), mr_round(x, 2), mr_real(x),
+                           mr_imag(x), mr_conjugate(mr_astype(x, MR_COMPLEX64)),
+                           mr_positive(x), mr_allclose(x, x, 1e-5, 1e-8, false),
+                           mr_stop_gradient(mr_exp(x)))));
 }
 
 static mr_tree *
@@ -65,24 +66,23 @@ run_shapes(void *arg)
     return each_evaluated(MR_TUPLE(
         mr_split(x, 2, 1), mr_split_indices(x, MR_INTS(1, 2), 0),
         mr_unstack(x, 0), mr_broadcast_arrays(two, 2),
-        MR_ARRAYS(
-            mr_concatenate(two, 2, 1), mr_stack(two, 2, -1),
-            mr_pad(x, MR_INTS(1, 2), "reflect", MR_NONE),
-            mr_pad(x, MR_INTS(1), "constant", mr_float(3)),
-            mr_repeat(x, 2, 0), mr_tile(x, MR_INTS(2, 1, 2)),
-            mr_roll(x, MR_INTS(1, -1), MR_AXES(0, 1)),
-            mr_flip(x, MR_AXES_ALL), mr_transpose(x, MR_INTS(1, 0)),
-            mr_flatten(mr_transpose(x, MR_INTS_NONE), 0, -1),
-            mr_as_strided(x, MR_SHAPE(2, 2), MR_INTS(1, 3), 1),
-            mr_diagonal(x, 1, 0, 1), mr_view(x, MR_INT32),
-            mr_contiguous(mr_transpose(x, MR_INTS_NONE), false),
-            mr_diff(x, 1, -1), mr_kron(x, x), mr_tril(x, 0),
-            mr_moveaxis(x, 0, 1), mr_swapaxes(x, 0, 1), mr_triu(x, 1),
-            mr_matrix_transpose(x), mr_unflatten(x, 1, MR_SHAPE(2, 2)),
-            mr_diag(x, 0), mr_trace(x, 0, 0, 1, MR_DTYPE_DEFAULT),
-            mr_atleast_3d(x), mr_atleast_2d(mr_float(1)),
-            mr_atleast_1d(mr_float(1)),
-            mr_broadcast_to(x, MR_SHAPE(2, 3, 4)))));
+        MR_ARRAYS(mr_concatenate(two, 2, 1), mr_stack(two, 2, -1),
+                  mr_pad(x, MR_INTS(1, 2), "reflect", MR_NONE),
+                  mr_pad(x, MR_INTS(1), "constant", mr_float(3)),
+                  mr_repeat(x, 2, 0), mr_tile(x, MR_INTS(2, 1, 2)),
+                  mr_roll(x, MR_INTS(1, -1), MR_AXES(0, 1)),
+                  mr_flip(x, MR_AXES_ALL), mr_transpose(x, MR_INTS(1, 0)),
+                  mr_flatten(mr_transpose(x, MR_INTS_NONE), 0, -1),
+                  mr_as_strided(x, MR_SHAPE(2, 2), MR_INTS(1, 3), 1),
+                  mr_diagonal(x, 1, 0, 1), mr_view(x, MR_INT32),
+                  mr_contiguous(mr_transpose(x, MR_INTS_NONE), false),
+                  mr_diff(x, 1, -1), mr_kron(x, x), mr_tril(x, 0),
+                  mr_moveaxis(x, 0, 1), mr_swapaxes(x, 0, 1), mr_triu(x, 1),
+                  mr_matrix_transpose(x), mr_unflatten(x, 1, MR_SHAPE(2, 2)),
+                  mr_diag(x, 0), mr_trace(x, 0, 0, 1, MR_DTYPE_DEFAULT),
+                  mr_atleast_3d(x), mr_atleast_2d(mr_float(1)),
+                  mr_atleast_1d(mr_float(1)),
+                  mr_broadcast_to(x, MR_SHAPE(2, 3, 4)))));
 }
 
 static mr_tree *
@@ -93,19 +93,19 @@ run_reductions(void *arg)
 
     return each_evaluated(MR_TUPLE(
         mr_minmax(x, last, false),
-        MR_ARRAYS(mr_sum(x, MR_AXES_ALL, false), mr_prod(x, MR_AXES(0), true),
-                  mr_mean(x, last, false), mr_var(x, last, false, 1),
-                  mr_std(x, MR_AXES_ALL, false, 0), mr_max(x, last, true),
-                  mr_argmin(x, MR_AXIS_NONE, false), mr_logsumexp(x, last, false),
-                  mr_median(x, last, false), mr_all(x, last, false),
-                  mr_count_nonzero(x, MR_AXES_ALL, false),
-                  mr_cumsum(x, 1, true, false, MR_DTYPE_DEFAULT),
-                  mr_cumprod(x, 0, false, true, MR_DTYPE_DEFAULT),
-                  mr_cummax(x, 1, false, true),
-                  mr_logcumsumexp(x, 1, false, true),
-                  mr_logcumsumexp(mr_astype(x, MR_COMPLEX64), 0, true, false),
-                  mr_cummin(x, 0, true, true), mr_any(x, last, false),
-                  mr_min(x, MR_AXES_ALL, true), mr_argmax(x, 1, true))));
+        MR_ARRAYS(
+            mr_sum(x, MR_AXES_ALL, false), mr_prod(x, MR_AXES(0), true),
+            mr_mean(x, last, false), mr_var(x, last, false, 1),
+            mr_std(x, MR_AXES_ALL, false, 0), mr_max(x, last, true),
+            mr_argmin(x, MR_AXIS_NONE, false), mr_logsumexp(x, last, false),
+            mr_median(x, last, false), mr_all(x, last, false),
+            mr_count_nonzero(x, MR_AXES_ALL, false),
+            mr_cumsum(x, 1, true, false, MR_DTYPE_DEFAULT),
+            mr_cumprod(x, 0, false, true, MR_DTYPE_DEFAULT),
+            mr_cummax(x, 1, false, true), mr_logcumsumexp(x, 1, false, true),
+            mr_logcumsumexp(mr_astype(x, MR_COMPLEX64), 0, true, false),
+            mr_cummin(x, 0, true, true), mr_any(x, last, false),
+            mr_min(x, MR_AXES_ALL, true), mr_argmax(x, 1, true))));
 }
 
 static mr_tree *
@@ -155,16 +155,16 @@ run_convolutions(void *arg)
     mr_array *line = waves(MR_SHAPE(2, 6, 2)), *k = waves(MR_SHAPE(4, 3, 2));
 
     (void)arg;
-    return each_evaluated(MR_ARRAYS(
-        mr_conv2d(x, w, MR_INTS(1, 2), MR_INTS(1), MR_INTS(1), 1),
-        mr_conv1d(line, k, 1, 0, 1, 1),
-        mr_conv_transpose1d(line, k, 2, 1, 1, 0, 1),
-        mr_conv_general(x, w, MR_INTS(1), MR_INTS(1), MR_INTS(2), MR_INTS(2), 1,
-                        true, MR_INTS(2)),
-        mr_conv_transpose2d(x, w, MR_INTS(2), MR_INTS(1), MR_INTS(1),
-                            MR_INTS(0), 1),
-        mr_conv2d(x, waves(MR_SHAPE(4, 3, 3, 1)), MR_INTS(1), MR_INTS(0),
-                  MR_INTS(1), 2)));
+    return each_evaluated(
+        MR_ARRAYS(mr_conv2d(x, w, MR_INTS(1, 2), MR_INTS(1), MR_INTS(1), 1),
+                  mr_conv1d(line, k, 1, 0, 1, 1),
+                  mr_conv_transpose1d(line, k, 2, 1, 1, 0, 1),
+                  mr_conv_general(x, w, MR_INTS(1), MR_INTS(1), MR_INTS(2),
+                                  MR_INTS(2), 1, true, MR_INTS(2)),
+                  mr_conv_transpose2d(x, w, MR_INTS(2), MR_INTS(1), MR_INTS(1),
+                                      MR_INTS(0), 1),
+                  mr_conv2d(x, waves(MR_SHAPE(4, 3, 3, 1)), MR_INTS(1),
+                            MR_INTS(0), MR_INTS(1), 2)));
 }
 
 static void
@@ -210,19 +210,18 @@ run_writes(void *arg)
     mr_array *x = arg, *i = mr_array_from_i32((int32_t[]){1, 1}, MRT_SHAPE(2));
     mr_array *j = mr_array_from_i32((int32_t[]){0, 3}, MRT_SHAPE(2));
     mr_array *both[] = {i, j}, *one = mr_float(1);
-    mr_array *flat = mr_reshape(mr_array_from_f32((float[]){5, 6},
-                                                  MRT_SHAPE(2)),
-                                MR_SHAPE(2, 1, 1));
+    mr_array *flat = mr_reshape(
+        mr_array_from_f32((float[]){5, 6}, MRT_SHAPE(2)), MR_SHAPE(2, 1, 1));
 
-    return each_evaluated(MR_ARRAYS(
-        mr_index_scatter(x, both, 2, flat, MR_INTS(0, 1), "add"),
-        mr_index_scatter(x, both, 2, flat, MR_INTS(0, 1), "set"),
-        mr_put_along_axis(x, mr_expand_dims(j, MR_AXES(0)), one, 1),
-        mr_slice_update(x, mr_zeros(MR_SHAPE(1, 2), MR_FLOAT32), i,
-                        MR_INTS(0, 1)),
-        mr_index_slice_update(x, one, MR_INTS(0, 1), MR_INTS(3, 4),
-                              MR_INTS(1, 2)),
-        mr_index_mask_set(x, mr_greater(x, mr_float(0)), one)));
+    return each_evaluated(
+        MR_ARRAYS(mr_index_scatter(x, both, 2, flat, MR_INTS(0, 1), "add"),
+                  mr_index_scatter(x, both, 2, flat, MR_INTS(0, 1), "set"),
+                  mr_put_along_axis(x, mr_expand_dims(j, MR_AXES(0)), one, 1),
+                  mr_slice_update(x, mr_zeros(MR_SHAPE(1, 2), MR_FLOAT32), i,
+                                  MR_INTS(0, 1)),
+                  mr_index_slice_update(x, one, MR_INTS(0, 1), MR_INTS(3, 4),
+                                        MR_INTS(1, 2)),
+                  mr_index_mask_set(x, mr_greater(x, mr_float(0)), one)));
 }
 
 /* The derivative of reads are scattered sums. */
@@ -242,8 +241,8 @@ run_read_slopes(void *arg)
 {
     mr_tree *args = MR_ARRAYS(arg);
 
-    return each_evaluated(
-        args ? mr_grad(sum_of_reads, NULL, args, NULL, 0) : NULL);
+    return each_evaluated(args ? mr_grad(sum_of_reads, NULL, args, NULL, 0)
+                               : NULL);
 }
 
 static void
@@ -315,8 +314,8 @@ run_safetensors_memory(void *arg)
 {
     disk *d = arg;
     size_t bytes = 0;
-    char *data = mr_save_safetensors_memory(d->dict, 2, meta_key, meta_value,
-                                            &bytes);
+    char *data =
+        mr_save_safetensors_memory(d->dict, 2, meta_key, meta_value, &bytes);
     mr_tree *t = data ? mr_load_safetensors_memory(data, bytes, NULL) : NULL;
 
     mr_text_free(data);
@@ -414,18 +413,18 @@ run_making(void *arg)
 {
     static float wrapped[4] = {1, 2, 3, 4};
     mr_scope s = mr_scope_begin();
-    mr_array *w = mr_array_wrap(wrapped, MRT_SHAPE(2, 2), NULL, MR_FLOAT32,
-                                NULL, NULL);
+    mr_array *w =
+        mr_array_wrap(wrapped, MRT_SHAPE(2, 2), NULL, MR_FLOAT32, NULL, NULL);
     mr_tree *t = MR_TUPLE(
-        MR_ARRAYS(w, mr_linspace(0, 1, 5, true, MR_FLOAT32), mr_eye(3, 3, 0, MR_INT8),
-                  mr_full_like(arg, mr_float(2), MR_DTYPE_DEFAULT),
-                  mr_complex(1, 2), mr_number_like(arg, 3),
-                  mr_hanning(5), mr_hamming(5), mr_bartlett(5), mr_blackman(5),
-                  mr_identity(2, MR_FLOAT16), mr_tri(2, 3, 0, MR_BOOL),
-                  mr_full(MR_SHAPE(2), 3, MR_INT16), mr_ones_like(arg, MR_INT8),
-                  mr_zeros_like(arg, MR_DTYPE_DEFAULT),
-                  mr_full_array(MR_SHAPE(3, 4), arg, MR_FLOAT64),
-                  mr_empty(MR_SHAPE(0, 2), MR_FLOAT32)),
+        MR_ARRAYS(
+            w, mr_linspace(0, 1, 5, true, MR_FLOAT32), mr_eye(3, 3, 0, MR_INT8),
+            mr_full_like(arg, mr_float(2), MR_DTYPE_DEFAULT), mr_complex(1, 2),
+            mr_number_like(arg, 3), mr_hanning(5), mr_hamming(5),
+            mr_bartlett(5), mr_blackman(5), mr_identity(2, MR_FLOAT16),
+            mr_tri(2, 3, 0, MR_BOOL), mr_full(MR_SHAPE(2), 3, MR_INT16),
+            mr_ones_like(arg, MR_INT8), mr_zeros_like(arg, MR_DTYPE_DEFAULT),
+            mr_full_array(MR_SHAPE(3, 4), arg, MR_FLOAT64),
+            mr_empty(MR_SHAPE(0, 2), MR_FLOAT32)),
         mr_meshgrid((mr_array *[]){mr_hanning(3), mr_hamming(2)}, 2, false,
                     "xy"),
         mr_tree_list(1, (mr_tree *[]){mr_tree_leaf(arg)}));

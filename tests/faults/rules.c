@@ -52,10 +52,9 @@ products(mr_array *x)
 static mr_array *
 reductions(mr_array *x)
 {
-    return mr_add(mr_add(mr_max(x, MR_AXES(0), true),
-                         mr_prod(x, MR_AXES(1), true)),
-                  mr_add(mr_std(x, MR_AXES(1), true, 0),
-                         mr_mean(x, MR_AXES_ALL, true)));
+    return mr_add(
+        mr_add(mr_max(x, MR_AXES(0), true), mr_prod(x, MR_AXES(1), true)),
+        mr_add(mr_std(x, MR_AXES(1), true, 0), mr_mean(x, MR_AXES_ALL, true)));
 }
 
 static mr_array *
@@ -93,8 +92,8 @@ scatters(mr_array *x)
     x = mr_index_scatter(x, &i, 1, up, MR_INTS(0), "add");
     x = mr_index_scatter(x, &i, 1, up, MR_INTS(0), "set");
     x = mr_index_scatter(x, &i, 1, up, MR_INTS(0), "maximum");
-    return mr_put_along_axis(x, mr_expand_dims(i, MR_AXES(0)), mr_sum(x,
-                             MR_AXES_ALL, false), 1);
+    return mr_put_along_axis(x, mr_expand_dims(i, MR_AXES(0)),
+                             mr_sum(x, MR_AXES_ALL, false), 1);
 }
 
 static mr_array *
@@ -115,10 +114,9 @@ joins(mr_array *x)
     mr_tree *parts = mr_split(mr_concatenate(two, 2, 1), 2, 1);
     mr_array *s = mr_roll(mr_stack(two, 2, 0), MR_INTS(1), MR_AXES(1));
 
-    return mr_add(mr_multiply(mr_tree_array_at(parts, 0),
-                              mr_tree_array_at(parts, 1)),
-                  mr_multiply(s, mr_repeat(mr_expand_dims(x, MR_AXES(0)), 2,
-                                           0)));
+    return mr_add(
+        mr_multiply(mr_tree_array_at(parts, 0), mr_tree_array_at(parts, 1)),
+        mr_multiply(s, mr_repeat(mr_expand_dims(x, MR_AXES(0)), 2, 0)));
 }
 
 static mr_array *
@@ -192,8 +190,7 @@ each_form(const char *name, body b)
     mr_array *x = mr_reshape(mr_sin(mr_arange(MR_INTEGER(1), MR_INTEGER(25),
                                               MR_INTEGER(1), MR_FLOAT32)),
                              MR_SHAPE(2, 3, 4));
-    mr_array *one =
-        mr_index_slice(x, MR_INTS(0), MR_INTS(1), MR_INTS(1));
+    mr_array *one = mr_index_slice(x, MR_INTS(0), MR_INTS(1), MR_INTS(1));
     form f = {b, MR_ARRAYS(mr_squeeze(one, MR_AXES(0))), MR_ARRAYS(x)};
     each_case c[] = {{name, run_grad, &f, f.x, NULL},
                      {name, run_jvp, &f, f.x, NULL},
@@ -210,13 +207,13 @@ rules__survive_each_failure(void **state)
     static const struct {
         const char *name;
         body b;
-    } list[] = {{"norms", norms},           {"rows", rows},
-                {"attention", attention},   {"convolution", convolution},
-                {"products", products},     {"reductions", reductions},
-                {"scans", scans},           {"orders", orders},
-                {"gathers", gathers},       {"scatters", scatters},
-                {"slices", slices},         {"joins", joins},
-                {"views", views},           {"curves", curves}};
+    } list[] = {{"norms", norms},         {"rows", rows},
+                {"attention", attention}, {"convolution", convolution},
+                {"products", products},   {"reductions", reductions},
+                {"scans", scans},         {"orders", orders},
+                {"gathers", gathers},     {"scatters", scatters},
+                {"slices", slices},       {"joins", joins},
+                {"views", views},         {"curves", curves}};
 
     (void)state;
     for (size_t i = 0; i < MRT_COUNT(list); i++)

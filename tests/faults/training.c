@@ -23,11 +23,9 @@ model_new(double scale)
                                     MR_INTEGER(1), MR_FLOAT32));
     mr_array *k = mr_float(scale);
     mr_tree *p[] = {
-        mr_tree_leaf(
-            mr_multiply(k, mr_reshape(w1, MR_SHAPE(PIXELS, HIDDEN)))),
+        mr_tree_leaf(mr_multiply(k, mr_reshape(w1, MR_SHAPE(PIXELS, HIDDEN)))),
         mr_tree_leaf(mr_zeros(MR_SHAPE(HIDDEN), MR_FLOAT32)),
-        mr_tree_leaf(
-            mr_multiply(k, mr_reshape(w2, MR_SHAPE(HIDDEN, DIGITS)))),
+        mr_tree_leaf(mr_multiply(k, mr_reshape(w2, MR_SHAPE(HIDDEN, DIGITS)))),
         mr_tree_leaf(mr_zeros(MR_SHAPE(DIGITS), MR_FLOAT32))};
 
     return mr_tree_dict(4, name, p);
@@ -100,11 +98,10 @@ step_args(void)
 
     for (int i = 0; i < ROWS * PIXELS; i++)
         x[i] = (float)(i * i % 17) / 16.0F;
-    args = MR_TUPLE(
-        MR_TUPLE(p, zeros, zeros), mr_tree_leaf(mr_float(0.01)),
-        mr_tree_leaf(mr_array_from_f32(x, MRT_SHAPE(ROWS, PIXELS))),
-        mr_tree_leaf(mr_array_from_i32((int32_t[]){0, 1, 2, 2, 1, 0},
-                                       MRT_SHAPE(ROWS))));
+    args = MR_TUPLE(MR_TUPLE(p, zeros, zeros), mr_tree_leaf(mr_float(0.01)),
+                    mr_tree_leaf(mr_array_from_f32(x, MRT_SHAPE(ROWS, PIXELS))),
+                    mr_tree_leaf(mr_array_from_i32(
+                        (int32_t[]){0, 1, 2, 2, 1, 0}, MRT_SHAPE(ROWS))));
     assert_non_null(args);
     assert_int_equal(mr_eval_tree(args), MR_OK);
     return args;
@@ -227,9 +224,9 @@ smooth(void *ctx, const mr_tree *in)
     mr_array *x = mr_tree_array_at(in, 0), *y = mr_tree_array_at(in, 1);
 
     (void)ctx;
-    return MR_ARRAYS(mr_sum(mr_multiply(mr_sin(x), mr_exp(y)), MR_AXES_ALL,
-                            false),
-                     mr_softmax(mr_multiply(x, y), MR_AXES(-1), false));
+    return MR_ARRAYS(
+        mr_sum(mr_multiply(mr_sin(x), mr_exp(y)), MR_AXES_ALL, false),
+        mr_softmax(mr_multiply(x, y), MR_AXES(-1), false));
 }
 
 static mr_tree *
@@ -295,8 +292,8 @@ static mr_tree *
 sorted(void *ctx, const mr_tree *in)
 {
     mr_array *x = mr_tree_array_at(in, 0), *y = mr_tree_array_at(in, 1);
-    mr_array *at = mr_index_slice(mr_argsort(y, 0), MR_INTS(0), MR_INTS(1),
-                                  MR_INTS(1));
+    mr_array *at =
+        mr_index_slice(mr_argsort(y, 0), MR_INTS(0), MR_INTS(1), MR_INTS(1));
 
     (void)ctx;
     return MR_ARRAYS(mr_sort(x, 0), mr_slice(y, at, MR_INTS(0), MR_INTS(2)),
@@ -396,9 +393,9 @@ draw_two(void *ctx, const mr_tree *in)
 {
     (void)ctx;
     (void)in;
-    return MR_ARRAYS(mr_random_normal(MR_SHAPE(4), MR_FLOAT32, MR_NONE, MR_NONE,
-                                      MR_NONE),
-                     mr_random_permutation_n(5, MR_NONE));
+    return MR_ARRAYS(
+        mr_random_normal(MR_SHAPE(4), MR_FLOAT32, MR_NONE, MR_NONE, MR_NONE),
+        mr_random_permutation_n(5, MR_NONE));
 }
 
 static mr_array *

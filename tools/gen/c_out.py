@@ -77,27 +77,31 @@ def entry(r: Record, c: str) -> str:
     return f"{both}\n{one_line if len(one_line) <= 80 else macro}\n"
 
 
-def by_file(records: list[Record]) -> dict[str, list[Record]]:
-    files: dict[str, list[Record]] = {}
-    for r in records:
-        files.setdefault(r.file, []).append(r)
-    return files
+def families(records: list[Record]) -> dict[str, list[Record]]:
+    """Public records by the name of their file."""
+    rows = [(r.file.rsplit("/", 1)[-1].removesuffix(".toml"), r) for r in records if r.public]
+    return {f: [r for g, r in rows if g == f] for f in dict.fromkeys(f for f, _ in rows)}
 
 
-def title(file: str) -> str:
-    return file.rsplit("/", 1)[-1].removesuffix(".toml")
+def guarded(top: str, guard: str, includes: list[str], body: list[str]) -> str:
+    lines = "".join(f'#include "marram/{i}"\n' for i in includes)
+    return "\n".join([top, f"#ifndef {guard}\n#define {guard}\n\n{lines}", *body, "#endif\n"])
 
 
-def ops_h(records: list[Record]) -> str:
-    out = [head("ops.h -- the operators.", (HAND / "ops.h.in").read_text())]
-    out.append('#ifndef MARRAM_OPS_H\n#define MARRAM_OPS_H\n\n#include "marram/types.h"\n\nMR_EXTERN_C_BEGIN\n')
-    for file, rows in by_file([r for r in records if r.public]).items():
-        line = f"/* ---- {title(file)} "
-        out.append(line + "-" * max(0, 77 - len(line)) + " */\n")
-        for r in rows:
-            out.append(comment(r) + "\n" + entry(r, r.c_name))
-            out += [f"/* Another name of mr_{r.c_name}. */\n" + entry(r, c) for c in r.c_names[1:]]
-    return "\n".join([*out, "MR_EXTERN_C_END\n\n#endif\n"])
+def family_h(family: str, rows: list[Record]) -> str:
+    body = [comment(r) + "\n" + entry(r, r.c_name) for r in rows]
+    body += [f"/* Another name of mr_{r.c_name}. */\n" + entry(r, c) for r in rows for c in r.c_names[1:]]
+    top = head(f"{family}.h -- operators of this family.", " *\n * Ownership, errors, threads: marram/ops.h.\n")
+    body = ["MR_EXTERN_C_BEGIN\n", *body, "MR_EXTERN_C_END\n"]
+    return guarded(top, f"MARRAM_OPS_{family.upper()}_H", ["types.h"], body)
+
+
+def headers(records: list[Record]) -> dict[str, str]:
+    """ops.h, which includes a header for each file of the table."""
+    made = {f"include/marram/ops/{f}.h": family_h(f, rows) for f, rows in families(records).items()}
+    top = head("ops.h -- the operators.", (HAND / "ops.h.in").read_text())
+    whole = guarded(top, "MARRAM_OPS_H", [f"ops/{f}.h" for f in families(records)], [])
+    return {"include/marram/ops.h": whole, **made}
 
 
 # ---- the build tree ----------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from c_out import by_file, prototype, title
+from c_out import families, prototype
 from py_out import signature
 from table import LIST_KINDS, MODULES, PROMOTE, Arg, Record
 
@@ -84,8 +84,7 @@ def page_entry(r: Record) -> str:
 
 def pages(records: list[Record]) -> dict[str, str]:
     out, index = {}, []
-    for file, rows in by_file([r for r in records if r.public]).items():
-        name = title(file)
+    for name, rows in families(records).items():
         out[f"docs/reference/{name}.md"] = f"{PAGE_NOTE}# {name}\n\n" + "".join(page_entry(r) for r in rows).rstrip() + "\n"
         words = ", ".join(f"`{r.module}.{r.name}`".replace("core.", "") if r.python else f"`mr_{r.c_name}`" for r in rows)
         index.append(f"- [{name}]({name}.md): {words}\n")

@@ -4,10 +4,8 @@
 
 usage: gen.py --root ROOT [--build FOLDER] [--update | --check]
 
---build   writes doors.c, op_table.c, py_functions.c, gen/ids.h, gen/build.h
-          below FOLDER, which goes on the include path
---update  writes what is committed: include/marram/ops.h, the stubs in
-          python/marram/core, docs/reference
+--build   writes what is compiled below FOLDER, which goes on the include path
+--update  writes what is committed: include/marram/ops*, stubs, docs/reference
 --check   fails (status 1) when one of these is stale, and names it
 
 Without --update and --check the committed files are not looked at.
@@ -37,7 +35,7 @@ def built(records: list[Record]) -> dict[str, str]:
 
 def committed(records: list[Record]) -> dict[str, str]:
     return {
-        "include/marram/ops.h": c_out.ops_h(records),
+        **c_out.headers(records),
         **doc_out.stubs(records),
         **doc_out.pages(records),
     }
@@ -54,8 +52,9 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def stale(root: Path, files: dict[str, str]) -> list[str]:
-    """What differs, and pages of families that are gone."""
-    pages = [str(p.relative_to(root)) for p in sorted((root / "docs/reference").glob("*.md"))]
+    """What differs, and pages and headers of families that are gone."""
+    there = ("docs/reference/*.md", "include/marram/ops/*.h")
+    pages = [str(p.relative_to(root)) for pattern in there for p in sorted(root.glob(pattern))]
     old = [n for n, text in files.items() if not (root / n).exists() or (root / n).read_text() != text]
     return old + [n for n in pages if n not in files]
 

@@ -8,4 +8,5 @@
 #define MR_KIND       2
 #define MR_LANE_BITS  32
 #define MR_LANE_FLOAT 1
+#define MR_CHAIN      1
 #include "kernels/tier/ops.h"

@@ -179,6 +179,9 @@ MR_STREAMED(MR_X)
 #define MR_STREAMED(X)
 #endif
 
+#ifdef MR_CHAIN
+#include "kernels/tier/chain.h"
+#endif
 #include "kernels/tier/folds.h"
 
 const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
@@ -198,6 +201,9 @@ const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
             [MR_K_COPY] = NULL, MR_STREAMED(MR_X)
 #undef MR_X
         },
+#ifdef MR_CHAIN
+    .chain = chain,
+#endif
     .fold = {MR_FOLD_TABLE(SUM), MR_FOLD_TABLE(PROD), MR_FOLD_TABLE(MAX),
              MR_FOLD_TABLE(MIN)},
     .arg = {{argmax_row, argmax_cols, argmax_merge},

@@ -42,6 +42,29 @@
 typedef void mr_map_fn(void *out, const void *const *arg, const int64_t *step,
                        int64_t n);
 
+/* Maps in a row: v = first, then v = k(v) or k(v, operand) for each entry, and
+ * MR_N_K + k for k(operand, v).  Steps as in mr_map_fn. */
+typedef struct mr_chain_op {
+    const void *arg;
+    int64_t step;
+    int32_t k;
+} mr_chain_op;
+
+typedef void mr_chain_fn(void *out, const void *first, int64_t first_step,
+                         const mr_chain_op *op, int n_op, int64_t n);
+
+/* What may be in a chain: all that is worth less than the store and load
+ * that it saves.  X(ID, function). */
+#define MR_CHAIN_V(X)                                                          \
+    X(ABS, abs)                                                                \
+    X(NEGATIVE, negative) X(SQUARE, square) X(SQRT, sqrt) X(RSQRT, rsqrt)      \
+        X(RECIPROCAL, reciprocal) X(EXP, exp) X(TANH, tanh) X(ERF, erf)        \
+            X(SIGMOID, sigmoid)
+#define MR_CHAIN_VV(X)                                                         \
+    X(ADD, add)                                                                \
+    X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(DIVIDE, divide)              \
+        X(MAXIMUM, maximum) X(MINIMUM, minimum)
+
 /* The folds: sum (also the sum of mean), product, maximum, minimum. */
 typedef enum mr_fold {
     MR_FOLD_SUM,
@@ -93,6 +116,7 @@ typedef struct mr_tier_dtype {
     /* add, subtract, multiply with stores that go past the caches, for
      * results larger than these; NULL for other operations */
     mr_map_fn *stream[MR_N_K];
+    mr_chain_fn *chain; /* or NULL */
     mr_fold_fns fold[MR_N_FOLDS];
     mr_arg_fns arg[2]; /* argmax, argmin */
 } mr_tier_dtype;
