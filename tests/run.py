@@ -147,7 +147,8 @@ def python_asan(build: Path) -> Counts:
                                capture_output=True).stdout.strip()
                 for name in ("libasan.so", "libstdc++.so.6")]
     return pytest(build, "-n", JOBS, "-m", "not slow", "-k",
-                  "not leak_nothing", "tests/python", LD_PRELOAD=":".join(runtimes), PYTHONMALLOC="malloc",
+                  "not leak_nothing", "tests/python",
+                  LD_PRELOAD=":".join(runtimes), PYTHONMALLOC="malloc",
                   ASAN_OPTIONS="detect_leaks=0")
 
 

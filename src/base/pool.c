@@ -5,7 +5,7 @@
  * Loops.  A submitter takes one of 64 static slots, fills it, opens its gate,
  * sets its bit in `open_loops` and starts on the chunks itself.  A worker that
  * sees the bit enters through the gate, which counts who is inside, and claims
- * chunks from `left` until there are none.  Then the submitter closes the gate
+ * chunks of `left` until there are none.  Then the submitter closes the gate
  * and waits until nobody is inside.  Slots are static, so a worker that comes
  * too late looks at a closed gate and never at freed memory; entering is a
  * compare-and-swap that succeeds only while the gate is open, so it may even
@@ -55,9 +55,10 @@ enum {
     N_SLOTS = 64,
     SPIN_NS = 30000,
     CLOSE_SPIN_NS = 200000, /* some chunks' time: the last ones are running */
-    SPIN_PAUSES = 16, /* between two looks at the clock */
+    SPIN_PAUSES = 16,       /* between two looks at the clock */
     LOOPS_IN_ROW = 64,
-    APART_NS = 2000000, /* from one change of processor to the next */
+    CHUNKS_MAX = 1 << 30, /* a loop of more would last for days */
+    APART_NS = 2000000,   /* from one change of processor to the next */
     WAKE_MOST = 2,
     STACK_BYTES = 1 << 20,
     LINE_BYTES = 64
@@ -71,12 +72,13 @@ struct loop {
     /* Written by the submitter while nobody is inside. */
     void (*body)(void *ctx, int64_t i);
     void *ctx;
-    int64_t n;
     int cpu; /* where the submitter was when it began */
-    /* Chunks that nobody has claimed; falls below 0 by one for each that
-     * found none. */
+    /* Chunks [front, back) that nobody has claimed: back * LEFT_BACK + front.
+     * Each that finds none still takes one: front may pass back. */
     _Alignas(LINE_BYTES) _Atomic int64_t left;
 };
+
+enum claim_end { CLAIM_FRONT, CLAIM_BACK };
 
 struct job {
     struct job *next;
@@ -91,6 +93,8 @@ struct worker {
     int64_t moved_at; /* when it last left a processor, ns */
     pthread_t thread; /* under pool_lock */
 };
+
+#define LEFT_BACK (INT64_C(1) << 32)
 
 static struct loop loops[N_SLOTS];
 /* Slots that have a submitter, and those that want helpers, bit by bit. */
@@ -175,15 +179,43 @@ loop_bit(const struct loop *l)
     return UINT64_C(1) << (l - loops);
 }
 
-/* The next chunk, or -1. */
 static int64_t
-loop_claim(struct loop *l)
+left_front(int64_t left)
+{
+    return left & (LEFT_BACK - 1);
+}
+
+static int64_t
+left_back(int64_t left)
+{
+    return (left - left_front(left)) / LEFT_BACK;
+}
+
+/* Chunks that nobody has claimed; the answer may be old. */
+static int64_t
+loop_left(const struct loop *l)
+{
+    /* relaxed: a hint */
+    int64_t left = atomic_load_explicit(&l->left, memory_order_relaxed);
+
+    return left_back(left) - left_front(left);
+}
+
+/* The next chunk, or -1.  The submitter takes them from the front, helpers
+ * from the back: so in a row of loops over the same memory each finds in its
+ * own cache much of what it touched before. */
+static int64_t
+loop_claim(struct loop *l, enum claim_end end)
 {
     /* relaxed: shares out numbers; what the chunks read is ordered by the
      * gate, what they wrote by leaving it */
-    int64_t left = atomic_fetch_sub_explicit(&l->left, 1, memory_order_relaxed);
+    int64_t left = atomic_fetch_add_explicit(
+        &l->left, end == CLAIM_FRONT ? 1 : -LEFT_BACK, memory_order_relaxed);
+    int64_t front = left_front(left), back = left_back(left);
 
-    return left > 0 ? l->n - left : -1;
+    if (front >= back)
+        return -1;
+    return end == CLAIM_FRONT ? front : back - 1;
 }
 
 /* No more helpers are wanted.  By someone inside, so the bit cannot be that
@@ -205,7 +237,7 @@ loop_wants_help(const struct loop *l)
     uint32_t gate = atomic_load_explicit(&l->gate, memory_order_relaxed);
 
     return (gate & GATE_OPEN) != 0 && gate / GATE_ONE < (uint32_t)size - 1 &&
-           atomic_load_explicit(&l->left, memory_order_relaxed) > 0;
+           loop_left(l) > 0;
 }
 
 static bool
@@ -279,8 +311,7 @@ loop_pass_on(const struct loop *l)
     /* seq_cst: after the update of `idle` in await_work; pairs with the
      * publication in loop_open, which is before its load of `idle` */
     uint64_t open = atomic_load_explicit(&open_loops, memory_order_seq_cst);
-    /* relaxed: a hint; one chunk is this worker's */
-    int64_t left = atomic_load_explicit(&l->left, memory_order_relaxed) - 1;
+    int64_t left = loop_left(l) - 1; /* one chunk is this worker's */
 
     if (left < 0)
         left = 0;
@@ -319,7 +350,7 @@ loop_help(struct worker *w, struct loop *l)
     here.in_loop = true;
     /* While a fork waits, the submitter does the rest. */
     while (!fork_pauses()) {
-        i = loop_claim(l);
+        i = loop_claim(l, CLAIM_BACK);
         if (i < 0) {
             loop_withdraw(l);
             break;
@@ -365,10 +396,9 @@ loop_open(struct loop *l, int64_t n, void (*body)(void *, int64_t), void *ctx)
 {
     l->body = body;
     l->ctx = ctx;
-    l->n = n;
     l->cpu = sched_getcpu();
     /* relaxed: published by the gate */
-    atomic_store_explicit(&l->left, n, memory_order_relaxed);
+    atomic_store_explicit(&l->left, n * LEFT_BACK, memory_order_relaxed);
     /* release pairs with the acquire of loop_enter.  The gate was 0. */
     atomic_store_explicit(&l->gate, GATE_OPEN, memory_order_release);
     /* seq_cst: before the load of `idle` in wake_for; pairs with has_work in
@@ -428,7 +458,8 @@ mr__pool_loop(int64_t n_chunks, void (*body)(void *ctx, int64_t i), void *ctx)
     struct loop *l = NULL;
     int64_t i;
 
-    if (n_chunks > 1 && !here.in_loop && mr__pool_threads() > 1)
+    if (n_chunks > 1 && n_chunks < CHUNKS_MAX && !here.in_loop &&
+        mr__pool_threads() > 1)
         l = slot_take();
     if (l == NULL) {
         loop_inline(n_chunks, body, ctx);
@@ -437,7 +468,7 @@ mr__pool_loop(int64_t n_chunks, void (*body)(void *ctx, int64_t i), void *ctx)
     start_workers(size - 1);
     loop_open(l, n_chunks, body, ctx);
     here.in_loop = true;
-    while ((i = loop_claim(l)) >= 0)
+    while ((i = loop_claim(l, CLAIM_FRONT)) >= 0)
         body(ctx, i);
     here.in_loop = false;
     loop_close(l);

@@ -522,10 +522,12 @@ entry_for(mr_function *f, call *c, const void *extra, size_t n_extra,
     e = mr__cache_find(&key);
     if (e != NULL)
         return e;
-    warn_many(f, c, n_extra);
     mr__lock_assert_none("tracing a function");
     e = trace_to_entry(c, &key, fn, f->name);
-    return e == NULL ? NULL : mr__cache_publish(e);
+    if (e == NULL)
+        return NULL;
+    warn_many(f, c, n_extra); /* a trace that failed says nothing of them */
+    return mr__cache_publish(e);
 }
 
 static mr_tree *

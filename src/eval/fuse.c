@@ -189,7 +189,7 @@ can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
     const mr_array *x = n->x;
 
     *mask = g->red_axes;
-    if (x->stream != g->root->x->stream)
+    if (x->stream != g->root->x->stream || g->columns)
         return false;
     if (fusable(x, MR_FUSE_ELEMENTWISE, fuses)) {
         if (same_shape(x, g->ndim, g->dim)) {
@@ -361,6 +361,9 @@ group_start(mr_arena *arena, mr_fuse_node *n, mr_fuses_fn fuses)
         g->dim = x->in[0]->dim;
         g->red_axes = reduced_mask(x);
         g->phased = may_phase(g, g->red_axes);
+        /* 64 lanes a column leave no room for the producers' values: they
+         * are cheaper written down first */
+        g->columns = !is_trailing(g->red_axes, g->ndim, g->dim);
     }
     ext_update(g, n);
     return g;

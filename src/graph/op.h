@@ -132,6 +132,9 @@ struct mr_op {
     /* the part of tangent[i] in the tangent of output r->which; MR_NONE:
      * zero. */
     mr_array *(*jvp)(const mr_rule *r, int i);
+    /* Elementwise operators: the derivative by input i at the primals.  Only
+     * the rules that they share read it (MR__SLOPED, ops/rules.h). */
+    mr_array *(*slope)(const mr_rule *r, int i);
     /* the batched result, batch axis in front (the tuple node for several) */
     mr_array *(*vmap)(const mr_batch *b);
     /* the layout of the output over the buffer of input 0; false: the
@@ -157,7 +160,7 @@ const char *mr__params_text(const mr_op *op, const void *p, char *buf,
 extern const mr_op *const mr__op_table[];
 extern const int mr__op_count;
 
-/* The three that the graph itself needs. */
+/* The four that the graph itself needs. */
 extern const mr_op mr__op_data;        /* holds data, no inputs */
 extern const mr_op mr__op_placeholder; /* tracer without value */
 extern const mr_op mr__op_tracer;      /* identity, input 0 */

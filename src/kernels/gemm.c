@@ -111,8 +111,7 @@ pack_runs(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
           int64_t depth0, int64_t depth, float *to)
 {
     if (!is_half(s->dtype) && lanes == width && width % 8 == 0) {
-        runs_copy(to, side_at(s, lane0, depth0), s->depth_stride, width,
-                  depth);
+        runs_copy(to, side_at(s, lane0, depth0), s->depth_stride, width, depth);
         return;
     }
     for (int64_t p = 0; p < depth; p++, to += width) {

@@ -86,6 +86,36 @@ value_run(run *r, const mr_step *t, void *out, int64_t n)
     r->step[t->dst] = 1;
 }
 
+/* Steps i ... of a pass as one chain; its value goes to `out`. */
+static void
+chain_run(run *r, const mr_pass *pass, int i, void *out, int64_t n)
+{
+    const mr_step *t = &r->low->step[pass->step[i]];
+    uint16_t v = t->arg[0], first = v;
+    mr_chain_op op[MR_CHAIN_STEPS];
+    int n_op = pass->chain[i];
+
+    for (int k = 0; k < n_op; k++, v = t->dst) {
+        t = &r->low->step[pass->step[i + k]];
+        op[k] = (mr_chain_op){.k = t->k};
+        if (t->n_arg == 2) {
+            bool turned = t->arg[0] != v;
+            uint16_t other = t->arg[turned ? 0 : 1];
+
+            op[k].arg = r->ptr[other];
+            op[k].step = r->step[other];
+            if (turned)
+                op[k].k += MR_N_K;
+            else if (k > 0 && other == v)
+                op[k] = (mr_chain_op){.k = MR_K_SQUARE};
+        }
+    }
+    r->tier->dtype[r->low->dtype[v]]->chain(out, r->ptr[first], r->step[first],
+                                            op, n_op, n);
+    r->ptr[v] = out;
+    r->step[v] = 1;
+}
+
 /* Make the values of a row register usable along the rows of the tile. */
 static void
 publish(run *r, int reg, int64_t outer, int64_t inner)
@@ -467,10 +497,15 @@ static void
 values_run(run *r, const mr_pass *pass, int64_t outer, int64_t inner)
 {
     r->in_place = 0;
-    for (int i = 0; i < pass->n; i++) {
-        const mr_step *t = &r->low->step[pass->step[i]];
-        int slot = pass->slot[i];
-        char *out = r->f.slots + slot * r->f.slot_bytes;
+    for (int i = 0, end; i < pass->n; i = end + 1) {
+        const mr_step *t;
+        int slot;
+        char *out;
+
+        end = i + pass->chain[i] - 1;
+        t = &r->low->step[pass->step[end]];
+        slot = pass->slot[end];
+        out = r->f.slots + slot * r->f.slot_bytes;
 
         if (t->row) {
             row_run(r, t, outer, inner);
@@ -487,7 +522,10 @@ values_run(run *r, const mr_pass *pass, int64_t outer, int64_t inner)
             out = r->out[o];
             r->in_place |= 1U << o;
         }
-        value_run(r, t, out, outer * inner);
+        if (end > i)
+            chain_run(r, pass, i, out, outer * inner);
+        else
+            value_run(r, t, out, outer * inner);
         r->row_bytes[t->dst] = inner * (int64_t)reg_size(r, t->dst);
     }
 }

@@ -71,6 +71,18 @@ step_new(mr_lowered *o, mr_step_kind kind, uint16_t dst, int n_arg,
     return s;
 }
 
+static bool
+chains(mr_k k)
+{
+#define MR_X(id, name)                                                         \
+    if (k == MR_K_##id)                                                        \
+        return true;
+    MR_CHAIN_V(MR_X)
+    MR_CHAIN_VV(MR_X)
+#undef MR_X
+    return false;
+}
+
 static void
 map_new(lowering *w, mr_k k, uint16_t dst, const uint16_t *arg)
 {
@@ -80,6 +92,8 @@ map_new(lowering *w, mr_k k, uint16_t dst, const uint16_t *arg)
     mr_step *s = step_new(o, MR_STEP_MAP, dst, n, arg);
 
     s->row = o->row[dst];
+    s->k = (uint8_t)k;
+    s->chains = !s->row && w->tier->dtype[dtype]->chain != NULL && chains(k);
     s->fn.map = w->tier->dtype[dtype]->map[k];
     assert(s->fn.map != NULL);
 }

@@ -31,10 +31,11 @@ typedef struct mr_step {
     uint16_t dst, arg[3];
     uint8_t kind; /* mr_step_kind */
     uint8_t n_arg;
-    uint8_t k;        /* what it was: MR_R_SUM, MR_R_MEAN matter later */
+    uint8_t k;        /* what it was, but for casts */
     uint8_t acc;      /* reductions: the dtype of the accumulation */
     uint8_t fold;     /* mr_fold */
     bool row;         /* runs once a row (never true of a reduction) */
+    bool chains;      /* a map that may be in a chain of its dtype */
     bool exact_lanes; /* folds: absent lanes may be left out */
 } mr_step;
 

@@ -169,6 +169,60 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
     }
 }
 
+/* ---- chains
+ * -------------------------------------------------------------------- */
+
+/* How many operands of t are r, if t can go on with r as its chain's value. */
+static int
+goes_on(const mr_step *t, uint16_t r)
+{
+    int n = (t->arg[0] == r) + (t->n_arg > 1 && t->arg[1] == r);
+
+    return t->chains && (n == 1 || (n == 2 && t->k == MR_K_MULTIPLY)) ? n : 0;
+}
+
+/* Steps in a row of which each is the one reader of the step before. */
+static void
+pass_chains(const mr_schedule *s, mr_pass *pass)
+{
+    const mr_lowered *low = s->low;
+    uint16_t n_uses[MR_LOW_REGS];
+
+    memset(n_uses, 0, (size_t)low->n_reg * sizeof *n_uses);
+    for (int i = 0; i < pass->n; i++) {
+        const mr_step *t = &low->step[pass->step[i]];
+
+        for (int j = 0; j < t->n_arg; j++)
+            n_uses[t->arg[j]]++;
+    }
+    for (int o = 0; o < low->n_out; o++) {
+        if ((pass->outputs >> o) & 1)
+            n_uses[low->out_reg[o]]++;
+    }
+    for (int i = 0, n; i < pass->n; i += n) {
+        const mr_step *t = &low->step[pass->step[i]];
+
+        for (n = 1; t->chains && i + n < pass->n && n < MR_CHAIN_STEPS; n++) {
+            const mr_step *next = &low->step[pass->step[i + n]];
+            int uses = goes_on(next, t->dst);
+
+            if (uses == 0 || n_uses[t->dst] != uses ||
+                low->dtype[next->dst] != low->dtype[t->dst])
+                break;
+            pass->chain[i + n] = 0;
+            t = next;
+        }
+        pass->chain[i] = (uint8_t)n;
+    }
+}
+
+/* Does the chain of step i end with it? */
+static bool
+ends_chain(const mr_pass *pass, int i)
+{
+    return pass->chain[i] <= 1 && (i + 1 == pass->n || pass->chain[i + 1] > 0);
+}
+
 /* ---- slots
  * --------------------------------------------------------------------- */
 
@@ -236,7 +290,7 @@ pass_slots(const mr_schedule *s, mr_pass *pass)
         int o;
 
         pass->slot[i] = 0;
-        if (!t->row && !is_fold(t)) {
+        if (!t->row && !is_fold(t) && ends_chain(pass, i)) {
             o = direct_output(s, pass, i, t->dst);
             if (o >= 0)
                 pass->slot[i] = (int16_t)(-1 - o);
@@ -265,6 +319,7 @@ static void
 pass_make(const mr_schedule *s, int p, mr_pass *pass)
 {
     pass_select(s, p, pass);
+    pass_chains(s, pass);
     pass_slots(s, pass);
 }
 

@@ -44,6 +44,7 @@ typedef struct mr_geometry {
 } mr_geometry;
 
 #define MR_PASSES_KEPT 4
+#define MR_CHAIN_STEPS 16
 
 typedef struct mr_pass {
     int n, n_slot;
@@ -51,8 +52,11 @@ typedef struct mr_pass {
     uint32_t outputs; /* value outputs written in this pass */
     bool folds;
     uint16_t step[MR_LOW_REGS]; /* in order */
+    /* Steps from here on that run as one chain: at least 1; 0 inside. */
+    uint8_t chain[MR_LOW_REGS];
     int16_t slot[MR_LOW_REGS];  /* of the result of each; -1 - output when it
-                                   goes straight there; rows: unused */
+                                   goes straight there; unused for rows and all
+                                  but the last of a chain */
 } mr_pass;
 
 typedef struct mr_schedule {

@@ -166,8 +166,10 @@ mr__build_tile(mr_array *a, mr_ints reps)
     int32_t more = (int32_t)reps.n - a->ndim;
 
     if (reps.n > MR_MAX_NDIM)
-        return mr__fail_null(MR_E_VALUE, "at most %d axes are possible",
-                             MR_MAX_NDIM);
+        return mr__fail_null(MR_E_VALUE,
+                             "%lld numbers of repeats, at most %d axes are "
+                             "possible",
+                             (long long)reps.n, MR_MAX_NDIM);
     for (int64_t i = 0; i < reps.n; i++)
         if (reps.v[i] < 0)
             return mr__fail_null(MR_E_VALUE, "%lld repeats, needs 0 or more",
@@ -219,8 +221,10 @@ mr__build_roll(mr_array *a, mr_ints shift, mr_axes axis)
                    : mr_reshape(roll_axis(a, 0, total), mr__shape(&shape));
     }
     if (shift.n != 1 && axis.n != 1 && shift.n != axis.n)
-        return mr__fail_null(MR_E_VALUE, "%lld shifts for %d axes",
-                             (long long)shift.n, (int)axis.n);
+        return mr__fail_null(
+            MR_E_VALUE,
+            "%lld shifts for %d axes: needs one for each, or one of either",
+            (long long)shift.n, (int)axis.n);
     for (int64_t i = 0; a != NULL && i < shift.n * axis.n; i++) {
         int32_t k;
 
@@ -272,8 +276,11 @@ strided_bounds(const mr_array *a, mr_shape shape, mr_ints strides,
                                      span < 0 ? &low : &high);
     }
     if (bad || low < 0 || high >= a->size)
-        return mr__fail(MR_E_VALUE, "elements %lld to %lld of an array of %lld",
-                        (long long)low, (long long)high, (long long)a->size);
+        return mr__fail(MR_E_VALUE,
+                        "shape, strides and offset reach elements %lld to "
+                        "%lld, the array has 0 to %lld",
+                        (long long)low, (long long)high,
+                        (long long)a->size - 1);
     return MR_OK;
 }
 
@@ -294,8 +301,10 @@ mr__build_as_strided(mr_array *a, mr_shape shape, mr_ints strides,
         strides = (mr_ints){fresh, shape.n};
     }
     if (strides.n != shape.n)
-        return mr__fail_null(MR_E_VALUE, "%lld strides for %lld axes",
-                             (long long)strides.n, (long long)shape.n);
+        return mr__fail_null(
+            MR_E_VALUE,
+            "%lld strides for a shape of %lld axes: needs one for each",
+            (long long)strides.n, (long long)shape.n);
     if (strided_bounds(a, shape, strides, offset) != MR_OK)
         return NULL;
     index = mr__integer(MR_INT64, offset);
@@ -319,7 +328,8 @@ mr__build_meshgrid(mr_array *const *arrays, int n_arrays, bool sparse,
     mr_tree *t = NULL;
 
     if (!xy && (indexing == NULL || strcmp(indexing, "ij") != 0))
-        return mr__fail_null(MR_E_VALUE, "indexing is xy or ij");
+        return mr__fail_null(MR_E_VALUE, "indexing '%s' is not xy or ij",
+                             indexing == NULL ? "" : indexing);
     if (n_arrays < 1 || n_arrays > MR_MAX_NDIM)
         return mr__fail_null(MR_E_VALUE, "%d arrays, needs 1 to %d", n_arrays,
                              MR_MAX_NDIM);
@@ -370,7 +380,8 @@ mr__build_kron(mr_array *a, mr_array *b)
     mr_list sa = {.n = 2 * n}, sb = {.n = 2 * n}, out = {.n = n};
 
     if (2 * n > MR_MAX_NDIM)
-        return mr__fail_null(MR_E_VALUE, "at most %d axes are possible here",
+        return mr__fail_null(MR_E_VALUE,
+                             "%d axes, at most %d are possible here", (int)n,
                              MR_MAX_NDIM / 2);
     for (int32_t i = 0; i < n; i++) {
         int32_t ka = i - (n - a->ndim), kb = i - (n - b->ndim);

@@ -70,7 +70,8 @@ apply_mask(mr_array *s, mr_array *mask)
         mask = mr_add(s, mr__cast(mask, (mr_dtype)s->dtype));
     if (mask != NULL && (mask->ndim != 4 || mask->size != s->size))
         return mr__fail_null(MR_E_SHAPE,
-                             "a mask that makes scores of shape %s of %s",
+                             "the mask makes scores of shape %s: it must "
+                             "broadcast to theirs, %s",
                              mr__shape_of(mask, &tm), mr__shape_of(s, &ts));
     return mask;
 }
@@ -92,8 +93,9 @@ softmax_with_sinks(mr_array *s, mr_array *sinks)
     mr_array *extra;
 
     if (sinks->size != s->dim[1])
-        return mr__fail_null(MR_E_SHAPE, "%lld sinks for %lld query heads",
-                             (long long)sinks->size, (long long)s->dim[1]);
+        return mr__fail_null(
+            MR_E_SHAPE, "%lld sinks for %lld query heads: needs one for each",
+            (long long)sinks->size, (long long)s->dim[1]);
     extra = mr_reshape(mr__cast(sinks, (mr_dtype)s->dtype),
                        MR_SHAPE(1, s->dim[1], 1, 1));
     shape.v[3] = 1;
@@ -187,6 +189,8 @@ static mr_code
 check_rope(const mr_array *a, int64_t dims, double base, const mr_array *offset,
            const mr_array *freqs)
 {
+    mr_text text, ta;
+
     if (!mr__dtype_is_inexact((mr_dtype)a->dtype) ||
         mr__dtype_is_complex((mr_dtype)a->dtype))
         return mr__fail(MR_E_DTYPE, "needs real floating numbers, got %s",
@@ -200,14 +204,18 @@ check_rope(const mr_array *a, int64_t dims, double base, const mr_array *offset,
                         "%lld",
                         (long long)dims, (long long)a->dim[a->ndim - 1]);
     if (isnan(base) != mr__given(freqs))
-        return mr__fail(MR_E_VALUE, "needs exactly one of base and freqs");
+        return mr__fail(MR_E_VALUE,
+                        "needs exactly one of base and freqs, got %s",
+                        isnan(base) ? "neither" : "both");
     if (mr__given(freqs) && (freqs->ndim != 1 || freqs->size != dims / 2))
-        return mr__fail(MR_E_SHAPE, "freqs needs the shape (%lld,)",
-                        (long long)(dims / 2));
+        return mr__fail(MR_E_SHAPE, "freqs of shape %s: needs (%lld,)",
+                        mr__shape_of(freqs, &text), (long long)(dims / 2));
     if (offset->size != 1 &&
         !(offset->ndim == 1 && a->ndim > 2 && offset->dim[0] == a->dim[0]))
         return mr__fail(MR_E_SHAPE,
-                        "offset is one number or one a batch entry");
+                        "offset of shape %s: needs one number, or one for "
+                        "each entry of axis 0 of %s",
+                        mr__shape_of(offset, &text), mr__shape_of(a, &ta));
     return MR_OK;
 }
 
@@ -265,7 +273,9 @@ mr__build_cross_entropy(mr_array *logits, mr_array *targets)
         fits = targets->dim[i] == logits->dim[i];
     if (!fits)
         return mr__fail_null(
-            MR_E_SHAPE, "targets of shape %s for logits of shape %s",
+            MR_E_SHAPE,
+            "targets of shape %s for logits of shape %s: needs their shape "
+            "without the last axis",
             mr__shape_of(targets, &tt), mr__shape_of(logits, &tl));
     logits = mr__cast(logits, mr__accumulate_dtype(t));
     if (logits == NULL)
@@ -285,6 +295,7 @@ check_delta(const mr_array *q, const mr_array *k, const mr_array *v,
 {
     bool fits = q->ndim == 4 && k->ndim == 4 && v->ndim == 4 &&
                 gamma->ndim == 3 && beta->ndim == 3;
+    mr_text tq, tk, tv, tg, tb;
 
     for (int32_t i = 0; fits && i < 4; i++)
         fits = q->dim[i] == k->dim[i] && (i > 1 || q->dim[i] == v->dim[i]);
@@ -293,7 +304,11 @@ check_delta(const mr_array *q, const mr_array *k, const mr_array *v,
     if (!fits || k->dim[2] < 1 || v->dim[2] % k->dim[2] != 0)
         return mr__fail(MR_E_SHAPE,
                         "needs q and k (B, T, Hk, Dk), v (B, T, Hv, Dv), gamma "
-                        "and beta (B, T, Hv), Hv a multiple of Hk");
+                        "and beta (B, T, Hv), Hv a multiple of Hk; got %s, "
+                        "%s, %s, %s, %s",
+                        mr__shape_of(q, &tq), mr__shape_of(k, &tk),
+                        mr__shape_of(v, &tv), mr__shape_of(gamma, &tg),
+                        mr__shape_of(beta, &tb));
     if (!mr__dtype_is_inexact((mr_dtype)v->dtype) ||
         mr__dtype_is_complex((mr_dtype)v->dtype))
         return mr__fail(MR_E_DTYPE, "needs real floating numbers, got %s",

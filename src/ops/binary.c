@@ -4,7 +4,7 @@
  *
  * The front doors have promoted and broadcast: both inputs look the same here.
  * Each section is an operator: its slope by either input (the derivative at
- * the primals) and its descriptor; the rules are shared, as in unary.c.
+ * the primals) and its descriptor, as in unary.c.
  * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
 #include <math.h>
@@ -18,31 +18,6 @@
 #include "marram/ops.h"
 #include "ops/door.h"
 #include "ops/rules.h"
-
-/* The derivative by input i; y is the output. */
-typedef mr_array *(*slope_fn)(mr_array *const *x, mr_array *y, int i);
-
-static slope_fn slope_of(const mr_op *op);
-
-static mr_array *
-slope_vjp(const mr_rule *r, int i)
-{
-    mr_array *slope = slope_of(r->node->op)(r->primal, r->output[0], i);
-
-    return mr_multiply(r->cotangent[0], mr__conj(slope));
-}
-
-static mr_array *
-slope_jvp(const mr_rule *r, int i)
-{
-    mr_array *slope = slope_of(r->node->op)(r->primal, r->output[0], i);
-
-    return mr_multiply(r->tangent[i], slope);
-}
-
-/* Comparisons, bits, steps. */
-#define FLAT   .flags = MR_FLAG_ZERO_GRADIENT
-#define SLOPED .vjp = slope_vjp, .jvp = slope_jvp
 
 /* -- add ------------------------------------------------------------------- */
 const mr_op mr__op_add = {
@@ -74,15 +49,16 @@ const mr_op mr__op_subtract = {
 
 /* -- multiply -------------------------------------------------------------- */
 static mr_array *
-multiply_slope(mr_array *const *x, mr_array *y, int i)
+multiply_slope(const mr_rule *r, int i)
 {
-    (void)y;
+    mr_array *const *x = r->primal;
+
     return x[1 - i];
 }
 
 const mr_op mr__op_multiply = {
     MR__ELEMENTWISE(MR_OP_MULTIPLY, "multiply", 2, MR_K_MULTIPLY),
-    SLOPED,
+    MR__SLOPED(multiply_slope),
 };
 
 /* -- divide ---------------------------------------------------------------- */
@@ -115,15 +91,16 @@ const mr_op mr__op_divide = {
 /* -- floor_divide ---------------------------------------------------------- */
 const mr_op mr__op_floor_divide = {
     MR__ELEMENTWISE(MR_OP_FLOOR_DIVIDE, "floor_divide", 2, MR_K_FLOOR_DIVIDE),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- remainder ------------------------------------------------------------- */
 /* a - b * floor(a / b), the floor being a step function. */
 static mr_array *
-remainder_slope(mr_array *const *x, mr_array *y, int i)
+remainder_slope(const mr_rule *r, int i)
 {
-    (void)y;
+    mr_array *const *x = r->primal;
+
     if (i == 0)
         return mr__ones_like(x[0]);
     return mr_negative(mr_floor_divide(x[0], x[1]));
@@ -131,7 +108,7 @@ remainder_slope(mr_array *const *x, mr_array *y, int i)
 
 const mr_op mr__op_remainder = {
     MR__ELEMENTWISE(MR_OP_REMAINDER, "remainder", 2, MR_K_REMAINDER),
-    SLOPED,
+    MR__SLOPED(remainder_slope),
 };
 
 /* -- power ----------------------------------------------------------------- */
@@ -140,8 +117,10 @@ const mr_op mr__op_remainder = {
  * argument that would give 0 * inf is replaced before, not after, so that
  * second derivatives have no NaN either. */
 static mr_array *
-power_slope(mr_array *const *x, mr_array *y, int i)
+power_slope(const mr_rule *r, int i)
 {
+    mr_array *const *x = r->primal;
+    mr_array *y = r->output[0];
     mr_array *a = x[0], *b = x[1], *zero, *one;
 
     zero = mr__number((mr_dtype)a->dtype, 0.0);
@@ -156,7 +135,7 @@ power_slope(mr_array *const *x, mr_array *y, int i)
 
 const mr_op mr__op_power = {
     MR__ELEMENTWISE(MR_OP_POWER, "power", 2, MR_K_POWER),
-    SLOPED,
+    MR__SLOPED(power_slope),
 };
 
 /* -- maximum, minimum ------------------------------------------------------ */
@@ -201,9 +180,9 @@ const mr_op mr__op_minimum = {
  * has no slope: 0/0 gives NaN there, which is right.  Beyond 1e19 float32
  * squares overflow and the slope is 0, wrong by less than 1e-19. */
 static mr_array *
-arctan2_slope(mr_array *const *x, mr_array *y, int i)
+arctan2_slope(const mr_rule *r, int i)
 {
-    (void)y;
+    mr_array *const *x = r->primal;
     mr_array *r2 = mr_add(mr_square(x[0]), mr_square(x[1]));
 
     return mr_divide(i == 0 ? x[1] : mr_negative(x[0]), r2);
@@ -211,15 +190,17 @@ arctan2_slope(mr_array *const *x, mr_array *y, int i)
 
 const mr_op mr__op_arctan2 = {
     MR__ELEMENTWISE(MR_OP_ARCTAN2, "arctan2", 2, MR_K_ARCTAN2),
-    SLOPED,
+    MR__SLOPED(arctan2_slope),
 };
 
 /* -- logaddexp ------------------------------------------------------------- */
 /* The share of each: exp(x - y), which is 1 where x is all of y, infinities
  * included, and 0 where both are -inf. */
 static mr_array *
-logaddexp_slope(mr_array *const *x, mr_array *y, int i)
+logaddexp_slope(const mr_rule *r, int i)
 {
+    mr_array *const *x = r->primal;
+    mr_array *y = r->output[0];
     mr_dtype t = (mr_dtype)y->dtype;
     mr_array *zero = mr__number(t, 0.0);
     mr_array *d = mr_subtract(x[i], y);
@@ -230,92 +211,92 @@ logaddexp_slope(mr_array *const *x, mr_array *y, int i)
 
 const mr_op mr__op_logaddexp = {
     MR__ELEMENTWISE(MR_OP_LOGADDEXP, "logaddexp", 2, MR_K_LOGADDEXP),
-    SLOPED,
+    MR__SLOPED(logaddexp_slope),
 };
 
 /* -- equal ----------------------------------------------------------------- */
 const mr_op mr__op_equal = {
     MR__ELEMENTWISE(MR_OP_EQUAL, "equal", 2, MR_K_EQUAL),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- not_equal ------------------------------------------------------------- */
 const mr_op mr__op_not_equal = {
     MR__ELEMENTWISE(MR_OP_NOT_EQUAL, "not_equal", 2, MR_K_NOT_EQUAL),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- less ------------------------------------------------------------------ */
 const mr_op mr__op_less = {
     MR__ELEMENTWISE(MR_OP_LESS, "less", 2, MR_K_LESS),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- less_equal ------------------------------------------------------------ */
 const mr_op mr__op_less_equal = {
     MR__ELEMENTWISE(MR_OP_LESS_EQUAL, "less_equal", 2, MR_K_LESS_EQUAL),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- greater --------------------------------------------------------------- */
 const mr_op mr__op_greater = {
     MR__ELEMENTWISE(MR_OP_GREATER, "greater", 2, MR_K_GREATER),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- greater_equal --------------------------------------------------------- */
 const mr_op mr__op_greater_equal = {
     MR__ELEMENTWISE(MR_OP_GREATER_EQUAL, "greater_equal", 2,
                     MR_K_GREATER_EQUAL),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- logical_and ----------------------------------------------------------- */
 const mr_op mr__op_logical_and = {
     MR__ELEMENTWISE(MR_OP_LOGICAL_AND, "logical_and", 2, MR_K_LOGICAL_AND),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- logical_or ------------------------------------------------------------ */
 const mr_op mr__op_logical_or = {
     MR__ELEMENTWISE(MR_OP_LOGICAL_OR, "logical_or", 2, MR_K_LOGICAL_OR),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- logical_xor ----------------------------------------------------------- */
 const mr_op mr__op_logical_xor = {
     MR__ELEMENTWISE(MR_OP_LOGICAL_XOR, "logical_xor", 2, MR_K_LOGICAL_XOR),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- bitwise_and ----------------------------------------------------------- */
 const mr_op mr__op_bitwise_and = {
     MR__ELEMENTWISE(MR_OP_BITWISE_AND, "bitwise_and", 2, MR_K_BITWISE_AND),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- bitwise_or ------------------------------------------------------------ */
 const mr_op mr__op_bitwise_or = {
     MR__ELEMENTWISE(MR_OP_BITWISE_OR, "bitwise_or", 2, MR_K_BITWISE_OR),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- bitwise_xor ----------------------------------------------------------- */
 const mr_op mr__op_bitwise_xor = {
     MR__ELEMENTWISE(MR_OP_BITWISE_XOR, "bitwise_xor", 2, MR_K_BITWISE_XOR),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- left_shift ------------------------------------------------------------ */
 const mr_op mr__op_left_shift = {
     MR__ELEMENTWISE(MR_OP_LEFT_SHIFT, "left_shift", 2, MR_K_LEFT_SHIFT),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- right_shift ----------------------------------------------------------- */
 const mr_op mr__op_right_shift = {
     MR__ELEMENTWISE(MR_OP_RIGHT_SHIFT, "right_shift", 2, MR_K_RIGHT_SHIFT),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- select ---------------------------------------------------------------- */
@@ -346,23 +327,3 @@ const mr_op mr__op_select = {
     .vjp = select_vjp,
     .jvp = select_jvp,
 };
-
-/* -- the slopes by operator ------------------------------------------------ */
-static const struct {
-    uint16_t id;
-    slope_fn slope;
-} slopes[] = {
-    {MR_OP_MULTIPLY, multiply_slope},   {MR_OP_REMAINDER, remainder_slope},
-    {MR_OP_POWER, power_slope},         {MR_OP_ARCTAN2, arctan2_slope},
-    {MR_OP_LOGADDEXP, logaddexp_slope},
-};
-
-static slope_fn
-slope_of(const mr_op *op)
-{
-    size_t i = 0;
-
-    while (slopes[i].id != op->id) /* SLOPED operators are all in the list */
-        i++;
-    return slopes[i].slope;
-}

@@ -160,22 +160,37 @@ round_integers(mr_array *a, int64_t places)
     return mr_multiply(mr_add(q, mr_astype(up, t)), mr__integer(t, ten));
 }
 
+/* The largest power of ten that t holds. */
+static int64_t
+most_places(mr_dtype t)
+{
+    mr_dtype real = mr__to_real(t);
+
+    return real == MR_FLOAT64 ? 308 : real == MR_FLOAT16 ? 4 : 38;
+}
+
 mr_array *
 mr__build_round(mr_array *a, int64_t decimals)
 {
     mr_dtype t = (mr_dtype)a->dtype;
+    int64_t places = decimals == INT64_MIN ? INT64_MAX
+                     : decimals < 0        ? -decimals
+                                           : decimals;
     double ten;
 
     if (!mr__dtype_is_inexact(t)) {
         if (decimals >= 0 || t == MR_BOOL)
             return a;
-        return round_integers(a, -decimals);
+        return round_integers(a, places);
     }
     if (decimals == 0)
         return mr__node_elementwise(&mr__op_rint, t, 1, &a);
-    ten = pow(10.0, (double)(decimals > 0 ? decimals : -decimals));
-    if (!isfinite(ten))
+    if (places > most_places(t)) {
+        if (t == MR_FLOAT16 && places <= most_places(MR_FLOAT32))
+            return mr__cast(mr_round(mr__cast(a, MR_FLOAT32), decimals), t);
         return decimals > 0 ? a : mr__zeros_like(a);
+    }
+    ten = pow(10.0, (double)places);
     /* Scaling by a whole power of ten, up or down, rounds least. */
     a = decimals > 0 ? mr__scale(a, ten) : mr_divide(a, mr__number(t, ten));
     if (a != NULL)

@@ -55,7 +55,8 @@ static bool
 put_label(term *t, int label)
 {
     if (t->n == MR_MAX_NDIM) {
-        mr__fail(MR_E_VALUE, "at most %d axes are possible", MR_MAX_NDIM);
+        mr__fail(MR_E_VALUE, "a term of more than the %d possible axes",
+                 MR_MAX_NDIM);
         return false;
     }
     t->label[t->n++] = label;
@@ -69,7 +70,7 @@ read_label(const char **s, term *t, int dots)
     if (isalpha((unsigned char)**s))
         return put_label(t, *(*s)++);
     if (strncmp(*s, "...", 3) != 0) {
-        mr__fail(MR_E_VALUE, "subscripts: '%c' is no label", **s);
+        mr__fail(MR_E_VALUE, "subscripts: '%c' is no label, letters are", **s);
         return false;
     }
     *s += 3;
@@ -112,7 +113,9 @@ read_term(const char **s, term *t, int *most_dots)
             return false;
     }
     if (dots < 0 || t->n != t->x->ndim) {
-        mr__fail(MR_E_VALUE, "subscripts: %d labels for an operand of shape %s",
+        mr__fail(MR_E_VALUE,
+                 "subscripts: %d labels for an operand of shape %s: needs one "
+                 "for each axis",
                  letters, mr__shape_of(t->x, &text));
         return false;
     }
@@ -172,7 +175,10 @@ read_subscripts(const char *s, term *terms, int n, term *out)
         if (*s == ',' && i + 1 < n)
             s++;
         else if (*s == ',' || i + 1 < n) {
-            mr__fail(MR_E_VALUE, "subscripts are not for %d operands", n);
+            mr__fail(MR_E_VALUE,
+                     "subscripts for %s than %d operands: needs a term for "
+                     "each",
+                     *s == ',' ? "more" : "fewer", n);
             return false;
         }
     }
@@ -200,7 +206,8 @@ take_diagonals(term *t)
             if (t->label[j] != label)
                 continue;
             if (t->x->dim[i] != t->x->dim[j]) {
-                mr__fail(MR_E_SHAPE, "label '%c' has the sizes %lld and %lld",
+                mr__fail(MR_E_SHAPE,
+                         "label '%c' has the sizes %lld and %lld: needs one",
                          label, (long long)t->x->dim[i],
                          (long long)t->x->dim[j]);
                 return false;
@@ -251,7 +258,8 @@ agree_sizes(term *a, const term *b)
         if (j < 0 || shape.v[i] == b->x->dim[j] || b->x->dim[j] == 1)
             continue;
         if (shape.v[i] != 1) {
-            mr__fail(MR_E_SHAPE, "label '%c' has the sizes %lld and %lld",
+            mr__fail(MR_E_SHAPE,
+                     "label '%c' has the sizes %lld and %lld: needs one",
                      a->label[i] < DOTS ? a->label[i] : '.',
                      (long long)shape.v[i], (long long)b->x->dim[j]);
             return false;
@@ -349,7 +357,8 @@ contract_pair(term *a, term *b, const term *rest)
             add_label(&kept, b->label[i]);
         }
     if (kept.n > MR_MAX_NDIM) {
-        mr__fail(MR_E_VALUE, "at most %d axes are possible", MR_MAX_NDIM);
+        mr__fail(MR_E_VALUE, "a product of %d axes, at most %d are possible",
+                 (int)kept.n, MR_MAX_NDIM);
         return false;
     }
     if (sums.n == 0) {
@@ -398,7 +407,8 @@ mr__build_einsum(const char *subscripts, mr_array *const *operands,
 
     if (subscripts == NULL || n_operands < 1 || n_operands > MAX_TERMS)
         return mr__fail_null(
-            MR_E_VALUE, "needs subscripts and 1 to %d operands", MAX_TERMS);
+            MR_E_VALUE, "needs subscripts and 1 to %d operands, got %s and %d",
+            MAX_TERMS, subscripts == NULL ? "none" : "some", n_operands);
     for (int i = 0; i < n_operands; i++)
         terms[i] = (term){.x = operands[i]};
     if (!read_subscripts(subscripts, terms, n_operands, &out))
@@ -468,10 +478,14 @@ mr__build_segmented_mm(mr_array *a, mr_array *b, mr_array *segments)
                              mr_dtype_name((mr_dtype)segments->dtype),
                              mr__shape_of(segments, &text));
     if (a->ndim != 2 || b->ndim != 2)
-        return mr__fail_null(MR_E_VALUE, "needs two matrices");
+        return mr__fail_null(MR_E_VALUE,
+                             "needs two matrices, got %d and %d axes",
+                             (int)a->ndim, (int)b->ndim);
     if (mr__dtype_is_complex((mr_dtype)a->dtype) ||
         mr__dtype_is_complex((mr_dtype)b->dtype))
-        return mr__fail_null(MR_E_DTYPE, "needs real numbers");
+        return mr__fail_null(MR_E_DTYPE, "needs real numbers, got %s and %s",
+                             mr_dtype_name((mr_dtype)a->dtype),
+                             mr_dtype_name((mr_dtype)b->dtype));
     segments = mr__cast(segments, MR_INT64);
     start = mr__slice_one(segments, last, 0, 1, 1);
     end = mr__slice_one(segments, last, 1, 2, 1);
@@ -496,8 +510,8 @@ apply_blocks(mr_array *x, mr_array *mask, int64_t block)
         if (mask->ndim < 2 ||
             mask->dim[mask->ndim - k] != (n + block - 1) / block)
             return mr__fail_null(MR_E_SHAPE,
-                                 "a mask of shape %s for blocks of %lld of "
-                                 "shape %s",
+                                 "a mask of shape %s: needs an entry for each "
+                                 "block of %lld of shape %s",
                                  mr__shape_of(mask, &tm), (long long)block,
                                  mr__shape_of(x, &tx));
     }
@@ -520,7 +534,8 @@ mr__build_block_masked_mm(mr_array *a, mr_array *b, int64_t block_size,
                           mr_array *mask_rhs)
 {
     if (block_size < 1 || block_size > INT32_MAX)
-        return mr__fail_null(MR_E_VALUE, "a block size of %lld",
+        return mr__fail_null(MR_E_VALUE,
+                             "a block size of %lld: needs 1 to 2^31 - 1",
                              (long long)block_size);
     if (check_matrices(a, b) != MR_OK)
         return NULL;

@@ -87,8 +87,10 @@ static mr_code
 check_steps(const char *what, mr_ints v, int64_t n)
 {
     if (v.n != n)
-        return mr__fail(MR_E_VALUE, "%lld numbers of %s for %lld spatial axes",
-                        (long long)v.n, what, (long long)n);
+        return mr__fail(
+            MR_E_VALUE,
+            "%lld numbers of %s: needs one for each of %lld spatial axes",
+            (long long)v.n, what, (long long)n);
     for (int64_t i = 0; i < n; i++)
         if (v.v[i] < 1 || v.v[i] > INT32_MAX)
             return mr__fail(MR_E_VALUE, "%s of %lld: needs 1 to 2^31 - 1", what,
@@ -132,8 +134,10 @@ conv_infer(const mr_op_call *call, mr_aval *out)
         check_channels(x, w, p->groups) != MR_OK)
         return mr__error_code();
     if (p->low.n != n || p->high.n != n)
-        return mr__fail(MR_E_VALUE, "padding for each of %d axes is needed",
-                        (int)n);
+        return mr__fail(MR_E_VALUE,
+                        "%lld and %lld numbers of padding: needs one for each "
+                        "of %d axes",
+                        (long long)p->low.n, (long long)p->high.n, (int)n);
     mr__aval_like(out, x);
     out->dim[n + 1] = w->dim[0];
     for (int32_t i = 0; i < n; i++) {
@@ -143,8 +147,8 @@ conv_infer(const mr_op_call *call, mr_aval *out)
 
         if (w->dim[i + 1] < 1 || room < kernel)
             return mr__fail(MR_E_SHAPE,
-                            "axis %d: a kernel of %lld over %lld entries with "
-                            "their padding",
+                            "axis %d: a kernel of %lld does not fit in the "
+                            "%lld entries with their padding",
                             (int)(i + 1), (long long)kernel, (long long)room);
         out->dim[i + 1] = (room - kernel) / p->stride.v[i] + 1;
     }
@@ -344,7 +348,9 @@ per_axis(const char *what, mr_ints v, int64_t n, int64_t value, mr_list *out)
 {
     out->n = n;
     if (v.n > 1 && v.n != n)
-        return mr__fail(MR_E_VALUE, "%lld numbers of %s for %lld spatial axes",
+        return mr__fail(MR_E_VALUE,
+                        "%lld numbers of %s: needs one, or one for each of "
+                        "%lld spatial axes",
                         (long long)v.n, what, (long long)n);
     for (int64_t i = 0; i < n; i++)
         out->v[i] = v.n < 1 ? value : v.v[v.n == 1 ? 0 : i];
@@ -417,7 +423,8 @@ plain_conv(mr_array *x, mr_array *w, int32_t n, mr_ints stride, mr_ints padding,
         return NULL;
     for (int64_t i = 0; i < padding.n; i++)
         if (padding.v[i] < 0)
-            return mr__fail_null(MR_E_VALUE, "a padding of %lld",
+            return mr__fail_null(MR_E_VALUE,
+                                 "a padding of %lld: needs 0 or more",
                                  (long long)padding.v[i]);
     return mr_conv_general(x, w, stride, padding, dilation, MR_INTS_NONE,
                            groups, false, MR_INTS_NONE);
@@ -500,10 +507,14 @@ mr__build_convolve(mr_array *a, mr_array *v, const char *mode)
     static const char *const modes[] = {"full", "same", "valid"};
     int64_t k, low, high;
     mr_array *t;
+    mr_text ta, tv;
     int m = 0;
 
     if (a->ndim != 1 || v->ndim != 1 || a->size < 1 || v->size < 1)
-        return mr__fail_null(MR_E_VALUE, "needs two 1-d arrays, not empty");
+        return mr__fail_null(MR_E_VALUE,
+                             "needs two 1-d arrays, not empty, got the shapes "
+                             "%s and %s",
+                             mr__shape_of(a, &ta), mr__shape_of(v, &tv));
     while (m < 3 && mode != NULL && strcmp(mode, modes[m]) != 0)
         m++;
     if (m == 3)

@@ -200,7 +200,9 @@ arange_floats(const mr_scalar *v, mr_arange_params *p)
     double step = as_double(v[2]), n;
 
     if (!isfinite(start) || !isfinite(stop) || !isfinite(step))
-        return mr__fail(MR_E_VALUE, "start, stop and step must be finite");
+        return mr__fail(MR_E_VALUE,
+                        "start %g, stop %g and step %g must be finite", start,
+                        stop, step);
     if (step == 0.0)
         return mr__fail(MR_E_VALUE, "a step of 0, needs another");
     n = ceil((stop - start) / step);
@@ -344,7 +346,10 @@ mr__build_diag(mr_array *a, int64_t k)
         return mr__fail_null(MR_E_VALUE, "needs 1 or 2 axes, got %d",
                              (int)a->ndim);
     if (k == INT64_MIN || __builtin_add_overflow(a->dim[0], k < 0 ? -k : k, &n))
-        return mr__fail_null(MR_E_OVERFLOW, "too many elements");
+        return mr__fail_null(MR_E_OVERFLOW,
+                             "diagonal %lld of a matrix has too many elements "
+                             "before it",
+                             (long long)k);
     return mr__from_diagonal(a, k, n, n);
 }
 

@@ -280,7 +280,7 @@ mr__axis(int64_t axis, int32_t ndim, int32_t *out)
 {
     if (axis < -(int64_t)ndim || axis >= ndim) {
         if (axis == MR_AXIS_NONE)
-            mr__fail(MR_E_VALUE, "an axis is missing");
+            mr__fail(MR_E_VALUE, "needs an axis, got none");
         else
             mr__fail(MR_E_INDEX,
                      "axis %lld is out of range for an array of %d axes",

@@ -37,7 +37,8 @@ check_axes(const mr_array *a, int n, mr_ints axes, mr_list *out)
 
     if (n < 1 || axes.n != n || n > a->ndim)
         return mr__fail(MR_E_VALUE,
-                        "%d index arrays for %lld axes of an array of %d axes",
+                        "%d index arrays for %lld axes of an array of %d "
+                        "axes: needs one for each axis named",
                         n, (long long)axes.n, (int)a->ndim);
     out->n = n;
     for (int k = 0; k < n; k++) {
@@ -116,8 +117,10 @@ mr__build_index_gather(mr_array *a, mr_array *const *indices, int n_indices,
         line_up_indices(indices, n_indices, in + 1, &shape) != MR_OK)
         return NULL;
     if (slice_sizes.n != a->ndim)
-        return mr__fail_null(MR_E_VALUE, "%lld sizes for %d axes",
-                             (long long)slice_sizes.n, (int)a->ndim);
+        return mr__fail_null(
+            MR_E_VALUE,
+            "%lld sizes for an array of %d axes: needs one for each",
+            (long long)slice_sizes.n, (int)a->ndim);
     p = (mr_gather_params){mr__ints(&list), slice_sizes};
     in[0] = a;
     return mr__node_new(&mr__op_index_gather, &p, n_indices + 1, in);
@@ -132,16 +135,17 @@ gather_infer(const mr_op_call *c, mr_aval *out)
     out->dtype = (mr_dtype)x->dtype;
     out->ndim = index->ndim + x->ndim;
     if (out->ndim > MR_MAX_NDIM)
-        return mr__fail(MR_E_VALUE, "at most %d axes are possible",
-                        MR_MAX_NDIM);
+        return mr__fail(MR_E_VALUE, "%d axes, at most %d are possible",
+                        (int)out->ndim, MR_MAX_NDIM);
     memcpy(out->dim, index->dim, (size_t)index->ndim * sizeof *out->dim);
     for (int32_t i = 0; i < x->ndim; i++) {
         int64_t size = p->sizes.v[i];
 
         if (size < 0 || (size > x->dim[i] && index->size > 0))
-            return mr__fail(MR_E_VALUE,
-                            "a part of size %lld of axis %d of size %lld",
-                            (long long)size, (int)i, (long long)x->dim[i]);
+            return mr__fail(
+                MR_E_VALUE,
+                "a part of size %lld does not fit in axis %d of size %lld",
+                (long long)size, (int)i, (long long)x->dim[i]);
         out->dim[index->ndim + i] = size;
     }
     return MR_OK;
@@ -289,10 +293,11 @@ scatter_infer(const mr_op_call *c, mr_aval *out)
     mr__aval_like(out, x);
     for (int32_t i = 0; i < x->ndim; i++)
         if (updates->dim[index->ndim + i] > x->dim[i] && index->size > 0)
-            return mr__fail(MR_E_VALUE,
-                            "a part of size %lld of axis %d of size %lld",
-                            (long long)updates->dim[index->ndim + i], (int)i,
-                            (long long)x->dim[i]);
+            return mr__fail(
+                MR_E_VALUE,
+                "a part of size %lld does not fit in axis %d of size %lld",
+                (long long)updates->dim[index->ndim + i], (int)i,
+                (long long)x->dim[i]);
     return MR_OK;
 }
 

@@ -119,7 +119,9 @@ concatenate_infer(const mr_op_call *c, mr_aval *out)
                 mr__shape_of(c->in[0], &a), mr__shape_of(x, &b), (int)axis);
         if (__builtin_add_overflow(out->dim[axis], x->dim[axis],
                                    &out->dim[axis]))
-            return mr__fail(MR_E_OVERFLOW, "too many elements");
+            return mr__fail(MR_E_OVERFLOW,
+                            "the sizes of axis %d add up to more than 2^63",
+                            (int)axis);
     }
     return MR_OK;
 }
@@ -225,9 +227,9 @@ mr__build_stack(mr_array *const *arrays, int n_arrays, int32_t axis)
         if (arrays[i]->ndim != arrays[0]->ndim ||
             memcmp(arrays[i]->dim, arrays[0]->dim,
                    (size_t)arrays[0]->ndim * sizeof(int64_t)) != 0)
-            return mr__fail_null(MR_E_SHAPE, "shapes %s and %s differ",
-                                 mr__shape_of(arrays[0], &a),
-                                 mr__shape_of(arrays[i], &b));
+            return mr__fail_null(
+                MR_E_SHAPE, "shapes %s and %s differ: all must be the same",
+                mr__shape_of(arrays[0], &a), mr__shape_of(arrays[i], &b));
     list = map_arrays(arrays, n_arrays, flat ? flat_row : with_axis, t, k);
     y = list == NULL ? NULL : join(list, n_arrays, k);
     mr__dealloc(list);
@@ -245,7 +247,11 @@ pad_infer(const mr_op_call *c, mr_aval *out)
     for (int32_t i = 0; i < out->ndim; i++)
         if (__builtin_add_overflow(out->dim[i], p->low.v[i], &out->dim[i]) ||
             __builtin_add_overflow(out->dim[i], p->high.v[i], &out->dim[i]))
-            return mr__fail(MR_E_OVERFLOW, "too many elements");
+            return mr__fail(MR_E_OVERFLOW,
+                            "axis %d and its padding of %lld and %lld exceed "
+                            "2^63",
+                            (int)i, (long long)p->low.v[i],
+                            (long long)p->high.v[i]);
     return MR_OK;
 }
 
@@ -392,8 +398,9 @@ pad_widths(const mr_array *a, mr_ints w, mr_list *low, mr_list *high)
         low->v[i] = pairs ? w.v[2 * i] : w.v[0];
         high->v[i] = pairs ? w.v[2 * i + 1] : w.v[w.n - 1];
         if (low->v[i] < 0 || high->v[i] < 0)
-            return mr__fail(MR_E_VALUE, "a negative width, for axis %d",
-                            (int)i);
+            return mr__fail(
+                MR_E_VALUE, "a negative width for axis %d: got %lld and %lld",
+                (int)i, (long long)low->v[i], (long long)high->v[i]);
     }
     return MR_OK;
 }
@@ -406,6 +413,7 @@ mr__build_pad(mr_array *a, mr_ints pad_width, const char *mode,
                                         "symmetric"};
     mr_dtype t = (mr_dtype)a->dtype;
     mr_list low, high;
+    mr_text text;
     int m = 0;
 
     if (pad_widths(a, pad_width, &low, &high) != MR_OK)
@@ -425,7 +433,9 @@ mr__build_pad(mr_array *a, mr_ints pad_width, const char *mode,
 
         if (value != NULL && value->size != 1)
             return mr__fail_null(MR_E_VALUE,
-                                 "constant_values must be one number");
+                                 "constant_values must be one number, got "
+                                 "shape %s",
+                                 mr__shape_of(value, &text));
         if (value != NULL && value->ndim > 0)
             value = mr_reshape(value, MR_SCALAR_SHAPE);
         return pad_with(&p, a, value);
@@ -523,7 +533,9 @@ tuple_of(int64_t n, mr_array *(*part)(const void *ctx, int64_t k),
     mr_tree *t = NULL;
 
     if (n > INT32_MAX)
-        return mr__fail_null(MR_E_VALUE, "too many pieces, %lld", (long long)n);
+        return mr__fail_null(
+            MR_E_VALUE, "too many pieces, %lld: at most 2^31 - 1 are possible",
+            (long long)n);
     list = mr__alloc_array((size_t)n, sizeof(mr_array *));
     if (list == NULL)
         return NULL;

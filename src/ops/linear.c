@@ -232,8 +232,12 @@ contracted_axes(const mr_array *a, const mr_array *b, mr_ints axes,
     int64_t pairs = axes.n < 0 ? 2 : count ? axes.v[0] : axes.n / 2;
     uint32_t seen_a = 0, seen_b = 0;
 
-    if (pairs < 0 || pairs > a->ndim || pairs > b->ndim ||
-        (!count && axes.n % 2 != 0))
+    if (!count && axes.n % 2 != 0)
+        return mr__fail(MR_E_VALUE,
+                        "%lld axes in all: needs as many of the second array "
+                        "as of the first",
+                        (long long)axes.n);
+    if (pairs < 0 || pairs > a->ndim || pairs > b->ndim)
         return mr__fail(MR_E_VALUE,
                         "%lld pairs of axes for arrays of %d and %d axes",
                         (long long)pairs, (int)a->ndim, (int)b->ndim);
@@ -246,13 +250,16 @@ contracted_axes(const mr_array *a, const mr_array *b, mr_ints axes,
             !mr__axis(kb, b->ndim, &in_b[i]))
             return mr__error_code();
         if (seen_a >> in_a[i] & 1 || seen_b >> in_b[i] & 1)
-            return mr__fail(MR_E_VALUE, "an axis is given twice");
+            return mr__fail(MR_E_VALUE,
+                            "axis %d of the %s array is given twice",
+                            (int)(seen_a >> in_a[i] & 1 ? in_a[i] : in_b[i]),
+                            seen_a >> in_a[i] & 1 ? "first" : "second");
         seen_a |= (uint32_t)1 << in_a[i];
         seen_b |= (uint32_t)1 << in_b[i];
         if (a->dim[in_a[i]] != b->dim[in_b[i]])
             return mr__fail(MR_E_SHAPE,
                             "axis %d of size %lld and axis %d of size %lld "
-                            "cannot be summed over",
+                            "cannot be summed over: the sizes must agree",
                             (int)in_a[i], (long long)a->dim[in_a[i]],
                             (int)in_b[i], (long long)b->dim[in_b[i]]);
     }
@@ -270,8 +277,8 @@ mr__build_tensordot(mr_array *a, mr_array *b, mr_ints axes)
         contracted_axes(a, b, axes, in_a, in_b, &n) != MR_OK)
         return NULL;
     if (a->ndim + b->ndim - 2 * n > MR_MAX_NDIM)
-        return mr__fail_null(MR_E_VALUE, "at most %d axes are possible",
-                             MR_MAX_NDIM);
+        return mr__fail_null(MR_E_VALUE, "%d axes, at most %d are possible",
+                             (int)(a->ndim + b->ndim - 2 * n), MR_MAX_NDIM);
     a = as_matrix(a, in_a, n, true, &out);
     b = as_matrix(b, in_b, n, false, &out);
     return mr_reshape(mr_matmul(a, b), mr__shape(&out));

@@ -66,7 +66,9 @@ argsort_infer(const mr_op_call *c, mr_aval *out)
     mr__aval_like(out, c->in[0]);
     out->dtype = MR_UINT32;
     if (out->dim[p->axis] > UINT32_MAX)
-        return mr__fail(MR_E_OVERFLOW, "more than 2^32 - 1 elements to sort");
+        return mr__fail(MR_E_OVERFLOW,
+                        "%lld elements to sort, at most 2^32 - 1 are possible",
+                        (long long)out->dim[p->axis]);
     return MR_OK;
 }
 
@@ -144,8 +146,9 @@ check_kth(const mr_array *a, int32_t axis, int64_t kth)
         n = a->dim[k];
     }
     if (kth < -n || kth >= n)
-        return mr__fail(MR_E_VALUE, "kth %lld of %lld elements", (long long)kth,
-                        (long long)n);
+        return mr__fail(MR_E_VALUE,
+                        "kth %lld is out of range for %lld elements",
+                        (long long)kth, (long long)n);
     return MR_OK;
 }
 
@@ -170,8 +173,9 @@ mr__build_topk(mr_array *a, int64_t k, int32_t axis)
     if (a == NULL)
         return NULL;
     if (k < 0 || k > a->dim[along])
-        return mr__fail_null(MR_E_VALUE, "the %lld largest of %lld elements",
-                             (long long)k, (long long)a->dim[along]);
+        return mr__fail_null(
+            MR_E_VALUE, "the %lld largest of %lld elements: needs 0 to as many",
+            (long long)k, (long long)a->dim[along]);
     return mr__slice_one(mr_sort(a, along), along, a->dim[along] - k,
                          MR_INT_NONE, 1);
 }
@@ -188,9 +192,10 @@ mr__build_searchsorted(mr_array *sorted_sequence, mr_array *values,
     mr_array *in[2];
 
     if (!p.right && (side == NULL || strcmp(side, "left") != 0))
-        return mr__fail_null(MR_E_VALUE, "side is left or right");
+        return mr__fail_null(MR_E_VALUE, "side '%s' is not left or right",
+                             side == NULL ? "" : side);
     if (sorted_sequence->ndim != 1)
-        return mr__fail_null(MR_E_VALUE, "a sequence of 1 axis, got %d",
+        return mr__fail_null(MR_E_VALUE, "needs a sequence of 1 axis, got %d",
                              (int)sorted_sequence->ndim);
     in[0] = mr__cast(sorted_sequence, t);
     in[1] = mr__cast(values, t);

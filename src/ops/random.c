@@ -175,8 +175,14 @@ seed_of(mr_scalar s, uint64_t *seed)
         *seed = (uint64_t)s.as.i;
     else if (s.kind == MR_SCALAR_UINT)
         *seed = s.as.u;
+    else if (s.kind == MR_SCALAR_INT)
+        return mr__fail(MR_E_TYPE,
+                        "a seed is an integer from 0 to 2^64 - 1, not %lld",
+                        (long long)s.as.i);
     else
-        return mr__fail(MR_E_TYPE, "a seed is an integer from 0 to 2^64 - 1");
+        return mr__fail(MR_E_TYPE,
+                        "a seed is an integer from 0 to 2^64 - 1, not bool, "
+                        "float or complex");
     return MR_OK;
 }
 
@@ -243,8 +249,8 @@ random_bits_infer(const mr_op_call *c, mr_aval *out)
     int32_t batch = key->ndim - 1;
 
     if (batch + p->shape.n > MR_MAX_NDIM)
-        return mr__fail(MR_E_VALUE, "at most %d axes are possible",
-                        MR_MAX_NDIM);
+        return mr__fail(MR_E_VALUE, "%lld axes, at most %d are possible",
+                        (long long)(batch + p->shape.n), MR_MAX_NDIM);
     out->dtype = p->width == 4   ? MR_UINT32
                  : p->width == 2 ? MR_UINT16
                                  : MR_UINT8;
@@ -389,6 +395,7 @@ static mr_array *
 bound(mr_array *x, mr_dtype t, mr_shape shape)
 {
     int64_t dim[MR_MAX_NDIM];
+    char want[192];
     mr_text text;
     int32_t ndim;
     bool fits;
@@ -401,10 +408,12 @@ bound(mr_array *x, mr_dtype t, mr_shape shape)
     for (int32_t i = 0; fits && i < ndim; i++)
         fits = dim[i] == shape.dim[i];
     if (!fits)
-        return mr__fail_null(MR_E_SHAPE,
-                             "an argument of shape %s does not broadcast to "
-                             "the draw's shape",
-                             mr__shape_of(x, &text));
+        return mr__fail_null(
+            MR_E_SHAPE,
+            "an argument of shape %s does not broadcast to "
+            "the draw's shape, %s",
+            mr__shape_of(x, &text),
+            mr__shape_text(want, sizeof want, (int32_t)shape.n, shape.dim));
     return mr__cast(x, t);
 }
 
@@ -463,8 +472,9 @@ complex_normal(mr_array *key, mr_shape shape)
     mr_array *z;
 
     if (shape.n >= MR_MAX_NDIM)
-        return mr__fail_null(MR_E_VALUE, "at most %d axes are possible here",
-                             MR_MAX_NDIM - 1);
+        return mr__fail_null(MR_E_VALUE,
+                             "%lld axes, at most %d are possible here",
+                             (long long)shape.n, MR_MAX_NDIM - 1);
     for (int64_t i = 0; i < shape.n; i++)
         parts.v[i] = shape.dim[i];
     parts.v[shape.n] = 2;
@@ -546,6 +556,7 @@ mr__build_random_truncated_normal(mr_array *lower, mr_array *upper,
     mr_dtype t = float_dtype(dtype);
     int64_t dim[MR_MAX_NDIM];
     mr_array *root, *u;
+    mr_text tl, tu;
 
     if (check_float(t) != MR_OK)
         return NULL;
@@ -554,7 +565,9 @@ mr__build_random_truncated_normal(mr_array *lower, mr_array *upper,
         shape.n = mr__broadcast_shapes(lower->ndim, lower->dim, upper->ndim,
                                        upper->dim, dim);
         if (shape.n < 0)
-            return mr__fail_null(MR_E_SHAPE, "the bounds do not broadcast");
+            return mr__fail_null(
+                MR_E_SHAPE, "bounds of shapes %s and %s do not broadcast",
+                mr__shape_of(lower, &tl), mr__shape_of(upper, &tu));
     }
     lower = bound(lower, t, shape);
     upper = bound(upper, t, shape);
@@ -683,6 +696,7 @@ shape_with_axis(mr_shape shape, const mr_array *logits, int32_t axis,
 {
     int64_t at = shape.n + 1 + axis;
     bool fits = shape.n + 1 >= logits->ndim && shape.n < MR_MAX_NDIM;
+    mr_text text;
 
     out->n = shape.n + 1;
     for (int64_t i = 0; fits && i < out->n; i++) {
@@ -695,8 +709,9 @@ shape_with_axis(mr_shape shape, const mr_array *logits, int32_t axis,
     }
     if (!fits)
         return mr__fail(MR_E_SHAPE,
-                        "the shape must end with the logits' shape without "
-                        "the axis");
+                        "a shape of %lld axes for logits of shape %s: it must "
+                        "end with theirs without the axis",
+                        (long long)shape.n, mr__shape_of(logits, &text));
     return MR_OK;
 }
 
@@ -730,8 +745,9 @@ mr__build_random_categorical(mr_array *logits, int64_t axis, mr_shape shape,
     }
     full = mr__dims(logits);
     if (full.n >= MR_MAX_NDIM)
-        return mr__fail_null(MR_E_VALUE, "at most %d axes are possible here",
-                             MR_MAX_NDIM - 1);
+        return mr__fail_null(MR_E_VALUE,
+                             "logits of %d axes, at most %d are possible here",
+                             (int)full.n, MR_MAX_NDIM - 1);
     full.v[full.n++] = num_samples;
     logits = mr_expand_dims(logits, MR_AXES(-1));
     return drawn(by_gumbel(logits, mr__shape(&full), from_end - 1, key));

@@ -115,7 +115,12 @@ infer_argument(const mr_op_call *c, mr_aval *out)
         return mr__error_code();
     if (reduced_count(c->in[0], ((const mr_reduce_params *)c->params)->axes) >
         UINT32_MAX)
-        return mr__fail(MR_E_OVERFLOW, "more than 2^32 - 1 elements to search");
+        return mr__fail(
+            MR_E_OVERFLOW,
+            "%lld elements to search, at most 2^32 - 1 are "
+            "possible",
+            (long long)reduced_count(
+                c->in[0], ((const mr_reduce_params *)c->params)->axes));
     reduced_shape(c, MR_UINT32, out);
     return MR_OK;
 }
@@ -593,12 +598,15 @@ mr__build_median(mr_array *a, mr_axes axis, bool keepdims)
     int64_t n;
     axis_list l;
     mr_array *rows, *mid, *last;
+    mr_text text;
 
     if (!mr__axes_mask(axis, a->ndim, &mask))
         return NULL;
     n = reduced_count(a, mask);
     if (n == 0)
-        return mr__fail_null(MR_E_VALUE, "nothing to reduce");
+        return mr__fail_null(MR_E_VALUE,
+                             "nothing to reduce: an axis of size 0 in shape %s",
+                             mr__shape_of(a, &text));
     if (mask == 0)
         return mr__cast(a, t);
     a = mr__cast(a, t);

@@ -158,12 +158,14 @@ norm_infer(const mr_op_call *c, mr_aval *out)
     mr_text tw, tx;
 
     if (x->ndim < 1)
-        return mr__fail(MR_E_VALUE, "needs 1 axis or more");
+        return mr__fail(MR_E_VALUE, "needs 1 axis or more, got 0");
     for (int i = 1; i < c->n_in; i++)
         if (c->in[i]->ndim != 1 || c->in[i]->dim[0] != x->dim[x->ndim - 1])
             return mr__fail(MR_E_SHAPE,
-                            "a weight or bias of shape %s for rows of shape %s",
-                            mr__shape_of(c->in[i], &tw), mr__shape_of(x, &tx));
+                            "a weight or bias of shape %s for shape %s: needs "
+                            "(%lld,)",
+                            mr__shape_of(c->in[i], &tw), mr__shape_of(x, &tx),
+                            (long long)x->dim[x->ndim - 1]);
     mr__aval_like(out, x);
     return MR_OK;
 }

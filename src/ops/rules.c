@@ -71,6 +71,20 @@ mr__infer_same(const mr_op_call *c, mr_aval *out)
 }
 
 mr_array *
+mr__slope_vjp(const mr_rule *r, int i)
+{
+    mr_array *slope = r->node->op->slope(r, i);
+
+    return mr_multiply(r->cotangent[0], mr__conj(slope));
+}
+
+mr_array *
+mr__slope_jvp(const mr_rule *r, int i)
+{
+    return mr_multiply(r->tangent[i], r->node->op->slope(r, i));
+}
+
+mr_array *
 mr__vjp_pass(const mr_rule *r, int i)
 {
     (void)i;

@@ -23,6 +23,14 @@
     .infer = mr__infer_elementwise, .vmap = mr__vmap_elementwise,              \
     .fuse = {MR_FUSE_ELEMENTWISE, (k_)}
 
+/* The rules of an elementwise operator, from its slope.  A cotangent is
+ * multiplied with the conjugate of the slope, a tangent with the slope: so the
+ * gradient of a real loss by a complex number is dL/dx + i dL/dy. */
+#define MR__SLOPED(slope_)                                                     \
+    .slope = (slope_), .vjp = mr__slope_vjp, .jvp = mr__slope_jvp
+/* What only sorts numbers into kinds, or is a step function. */
+#define MR__FLAT .flags = MR_FLAG_ZERO_GRADIENT
+
 /* The fields that follow from a parameter struct and its table. */
 #define MR__PARAMS(type_, table_)                                              \
     .fields = (table_),                                                        \
@@ -37,6 +45,8 @@ mr_dtype mr__k_dtype(uint16_t k, mr_dtype t);
 /* Shape and dtype of input 0. */
 mr_code mr__infer_same(const mr_op_call *c, mr_aval *out);
 
+mr_array *mr__slope_vjp(const mr_rule *r, int i);
+mr_array *mr__slope_jvp(const mr_rule *r, int i);
 /* Linear operators whose derivative is the operator itself. */
 mr_array *mr__vjp_pass(const mr_rule *r, int i); /* the cotangent */
 mr_array *mr__jvp_pass(const mr_rule *r, int i); /* the tangent */

@@ -62,7 +62,9 @@ resolve(mr_ints shape, int64_t size, int64_t *dim)
                 MR_E_VALUE, "shape %s: sizes are >= 0, one may be -1",
                 mr__shape_text(text, sizeof text, (int32_t)shape.n, shape.v));
         else if (__builtin_mul_overflow(known, dim[i], &known))
-            return mr__fail(MR_E_OVERFLOW, "the shape has too many elements");
+            return mr__fail(
+                MR_E_OVERFLOW, "shape %s has too many elements",
+                mr__shape_text(text, sizeof text, (int32_t)shape.n, shape.v));
     }
     if (place >= 0 && known != 0 && size % known == 0)
         dim[place] = size / known;
@@ -199,9 +201,9 @@ mr__build_unflatten(mr_array *a, int64_t axis, mr_shape shape)
         return NULL;
     if (shape.n < 1 || a->ndim - 1 + shape.n > MR_MAX_NDIM)
         return mr__fail_null(MR_E_VALUE,
-                             "the axis needs 1 or more sizes, and at most %d "
-                             "axes are possible",
-                             MR_MAX_NDIM);
+                             "%lld sizes for one of %d axes: needs 1 or more, "
+                             "and at most %d axes in all",
+                             (long long)shape.n, (int)a->ndim, MR_MAX_NDIM);
     return mr__node_new(&mr__op_unflatten, &p, 1, &a);
 }
 
@@ -254,7 +256,8 @@ mr__build_transpose(mr_array *a, mr_ints axes)
     bool same = true;
 
     if (axes.n >= 0 && axes.n != a->ndim)
-        return mr__fail_null(MR_E_VALUE, "%lld axes for an array of %d",
+        return mr__fail_null(MR_E_VALUE,
+                             "%lld axes for an array of %d: needs each once",
                              (long long)axes.n, (int)a->ndim);
     for (int32_t i = 0; i < a->ndim; i++) {
         int32_t k = a->ndim - 1 - i;
@@ -431,7 +434,7 @@ mr__build_expand_dims(mr_array *a, mr_axes axis)
     int32_t ndim = a->ndim + (axis.n < 0 ? 0 : axis.n);
 
     if (axis.n < 0)
-        return mr__fail_null(MR_E_VALUE, "needs an axis");
+        return mr__fail_null(MR_E_VALUE, "needs an axis, got none");
     if (ndim > MR_MAX_NDIM)
         return mr__fail_null(MR_E_VALUE,
                              "%d axes together: at most %d are possible", ndim,

@@ -29,8 +29,11 @@ slice_lists_fill(slice_lists *s, const mr_array *a, mr_ints start, mr_ints stop,
                  mr_ints stride)
 {
     if (start.n > a->ndim || stop.n > a->ndim || stride.n > a->ndim)
-        return mr__fail(MR_E_VALUE, "more slices than the array's %d axes",
-                        (int)a->ndim);
+        return mr__fail(MR_E_VALUE,
+                        "more slices than the array's %d axes: %lld starts, "
+                        "%lld stops, %lld strides",
+                        (int)a->ndim, (long long)start.n, (long long)stop.n,
+                        (long long)stride.n);
     s->start.n = s->stop.n = s->stride.n = a->ndim;
     for (int32_t i = 0; i < a->ndim; i++) {
         s->start.v[i] = i < start.n ? start.v[i] : MR_INT_NONE;
@@ -38,7 +41,8 @@ slice_lists_fill(slice_lists *s, const mr_array *a, mr_ints start, mr_ints stop,
         s->stride.v[i] =
             i < stride.n && stride.v[i] != MR_INT_NONE ? stride.v[i] : 1;
         if (s->stride.v[i] == 0)
-            return mr__fail(MR_E_VALUE, "a stride of 0 for axis %d", (int)i);
+            return mr__fail(MR_E_VALUE,
+                            "a stride of 0 for axis %d, needs another", (int)i);
     }
     return MR_OK;
 }
@@ -216,14 +220,17 @@ slice_update_infer(const mr_op_call *c, mr_aval *out)
 {
     const mr_array *a = c->in[0], *update = c->in[1];
     int64_t dim[MR_MAX_NDIM];
+    char want[192];
     mr_text text;
 
     mr__aval_like(out, a);
     slice_shape(c->params, a, dim);
     if (update->ndim != a->ndim ||
         memcmp(dim, update->dim, (size_t)a->ndim * sizeof *dim) != 0)
-        return mr__fail(MR_E_SHAPE, "an update of shape %s for another slice",
-                        mr__shape_of(update, &text));
+        return mr__fail(MR_E_SHAPE,
+                        "an update of shape %s for a slice of shape %s",
+                        mr__shape_of(update, &text),
+                        mr__shape_text(want, sizeof want, a->ndim, dim));
     return MR_OK;
 }
 
@@ -302,13 +309,15 @@ clamped_starts(const mr_array *a, mr_array *starts, mr_ints axes,
         return mr__fail(MR_E_VALUE, "start indices must be integers, got %s",
                         mr_dtype_name((mr_dtype)starts->dtype));
     if (starts->size != axes.n || axes.n < 1)
-        return mr__fail(MR_E_VALUE, "%lld start indices for %lld axes",
+        return mr__fail(MR_E_VALUE,
+                        "%lld start indices for %lld axes: needs one for each",
                         (long long)starts->size, (long long)axes.n);
     for (int32_t i = 0; i < a->ndim; i++)
         if (size[i] < 0 || size[i] > a->dim[i])
-            return mr__fail(MR_E_VALUE,
-                            "a part of size %lld of axis %d of size %lld",
-                            (long long)size[i], (int)i, (long long)a->dim[i]);
+            return mr__fail(
+                MR_E_VALUE,
+                "a part of size %lld does not fit in axis %d of size %lld",
+                (long long)size[i], (int)i, (long long)a->dim[i]);
     for (int64_t k = 0; k < axes.n; k++) {
         int32_t axis;
 
@@ -328,9 +337,11 @@ mr__build_slice(mr_array *a, mr_array *start_indices, mr_ints axes,
     mr_array *start[MR_MAX_NDIM];
 
     if (slice_size.n != a->ndim || axes.n > a->ndim)
-        return mr__fail_null(MR_E_VALUE,
-                             "slice_size needs one entry for each of %d axes",
-                             (int)a->ndim);
+        return mr__fail_null(
+            MR_E_VALUE,
+            "%lld axes and %lld sizes for an array of %d axes: "
+            "slice_size needs one for each",
+            (long long)axes.n, (long long)slice_size.n, (int)a->ndim);
     if (clamped_starts(a, start_indices, axes, slice_size.v, start) != MR_OK)
         return NULL;
     return mr_index_gather(a, start, (int)axes.n, axes, slice_size);
@@ -344,8 +355,10 @@ mr__build_slice_update(mr_array *a, mr_array *update, mr_array *start_indices,
 
     if (update->ndim != a->ndim || axes.n > a->ndim)
         return mr__fail_null(MR_E_VALUE,
-                             "an update of %d axes for an array of %d",
-                             (int)update->ndim, (int)a->ndim);
+                             "an update of %d axes and %lld axes to start at "
+                             "for an array of %d: needs as many, and no more",
+                             (int)update->ndim, (long long)axes.n,
+                             (int)a->ndim);
     if (clamped_starts(a, start_indices, axes, update->dim, start) != MR_OK)
         return NULL;
     return mr_index_scatter(a, start, (int)axes.n, update, axes, "set");

@@ -140,7 +140,8 @@ along_axis(mr_array **a, mr_array **indices, int32_t axis, int32_t *k)
     } else if (!mr__axis(axis, (*a)->ndim, k))
         return mr__error_code();
     if ((*a)->ndim != (*indices)->ndim)
-        return mr__fail(MR_E_VALUE, "indices of %d axes for an array of %d",
+        return mr__fail(MR_E_VALUE,
+                        "indices of %d axes for an array of %d: needs as many",
                         (int)(*indices)->ndim, (int)(*a)->ndim);
     return MR_OK;
 }
@@ -393,7 +394,8 @@ mr__build_index_mask_set(mr_array *a, mr_array *mask, mr_array *values)
         return NULL;
     if (values->ndim > rest + 1)
         return mr__fail_null(MR_E_SHAPE,
-                             "values of shape %s: needs entries of %d axes",
+                             "values of shape %s for entries of %d axes: needs "
+                             "that many, or one more",
                              mr__shape_of(values, &text), (int)rest);
     if (values->ndim == rest + 1 && values->dim[0] == 1)
         values = mr_squeeze(values, MR_AXES(0));

@@ -2,11 +2,9 @@
  *
  * unary.c -- operators of one array, element by element.
  *
- * Each section is an operator: its slope (the derivative at the primal) and
- * its descriptor.  The rules are the same for all: a cotangent is multiplied
- * with the conjugate of the slope, a tangent with the slope (the gradient of a
- * real loss by a complex number is dL/dx + i dL/dy).  Where a function has no
- * slope, its formula gives an infinity or NaN, which is right.
+ * Each section is an operator: its slope (the derivative at the primal), from
+ * which its rules follow (MR__SLOPED in rules.h), and its descriptor.  Where a
+ * function has no slope, its formula gives an infinity or NaN, which is right.
  * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
 #include <math.h>
@@ -21,30 +19,6 @@
 #include "ops/door.h"
 #include "ops/params.h"
 #include "ops/rules.h"
-
-typedef mr_array *(*slope_fn)(mr_array *x, mr_array *y);
-
-static slope_fn slope_of(const mr_op *op);
-
-static mr_array *
-slope_vjp(const mr_rule *r, int i)
-{
-    mr_array *slope = slope_of(r->node->op)(r->primal[i], r->output[0]);
-
-    return mr_multiply(r->cotangent[0], mr__conj(slope));
-}
-
-static mr_array *
-slope_jvp(const mr_rule *r, int i)
-{
-    mr_array *slope = slope_of(r->node->op)(r->primal[i], r->output[0]);
-
-    return mr_multiply(r->tangent[i], slope);
-}
-
-/* What only sorts numbers into kinds, or is a step function. */
-#define FLAT   .flags = MR_FLAG_ZERO_GRADIENT
-#define SLOPED .vjp = slope_vjp, .jvp = slope_jvp
 
 /* -- abs ------------------------------------------------------------------- */
 /* At 0 the slope is 0.  A complex number's modulus grows along the number
@@ -93,405 +67,407 @@ const mr_op mr__op_negative = {
 /* -- sign ------------------------------------------------------------------ */
 const mr_op mr__op_sign = {
     MR__ELEMENTWISE(MR_OP_SIGN, "sign", 1, MR_K_SIGN),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- square ---------------------------------------------------------------- */
 static mr_array *
-square_slope(mr_array *x, mr_array *y)
+square_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr__scale(x, 2.0);
+    (void)i;
+    return mr__scale(r->primal[0], 2.0);
 }
 
 const mr_op mr__op_square = {
     MR__ELEMENTWISE(MR_OP_SQUARE, "square", 1, MR_K_SQUARE),
-    SLOPED,
+    MR__SLOPED(square_slope),
 };
 
 /* -- sqrt ------------------------------------------------------------------ */
 /* inf at 0. */
 static mr_array *
-sqrt_slope(mr_array *x, mr_array *y)
+sqrt_slope(const mr_rule *r, int i)
 {
-    (void)x;
-    return mr__scale(mr_reciprocal(y), 0.5);
+    (void)i;
+    return mr__scale(mr_reciprocal(r->output[0]), 0.5);
 }
 
 const mr_op mr__op_sqrt = {
     MR__ELEMENTWISE(MR_OP_SQRT, "sqrt", 1, MR_K_SQRT),
-    SLOPED,
+    MR__SLOPED(sqrt_slope),
 };
 
 /* -- rsqrt ----------------------------------------------------------------- */
 static mr_array *
-rsqrt_slope(mr_array *x, mr_array *y)
+rsqrt_slope(const mr_rule *r, int i)
 {
-    (void)x;
-    return mr__scale(mr_multiply(y, mr_square(y)), -0.5);
+    (void)i;
+    return mr__scale(mr_multiply(r->output[0], mr_square(r->output[0])), -0.5);
 }
 
 const mr_op mr__op_rsqrt = {
     MR__ELEMENTWISE(MR_OP_RSQRT, "rsqrt", 1, MR_K_RSQRT),
-    SLOPED,
+    MR__SLOPED(rsqrt_slope),
 };
 
 /* -- reciprocal ------------------------------------------------------------ */
 static mr_array *
-reciprocal_slope(mr_array *x, mr_array *y)
+reciprocal_slope(const mr_rule *r, int i)
 {
-    (void)x;
-    return mr_negative(mr_square(y));
+    (void)i;
+    return mr_negative(mr_square(r->output[0]));
 }
 
 const mr_op mr__op_reciprocal = {
     MR__ELEMENTWISE(MR_OP_RECIPROCAL, "reciprocal", 1, MR_K_RECIPROCAL),
-    SLOPED,
+    MR__SLOPED(reciprocal_slope),
 };
 
 /* -- exp ------------------------------------------------------------------- */
 static mr_array *
-exp_slope(mr_array *x, mr_array *y)
+exp_slope(const mr_rule *r, int i)
 {
-    (void)x;
-    return y;
+    (void)i;
+    return r->output[0];
 }
 
 const mr_op mr__op_exp = {
     MR__ELEMENTWISE(MR_OP_EXP, "exp", 1, MR_K_EXP),
-    SLOPED,
+    MR__SLOPED(exp_slope),
 };
 
 /* -- expm1 ----------------------------------------------------------------- */
 static mr_array *
-expm1_slope(mr_array *x, mr_array *y)
+expm1_slope(const mr_rule *r, int i)
 {
-    (void)x;
-    return mr__shift(y, 1.0);
+    (void)i;
+    return mr__shift(r->output[0], 1.0);
 }
 
 const mr_op mr__op_expm1 = {
     MR__ELEMENTWISE(MR_OP_EXPM1, "expm1", 1, MR_K_EXPM1),
-    SLOPED,
+    MR__SLOPED(expm1_slope),
 };
 
 /* -- log ------------------------------------------------------------------- */
 static mr_array *
-log_slope(mr_array *x, mr_array *y)
+log_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_reciprocal(x);
+    (void)i;
+    return mr_reciprocal(r->primal[0]);
 }
 
 const mr_op mr__op_log = {
     MR__ELEMENTWISE(MR_OP_LOG, "log", 1, MR_K_LOG),
-    SLOPED,
+    MR__SLOPED(log_slope),
 };
 
 /* -- log2 ------------------------------------------------------------------ */
 static mr_array *
-log2_slope(mr_array *x, mr_array *y)
+log2_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr__scale(mr_reciprocal(x), 1.4426950408889634) /* 1 / ln 2 */;
+    (void)i;
+    return mr__scale(mr_reciprocal(r->primal[0]),
+                     1.4426950408889634) /* 1 / ln 2 */;
 }
 
 const mr_op mr__op_log2 = {
     MR__ELEMENTWISE(MR_OP_LOG2, "log2", 1, MR_K_LOG2),
-    SLOPED,
+    MR__SLOPED(log2_slope),
 };
 
 /* -- log10 ----------------------------------------------------------------- */
 static mr_array *
-log10_slope(mr_array *x, mr_array *y)
+log10_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr__scale(mr_reciprocal(x), 0.4342944819032518);
+    (void)i;
+    return mr__scale(mr_reciprocal(r->primal[0]), 0.4342944819032518);
 }
 
 const mr_op mr__op_log10 = {
     MR__ELEMENTWISE(MR_OP_LOG10, "log10", 1, MR_K_LOG10),
-    SLOPED,
+    MR__SLOPED(log10_slope),
 };
 
 /* -- log1p ----------------------------------------------------------------- */
 static mr_array *
-log1p_slope(mr_array *x, mr_array *y)
+log1p_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_reciprocal(mr__shift(x, 1.0));
+    (void)i;
+    return mr_reciprocal(mr__shift(r->primal[0], 1.0));
 }
 
 const mr_op mr__op_log1p = {
     MR__ELEMENTWISE(MR_OP_LOG1P, "log1p", 1, MR_K_LOG1P),
-    SLOPED,
+    MR__SLOPED(log1p_slope),
 };
 
 /* -- sin ------------------------------------------------------------------- */
 static mr_array *
-sin_slope(mr_array *x, mr_array *y)
+sin_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_cos(x);
+    (void)i;
+    return mr_cos(r->primal[0]);
 }
 
 const mr_op mr__op_sin = {
     MR__ELEMENTWISE(MR_OP_SIN, "sin", 1, MR_K_SIN),
-    SLOPED,
+    MR__SLOPED(sin_slope),
 };
 
 /* -- cos ------------------------------------------------------------------- */
 static mr_array *
-cos_slope(mr_array *x, mr_array *y)
+cos_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_negative(mr_sin(x));
+    (void)i;
+    return mr_negative(mr_sin(r->primal[0]));
 }
 
 const mr_op mr__op_cos = {
     MR__ELEMENTWISE(MR_OP_COS, "cos", 1, MR_K_COS),
-    SLOPED,
+    MR__SLOPED(cos_slope),
 };
 
 /* -- tan ------------------------------------------------------------------- */
 static mr_array *
-tan_slope(mr_array *x, mr_array *y)
+tan_slope(const mr_rule *r, int i)
 {
-    (void)x;
-    return mr__shift(mr_square(y), 1.0);
+    (void)i;
+    return mr__shift(mr_square(r->output[0]), 1.0);
 }
 
 const mr_op mr__op_tan = {
     MR__ELEMENTWISE(MR_OP_TAN, "tan", 1, MR_K_TAN),
-    SLOPED,
+    MR__SLOPED(tan_slope),
 };
 
 /* -- arcsin ---------------------------------------------------------------- */
 static mr_array *
-arcsin_slope(mr_array *x, mr_array *y)
+arcsin_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_rsqrt(mr__shift(mr_negative(mr_square(x)), 1.0));
+    (void)i;
+    return mr_rsqrt(mr__shift(mr_negative(mr_square(r->primal[0])), 1.0));
 }
 
 const mr_op mr__op_arcsin = {
     MR__ELEMENTWISE(MR_OP_ARCSIN, "arcsin", 1, MR_K_ARCSIN),
-    SLOPED,
+    MR__SLOPED(arcsin_slope),
 };
 
 /* -- arccos ---------------------------------------------------------------- */
 static mr_array *
-arccos_slope(mr_array *x, mr_array *y)
+arccos_slope(const mr_rule *r, int i)
 {
-    return mr_negative(arcsin_slope(x, y));
+    return mr_negative(arcsin_slope(r, i));
 }
 
 const mr_op mr__op_arccos = {
     MR__ELEMENTWISE(MR_OP_ARCCOS, "arccos", 1, MR_K_ARCCOS),
-    SLOPED,
+    MR__SLOPED(arccos_slope),
 };
 
 /* -- arctan ---------------------------------------------------------------- */
 static mr_array *
-arctan_slope(mr_array *x, mr_array *y)
+arctan_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_reciprocal(mr__shift(mr_square(x), 1.0));
+    (void)i;
+    return mr_reciprocal(mr__shift(mr_square(r->primal[0]), 1.0));
 }
 
 const mr_op mr__op_arctan = {
     MR__ELEMENTWISE(MR_OP_ARCTAN, "arctan", 1, MR_K_ARCTAN),
-    SLOPED,
+    MR__SLOPED(arctan_slope),
 };
 
 /* -- sinh ------------------------------------------------------------------ */
 static mr_array *
-sinh_slope(mr_array *x, mr_array *y)
+sinh_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_cosh(x);
+    (void)i;
+    return mr_cosh(r->primal[0]);
 }
 
 const mr_op mr__op_sinh = {
     MR__ELEMENTWISE(MR_OP_SINH, "sinh", 1, MR_K_SINH),
-    SLOPED,
+    MR__SLOPED(sinh_slope),
 };
 
 /* -- cosh ------------------------------------------------------------------ */
 static mr_array *
-cosh_slope(mr_array *x, mr_array *y)
+cosh_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_sinh(x);
+    (void)i;
+    return mr_sinh(r->primal[0]);
 }
 
 const mr_op mr__op_cosh = {
     MR__ELEMENTWISE(MR_OP_COSH, "cosh", 1, MR_K_COSH),
-    SLOPED,
+    MR__SLOPED(cosh_slope),
 };
 
 /* -- tanh ------------------------------------------------------------------ */
 static mr_array *
-tanh_slope(mr_array *x, mr_array *y)
+tanh_slope(const mr_rule *r, int i)
 {
-    (void)x;
-    return mr__shift(mr_negative(mr_square(y)), 1.0);
+    (void)i;
+    return mr__shift(mr_negative(mr_square(r->output[0])), 1.0);
 }
 
 const mr_op mr__op_tanh = {
     MR__ELEMENTWISE(MR_OP_TANH, "tanh", 1, MR_K_TANH),
-    SLOPED,
+    MR__SLOPED(tanh_slope),
 };
 
 /* -- arcsinh --------------------------------------------------------------- */
 static mr_array *
-arcsinh_slope(mr_array *x, mr_array *y)
+arcsinh_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_rsqrt(mr__shift(mr_square(x), 1.0));
+    (void)i;
+    return mr_rsqrt(mr__shift(mr_square(r->primal[0]), 1.0));
 }
 
 const mr_op mr__op_arcsinh = {
     MR__ELEMENTWISE(MR_OP_ARCSINH, "arcsinh", 1, MR_K_ARCSINH),
-    SLOPED,
+    MR__SLOPED(arcsinh_slope),
 };
 
 /* -- arccosh --------------------------------------------------------------- */
 /* Two roots, not one of a product: so the branch is right for complex x. */
 static mr_array *
-arccosh_slope(mr_array *x, mr_array *y)
+arccosh_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    mr_array *low = mr_rsqrt(mr__shift(x, -1.0));
-    mr_array *high = mr_rsqrt(mr__shift(x, 1.0));
+    (void)i;
+    mr_array *low = mr_rsqrt(mr__shift(r->primal[0], -1.0));
+    mr_array *high = mr_rsqrt(mr__shift(r->primal[0], 1.0));
 
     return mr_multiply(low, high);
 }
 
 const mr_op mr__op_arccosh = {
     MR__ELEMENTWISE(MR_OP_ARCCOSH, "arccosh", 1, MR_K_ARCCOSH),
-    SLOPED,
+    MR__SLOPED(arccosh_slope),
 };
 
 /* -- arctanh --------------------------------------------------------------- */
 static mr_array *
-arctanh_slope(mr_array *x, mr_array *y)
+arctanh_slope(const mr_rule *r, int i)
 {
-    (void)y;
-    return mr_reciprocal(mr__shift(mr_negative(mr_square(x)), 1.0));
+    (void)i;
+    return mr_reciprocal(mr__shift(mr_negative(mr_square(r->primal[0])), 1.0));
 }
 
 const mr_op mr__op_arctanh = {
     MR__ELEMENTWISE(MR_OP_ARCTANH, "arctanh", 1, MR_K_ARCTANH),
-    SLOPED,
+    MR__SLOPED(arctanh_slope),
 };
 
 /* -- erf ------------------------------------------------------------------- */
 static mr_array *
-erf_slope(mr_array *x, mr_array *y)
+erf_slope(const mr_rule *r, int i)
 {
-    (void)y;
+    (void)i;
     /* 2 / sqrt(pi) */
-    return mr__scale(mr_exp(mr_negative(mr_square(x))), 1.1283791670955126);
+    return mr__scale(mr_exp(mr_negative(mr_square(r->primal[0]))),
+                     1.1283791670955126);
 }
 
 const mr_op mr__op_erf = {
     MR__ELEMENTWISE(MR_OP_ERF, "erf", 1, MR_K_ERF),
-    SLOPED,
+    MR__SLOPED(erf_slope),
 };
 
 /* -- erfinv ---------------------------------------------------------------- */
 static mr_array *
-erfinv_slope(mr_array *x, mr_array *y)
+erfinv_slope(const mr_rule *r, int i)
 {
-    (void)x;
+    (void)i;
     /* sqrt(pi) / 2 */
-    return mr__scale(mr_exp(mr_square(y)), 0.886226925452758);
+    return mr__scale(mr_exp(mr_square(r->output[0])), 0.886226925452758);
 }
 
 const mr_op mr__op_erfinv = {
     MR__ELEMENTWISE(MR_OP_ERFINV, "erfinv", 1, MR_K_ERFINV),
-    SLOPED,
+    MR__SLOPED(erfinv_slope),
 };
 
 /* -- sigmoid --------------------------------------------------------------- */
 static mr_array *
-sigmoid_slope(mr_array *x, mr_array *y)
+sigmoid_slope(const mr_rule *r, int i)
 {
-    (void)x;
-    return mr_multiply(y, mr__shift(mr_negative(y), 1.0));
+    (void)i;
+    return mr_multiply(r->output[0], mr__shift(mr_negative(r->output[0]), 1.0));
 }
 
 const mr_op mr__op_sigmoid = {
     MR__ELEMENTWISE(MR_OP_SIGMOID, "sigmoid", 1, MR_K_SIGMOID),
-    SLOPED,
+    MR__SLOPED(sigmoid_slope),
 };
 
 /* -- floor ----------------------------------------------------------------- */
 const mr_op mr__op_floor = {
     MR__ELEMENTWISE(MR_OP_FLOOR, "floor", 1, MR_K_FLOOR),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- ceil ------------------------------------------------------------------ */
 const mr_op mr__op_ceil = {
     MR__ELEMENTWISE(MR_OP_CEIL, "ceil", 1, MR_K_CEIL),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- rint ------------------------------------------------------------------ */
 const mr_op mr__op_rint = {
     MR__ELEMENTWISE(MR_OP_RINT, "rint", 1, MR_K_ROUND),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- trunc ----------------------------------------------------------------- */
 const mr_op mr__op_trunc = {
     MR__ELEMENTWISE(MR_OP_TRUNC, "trunc", 1, MR_K_TRUNC),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- logical_not ----------------------------------------------------------- */
 const mr_op mr__op_logical_not = {
     MR__ELEMENTWISE(MR_OP_LOGICAL_NOT, "logical_not", 1, MR_K_LOGICAL_NOT),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- bitwise_invert -------------------------------------------------------- */
 const mr_op mr__op_bitwise_invert = {
     MR__ELEMENTWISE(MR_OP_BITWISE_INVERT, "bitwise_invert", 1,
                     MR_K_BITWISE_INVERT),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- isnan ----------------------------------------------------------------- */
 const mr_op mr__op_isnan = {
     MR__ELEMENTWISE(MR_OP_ISNAN, "isnan", 1, MR_K_ISNAN),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- isinf ----------------------------------------------------------------- */
 const mr_op mr__op_isinf = {
     MR__ELEMENTWISE(MR_OP_ISINF, "isinf", 1, MR_K_ISINF),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- isfinite -------------------------------------------------------------- */
 const mr_op mr__op_isfinite = {
     MR__ELEMENTWISE(MR_OP_ISFINITE, "isfinite", 1, MR_K_ISFINITE),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- isposinf -------------------------------------------------------------- */
 const mr_op mr__op_isposinf = {
     MR__ELEMENTWISE(MR_OP_ISPOSINF, "isposinf", 1, MR_K_ISPOSINF),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- isneginf -------------------------------------------------------------- */
 const mr_op mr__op_isneginf = {
     MR__ELEMENTWISE(MR_OP_ISNEGINF, "isneginf", 1, MR_K_ISNEGINF),
-    FLAT,
+    MR__FLAT,
 };
 
 /* -- real ------------------------------------------------------------------ */
@@ -581,33 +557,3 @@ const mr_op mr__op_conjugate = {
     .vjp = conjugate_vjp,
     .jvp = conjugate_jvp,
 };
-
-/* -- the slopes by operator ------------------------------------------------ */
-static const struct {
-    uint16_t id;
-    slope_fn slope;
-} slopes[] = {
-    {MR_OP_SQUARE, square_slope},   {MR_OP_SQRT, sqrt_slope},
-    {MR_OP_RSQRT, rsqrt_slope},     {MR_OP_RECIPROCAL, reciprocal_slope},
-    {MR_OP_EXP, exp_slope},         {MR_OP_EXPM1, expm1_slope},
-    {MR_OP_LOG, log_slope},         {MR_OP_LOG2, log2_slope},
-    {MR_OP_LOG10, log10_slope},     {MR_OP_LOG1P, log1p_slope},
-    {MR_OP_SIN, sin_slope},         {MR_OP_COS, cos_slope},
-    {MR_OP_TAN, tan_slope},         {MR_OP_ARCSIN, arcsin_slope},
-    {MR_OP_ARCCOS, arccos_slope},   {MR_OP_ARCTAN, arctan_slope},
-    {MR_OP_SINH, sinh_slope},       {MR_OP_COSH, cosh_slope},
-    {MR_OP_TANH, tanh_slope},       {MR_OP_ARCSINH, arcsinh_slope},
-    {MR_OP_ARCCOSH, arccosh_slope}, {MR_OP_ARCTANH, arctanh_slope},
-    {MR_OP_ERF, erf_slope},         {MR_OP_ERFINV, erfinv_slope},
-    {MR_OP_SIGMOID, sigmoid_slope},
-};
-
-static slope_fn
-slope_of(const mr_op *op)
-{
-    size_t i = 0;
-
-    while (slopes[i].id != op->id) /* SLOPED operators are all in the list */
-        i++;
-    return slopes[i].slope;
-}

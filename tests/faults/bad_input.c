@@ -679,6 +679,13 @@ extreme_numbers__are_exact(void **state)
     mrt_assert_i64(mr_round(x, INT64_MIN), (int64_t[]){0, 0, 0, 0}, 4);
     mrt_assert_i64(mr_round(x, INT64_MAX), line, 4);
     mrt_assert_i64(mr_round(x, -1), line, 4);
+    for (int i = -400; i <= 400; i += 5) { /* no power of ten makes a NaN */
+        mr_array *h = mr_float(1.5), *r;
+
+        r = mr_isnan(mr_round(mr_astype(h, MR_FLOAT16), i));
+        mrt_assert_i64(mr_logical_or(r, mr_isnan(mr_round(h, i))),
+                       (int64_t[]){0}, 1);
+    }
     mrt_assert_i64(
         mr_tree_array_at(mr_split_indices(x, MR_INTS(INT64_MIN, INT64_MAX), 0),
                          1),

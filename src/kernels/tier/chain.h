@@ -9,10 +9,15 @@
 #ifndef MR_KERNELS_TIER_CHAIN_H
 #define MR_KERNELS_TIER_CHAIN_H
 
-enum { CHAIN_VECTORS = 4 };
+/* Vectors at a time: half of the registers at most. */
+#if MR_TIER_ID == MR_TIER_AVX512
+#define CHAIN_VECTORS 8
+#else
+#define CHAIN_VECTORS 4
+#endif
 
 #define MR_EACH_VECTOR(x)                                                      \
-    _Pragma("GCC unroll 4") for (int j = 0; j < n_vectors; j++) v[j] = x;      \
+    _Pragma("GCC unroll 8") for (int j = 0; j < n_vectors; j++) v[j] = x;      \
     break
 
 /* Elements at ... of all operands; left < N_LANES: one vector, not whole. */
@@ -24,7 +29,7 @@ chain_group(elem *out, const elem *first, int64_t first_step,
     V v[CHAIN_VECTORS];
 
     first += at * first_step;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < n_vectors; j++)
         v[j] = operand(first + j * N_LANES * first_step, first_step, left);
     for (const mr_chain_op *end = op + n_op; op < end; op++) {
@@ -52,7 +57,7 @@ chain_group(elem *out, const elem *first, int64_t first_step,
         }
     }
     out += at;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < n_vectors; j++) {
         if (left >= N_LANES)
             x_store(out + j * N_LANES, v[j]);
