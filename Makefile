@@ -93,6 +93,7 @@ lint:
 	@tools/lint.sh $(CLANG) $(VENV)
 
 bench: all
+	@$(SETUP) test
 	@$(NINJA) -C $(BUILD) benches
 	@for b in $(BUILD)/bin/bench/*; do \
 		test -f $$b || continue; echo "== $$(basename $$b)"; $$b || exit 1; \

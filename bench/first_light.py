@@ -43,10 +43,10 @@ class Case:
 
     ``bars`` lists pairs (limit, peer): the ratio to this peer's time may be
     at most ``limit``; "best" is the best framework, "library" the best
-    library.
+    library.  Without a limit it is a figure to look at, promised nowhere.
     """
 
-    def __init__(self, per: int, *bars: tuple[float, str]) -> None:
+    def __init__(self, per: int, *bars: tuple[float | None, str]) -> None:
         self.per, self.bars = per, bars
 
     def asks(self, peer: str) -> bool:
@@ -65,9 +65,9 @@ CASES = {
     "erf-GELU, eager beside compiled, 1M": Case(1, (1.0, "torch")),
     "erf-GELU, compiled, 1M": Case(1, (1.0, "torch")),
     "a + b, 8M": Case(1, (2 / 3, "best")),
-    "matmul 1024": Case(1, (1.1, "library"), (1.1, "best")),
-    "softmax of rows, 1024 x 4096": Case(1, (1.1, "best")),
-    "sum of 8M": Case(1, (1.1, "best")),
+    "matmul 1024": Case(1, (1.1, "library"), (None, "best")),
+    "softmax of rows, 1024 x 4096": Case(1, (None, "best")),
+    "sum of 8M": Case(1, (None, "best")),
 }
 IN_C = "mr_add of 16 elements, lazy, in C"
 IN_C_BAR = 0.1  # microseconds
@@ -320,12 +320,12 @@ def report(name: str, best: dict[str, float], everything: bool) -> None:
     figure = {p: f"{t / case.per * 1e6:.3g}" for p, t in best.items()}
     for limit, against in case.bars:
         peer = compared(best, against)
-        bar = f"<= {limit:.2f} of {against}"
+        bar = f"<= {limit:.2f} of {against}" if limit else f"(of {against})"
         if "marram" not in best or peer not in best:
             row(name, figure.get("marram", "-"), peer, "not installed here", bar)
             continue
         ratio = best["marram"] / best[peer]
-        bar += "" if ratio <= limit else "  MISSED"
+        bar += "  MISSED" if limit and ratio > limit else ""
         row(name, figure["marram"], f"{peer} {figure[peer]}", f"{ratio:.3f}", bar)
     if everything:
         print("    " + ", ".join(f"{p} {f}" for p, f in figure.items()))

@@ -159,7 +159,7 @@ bench(const problem *p, dnnl_sgemm_fn *dnnl)
     int64_t dim[3][3] = {
         {p->batch, p->m, p->k}, {p->batch, p->k, p->n}, {p->batch, p->m, p->n}};
     int64_t stride[3][3];
-    mr_view view[3];
+    mr_kernel_view view[3];
     operands o = {.p = *p, .dnnl = dnnl};
     double seconds, spread;
     size_t bytes;
@@ -170,7 +170,7 @@ bench(const problem *p, dnnl_sgemm_fn *dnnl)
 
         data[i] = filled(p->dtype, n);
         mr__strides_fresh(3, dim[i], stride[i]);
-        view[i] = (mr_view){data[i], p->dtype, 3, n, dim[i], stride[i]};
+        view[i] = (mr_kernel_view){data[i], p->dtype, 3, n, dim[i], stride[i]};
     }
     if (p->turned) {
         stride[1][1] = 1;
@@ -256,7 +256,8 @@ main(void)
         {MR_FLOAT64, 1, 1024, 1024, 1024, false},
         {MR_COMPLEX64, 1, 512, 512, 512, false},
     };
-    void *h = dlopen("libdnnl.so.3", RTLD_NOW | RTLD_LOCAL);
+    void *h3 = dlopen("libdnnl.so.3", RTLD_NOW | RTLD_LOCAL);
+    void *h = h3 ? h3 : dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
     void *symbol = h ? dlsym(h, "dnnl_sgemm") : NULL;
     dnnl_sgemm_fn *dnnl = NULL;
 

@@ -26,12 +26,8 @@ typedef struct bound {
 static bool
 wrong(const ext_spec *s, const ext_param *p, PyObject *o, const char *want)
 {
-    PyObject *name = PyType_GetName(Py_TYPE(o));
-
-    PyErr_Format(PyExc_TypeError, "%s(): argument '%s' must be %s, not %U",
-                 s->name, p->name, want, name);
-    Py_XDECREF(name);
-    return false;
+    return ext_wrong_type(o, "%s(): argument '%s' must be %s", s->name, p->name,
+                          want);
 }
 
 /* ---- binding ----------------------------------------------------------------
@@ -313,8 +309,9 @@ parse_spread(ext_call *c, const ext_param *p, const bound *b, ext_value *v)
 
     if (!x) {
         if (!PyErr_Occurred())
-            PyErr_Format(PyExc_ValueError, "%s(): too many arguments",
-                         c->spec->name);
+            PyErr_Format(PyExc_ValueError,
+                         "%s(): %zd numbers, at most %d are possible",
+                         c->spec->name, b->n_rest, EXT_MAX_INTS);
         return false;
     }
     for (Py_ssize_t i = 0; i < b->n_rest; i++)
@@ -333,17 +330,24 @@ hold(ext_call *c, mr_array *x)
     return x;
 }
 
+/* An array of ours, or None where it may be: taken as it is. */
+static bool
+take_array(ext_call *c, const ext_param *p, PyObject *o, ext_value *v)
+{
+    if (ext_is_array(o))
+        v->array = hold(c, mr_retain(ext_x(o)));
+    else if (o == Py_None && (p->flags & EXT_NULLABLE))
+        v->array = MR_NONE;
+    else
+        return false;
+    return true;
+}
+
 static bool
 parse_array(ext_call *c, const ext_param *p, PyObject *o, ext_value *v)
 {
-    if (ext_is_array(o)) {
-        v->array = hold(c, mr_retain(ext_x(o)));
+    if (take_array(c, p, o, v))
         return true;
-    }
-    if (o == Py_None && (p->flags & EXT_NULLABLE)) {
-        v->array = MR_NONE;
-        return true;
-    }
     if (ext_is_foreign_array(o) && !ext_is_numpy_scalar(o))
         return (v->array = hold(c, ext_from_foreign(o, MR_DTYPE_DEFAULT))) !=
                NULL;
@@ -412,14 +416,8 @@ parse_operand(ext_call *c, const ext_param *p, PyObject *o, ext_value *v,
 {
     int r;
 
-    if (ext_is_array(o)) {
-        v->array = hold(c, mr_retain(ext_x(o)));
+    if (take_array(c, p, o, v))
         return true;
-    }
-    if (o == Py_None && (p->flags & EXT_NULLABLE)) {
-        v->array = MR_NONE;
-        return true;
-    }
     r = ext_scalar(o, &v->scalar);
     if (r != 0) {
         *number = r > 0;

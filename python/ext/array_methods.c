@@ -289,14 +289,16 @@ format(PyObject *self, PyObject *spec)
     PyObject *v, *text;
 
     if (!PyUnicode_Check(spec)) {
-        PyErr_SetString(PyExc_TypeError, "a format must be text");
+        ext_wrong_type(spec, "a format must be text");
         return NULL;
     }
     if (PyUnicode_GetLength(spec) == 0)
         return PyObject_Str(self);
     if (mr_array_ndim(ext_x(self)) != 0) {
-        PyErr_SetString(PyExc_TypeError,
-                        "only a 0-d array can be formatted as a number");
+        PyErr_Format(PyExc_TypeError,
+                     "only a 0-d array can be formatted as a number, this one "
+                     "has %d axes",
+                     (int)mr_array_ndim(ext_x(self)));
         return NULL;
     }
     v = item(self, NULL);
@@ -459,7 +461,8 @@ array_namespace(PyObject *self, PyObject *args, PyObject *kw)
                                      &version))
         return NULL;
     if (version != Py_None) {
-        PyErr_SetString(PyExc_ValueError, "no version can be chosen");
+        PyErr_SetString(PyExc_ValueError,
+                        "no version can be chosen: api_version must be None");
         return NULL;
     }
     return PyImport_ImportModule("marram.core");

@@ -241,7 +241,9 @@ from_view(Py_buffer *view, mr_dtype have, mr_dtype t)
     void *copy;
 
     if (view->ndim > MR_MAX_NDIM) {
-        PyErr_Format(PyExc_ValueError, "more than %d axes", MR_MAX_NDIM);
+        PyErr_Format(PyExc_ValueError,
+                     "a buffer of %d axes, at most %d are possible", view->ndim,
+                     MR_MAX_NDIM);
         return NULL;
     }
     for (int i = 0; i < view->ndim; i++)

@@ -411,7 +411,7 @@ compile(PyObject *self, PyObject *args, PyObject *kw)
                                      &inputs, &outputs, &shapeless))
         return NULL;
     if (!PyCallable_Check(fun)) {
-        PyErr_SetString(PyExc_TypeError, "the function must be callable");
+        ext_wrong_type(fun, "the function must be callable");
         return NULL;
     }
     if ((inputs != Py_None && !container(inputs, "inputs")) ||

@@ -58,7 +58,8 @@ scalar_of_long(PyObject *o, mr_scalar *out)
             return 1;
         PyErr_Clear();
     }
-    PyErr_SetString(PyExc_OverflowError, "an int beyond 64 bits");
+    PyErr_SetString(PyExc_OverflowError,
+                    "an int beyond 64 bits: needs -2^63 to 2^64 - 1");
     return -1;
 }
 
@@ -189,36 +190,18 @@ typedef struct survey {
 } survey;
 
 static bool
-is_list(PyObject *o)
-{
-    return PyList_Check(o) || PyTuple_Check(o);
-}
-
-static PyObject *
-list_item(PyObject *o, Py_ssize_t i) /* borrowed */
-{
-    return PyList_Check(o) ? PyList_GetItem(o, i) : PyTuple_GetItem(o, i);
-}
-
-static Py_ssize_t
-list_size(PyObject *o)
-{
-    return PyList_Check(o) ? PyList_Size(o) : PyTuple_Size(o);
-}
-
-static bool
 survey_shape(PyObject *o, survey *s)
 {
-    while (is_list(o)) {
+    while (ext_is_sequence(o)) {
         if (s->ndim == MR_MAX_NDIM) {
             PyErr_Format(PyExc_ValueError, "lists nested more than %d deep",
                          MR_MAX_NDIM);
             return false;
         }
-        s->dim[s->ndim] = list_size(o);
+        s->dim[s->ndim] = ext_sequence_size(o);
         if (s->dim[s->ndim++] == 0)
             return true;
-        o = list_item(o, 0);
+        o = ext_sequence_item(o, 0);
     }
     return true;
 }
@@ -276,13 +259,13 @@ survey_leaf(PyObject *o, survey *s)
 static bool
 survey_leaves(PyObject *o, survey *s, int depth)
 {
-    Py_ssize_t n = list_size(o);
+    Py_ssize_t n = ext_sequence_size(o);
 
     if (depth >= s->ndim || n != s->dim[depth])
         return ragged(s, depth);
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *item = list_item(o, i);
-        if (is_list(item)) {
+        PyObject *item = ext_sequence_item(o, i);
+        if (ext_is_sequence(item)) {
             if (!survey_leaves(item, s, depth + 1))
                 return false;
         } else {
@@ -347,11 +330,11 @@ fill_leaf(filler *f, const mr_scalar *v)
 static bool
 fill(PyObject *o, filler *f)
 {
-    Py_ssize_t n = list_size(o);
+    Py_ssize_t n = ext_sequence_size(o);
 
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *item = list_item(o, i);
-        if (is_list(item)) {
+        PyObject *item = ext_sequence_item(o, i);
+        if (ext_is_sequence(item)) {
             if (!fill(item, f))
                 return false;
         } else {
@@ -445,7 +428,7 @@ from_numbers(PyObject *o, const survey *s, mr_dtype t)
 static mr_array *
 from_arrays(PyObject *o, mr_dtype t)
 {
-    Py_ssize_t n = list_size(o);
+    Py_ssize_t n = ext_sequence_size(o);
     mr_array **x = calloc((size_t)(n ? n : 1), sizeof *x), *y = NULL;
     Py_ssize_t i;
 
@@ -454,7 +437,7 @@ from_arrays(PyObject *o, mr_dtype t)
         return NULL;
     }
     for (i = 0; i < n; i++) {
-        x[i] = ext_from_object(list_item(o, i), MR_DTYPE_DEFAULT);
+        x[i] = ext_from_object(ext_sequence_item(o, i), MR_DTYPE_DEFAULT);
         if (!x[i])
             goto out;
     }
@@ -523,7 +506,7 @@ ext_from_object(PyObject *o, mr_dtype t)
             return mr_retain(ext_x(o));
         return mr_astype_at(ext_site(), ext_x(o), t);
     }
-    if (is_list(o))
+    if (ext_is_sequence(o))
         return from_list(o, t);
     if (ext_is_numpy_scalar(o))
         return from_numpy_scalar(o, t);
@@ -553,7 +536,7 @@ ext_operand(const char *site, PyObject *o, mr_dtype t)
         return ext_scalar_array(site, &s, mr_promote_scalar(t, s.kind));
     if (ext_is_foreign_array(o))
         return ext_from_foreign(o, MR_DTYPE_DEFAULT);
-    if (is_list(o) || PyUnicode_Check(o) || PyDict_Check(o)) {
+    if (ext_is_sequence(o) || PyUnicode_Check(o) || PyDict_Check(o)) {
         PyObject *name = PyType_GetName(Py_TYPE(o));
         PyErr_Format(PyExc_ValueError,
                      "cannot compute with an array and %U; make an array of "

@@ -36,12 +36,8 @@ ext_dtype_object(mr_dtype t)
 bool
 ext_dtype_of(PyObject *o, mr_dtype *out)
 {
-    if (Py_TYPE(o) != ext.dtype) {
-        PyObject *name = PyType_GetName(Py_TYPE(o));
-        PyErr_Format(PyExc_TypeError, "a dtype must be a Dtype, not %U", name);
-        Py_XDECREF(name);
-        return false;
-    }
+    if (Py_TYPE(o) != ext.dtype)
+        return ext_wrong_type(o, "a dtype must be a Dtype");
     *out = dtype_get(o);
     return true;
 }
@@ -137,8 +133,7 @@ any_dtype(PyObject *o, mr_dtype *out)
         *out = dtype_get(o);
         return true;
     }
-    PyErr_SetString(PyExc_TypeError, "expected arrays and Dtypes");
-    return false;
+    return ext_wrong_type(o, "result_type() needs arrays and Dtypes");
 }
 
 static PyObject *

@@ -7,6 +7,7 @@
  */
 #include "ext.h"
 
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,22 @@ add_notes(PyObject *exception, const mr_error *e, const char *here)
         p += n + (end ? 1 : 0);
     }
     return true;
+}
+
+bool
+ext_wrong_type(PyObject *o, const char *wanted, ...)
+{
+    PyObject *name = PyType_GetName(Py_TYPE(o)), *text;
+    va_list args;
+
+    va_start(args, wanted);
+    text = PyUnicode_FromFormatV(wanted, args);
+    va_end(args);
+    if (name && text)
+        PyErr_Format(PyExc_TypeError, "%U, not %U", text, name);
+    Py_XDECREF(text);
+    Py_XDECREF(name);
+    return false;
 }
 
 PyObject *

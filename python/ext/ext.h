@@ -64,6 +64,9 @@ void ext_rebind(PyObject *array, mr_array *x);
  */
 /* Raises the thread's Marram error as an exception; always NULL. */
 PyObject *ext_raise(void);
+/* TypeError: what was wanted (a format), then ", not " and the type of o.
+ * Always false. */
+bool ext_wrong_type(PyObject *o, const char *wanted, ...);
 int ext_init_errors(PyObject *module);
 
 /* ---- sites -----------------------------------------------------------------
@@ -265,6 +268,11 @@ int ext_init_transform(PyObject *module);
 int ext_init_system(void);
 
 /* ---- trees -------------------------------------------------------------- */
+/* Of lists and tuples; the item is borrowed. */
+bool ext_is_sequence(PyObject *o);
+PyObject *ext_sequence_item(PyObject *o, Py_ssize_t i);
+Py_ssize_t ext_sequence_size(PyObject *o);
+
 /* A Python tree is a list, tuple or dict of trees, or a leaf.  Taken apart it
  * is the arrays in order, and a structure: the same tree with a mark in the
  * place of each array (tree.c). */

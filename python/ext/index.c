@@ -149,15 +149,16 @@ value_of(const char *site, PyObject *value, mr_dtype t)
         if (r != 0)
             return r > 0 ? ext_scalar_array(site, &s, t) : NULL;
         if (value == Py_None) {
-            PyErr_SetString(PyExc_TypeError, "None cannot be written");
+            PyErr_SetString(
+                PyExc_TypeError,
+                "None cannot be written: needs a number or an array");
             return NULL;
         }
     }
     x = ext_operand(site, value, t);
     if (!x) {
         if (!PyErr_Occurred() && mr_error_last().code == MR_OK)
-            PyErr_SetString(PyExc_TypeError,
-                            "only numbers and arrays can be written");
+            ext_wrong_type(value, "only numbers and arrays can be written");
         return NULL;
     }
     if (mr_array_dtype(x) != t)
@@ -459,7 +460,9 @@ ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value)
     mr_array *x, *y;
 
     if (!value) {
-        PyErr_SetString(PyExc_TypeError, "entries of an array stay");
+        PyErr_SetString(
+            PyExc_TypeError,
+            "entries of an array cannot be deleted: take the others");
         return -1;
     }
     x = mr_retain(ext_x(self));

@@ -14,7 +14,10 @@ refuse(PyObject *o)
 {
     PyObject *name = PyType_GetName(Py_TYPE(o));
 
-    PyErr_Format(PyExc_ValueError, "an array cannot be indexed with %U", name);
+    PyErr_Format(PyExc_ValueError,
+                 "an array cannot be indexed with %U: needs ints, slices, "
+                 "None, '...' or arrays of them or of bool",
+                 name);
     Py_XDECREF(name);
     return false;
 }
@@ -90,7 +93,9 @@ array_of(PyObject *o)
             ext_raise();
         return y;
     }
-    PyErr_Format(PyExc_ValueError, "an array cannot be indexed with one of %s",
+    PyErr_Format(PyExc_ValueError,
+                 "an array cannot be indexed with one of %s: needs integers or "
+                 "bool",
                  mr_dtype_name(t));
     mr_release(x);
     return NULL;
@@ -102,7 +107,8 @@ push(index_plan *p, index_kind kind, int axis)
     index_item *it;
 
     if (p->n == INDEX_MAX) {
-        PyErr_SetString(PyExc_ValueError, "too many indices");
+        PyErr_Format(PyExc_ValueError,
+                     "too many indices: at most %d are possible", INDEX_MAX);
         return NULL;
     }
     it = &p->item[p->n++];
@@ -178,10 +184,12 @@ push_mask(index_plan *p, mr_array *mask, int axis)
 
     for (int k = 0; k < ndim; k++)
         if (axis + k >= p->ndim || mr_array_dim(mask, k) != p->dim[axis + k]) {
-            PyErr_Format(PyExc_ValueError,
-                         "the mask's axis %d has size %lld, which does not "
-                         "fit the array",
-                         k, (long long)mr_array_dim(mask, k));
+            PyErr_Format(
+                PyExc_ValueError,
+                "the mask's axis %d has size %lld, the array's axis "
+                "%d has %lld",
+                k, (long long)mr_array_dim(mask, k), axis + k,
+                (long long)(axis + k < p->ndim ? p->dim[axis + k] : 0));
             free(bits);
             return false;
         }
@@ -314,9 +322,14 @@ parse_items(index_plan *p, PyObject *tuple)
         dots += o == Py_Ellipsis;
     }
     if (dots > 1 || taken > p->ndim) {
-        PyErr_SetString(PyExc_ValueError,
-                        dots > 1 ? "an index has one '...' at most"
-                                 : "too many indices for the array");
+        if (dots > 1)
+            PyErr_Format(PyExc_ValueError,
+                         "an index has one '...' at most, this one has %d",
+                         dots);
+        else
+            PyErr_Format(PyExc_ValueError,
+                         "too many indices for the array: %d for %d axes",
+                         taken, p->ndim);
         return false;
     }
     for (Py_ssize_t i = 0; i < n; i++) {

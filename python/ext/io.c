@@ -141,8 +141,7 @@ load_file(PyObject *file, const char *format, int metadata)
     PyObject *bytes, *r = NULL;
 
     if (!PyObject_HasAttrString(file, "read")) {
-        PyErr_SetString(PyExc_TypeError,
-                        "load() needs a path or a file object");
+        ext_wrong_type(file, "load() needs a path or a file object");
         return NULL;
     }
     bytes = PyObject_CallMethod(file, "read", NULL);
@@ -214,8 +213,7 @@ is_file(PyObject *file, const char *who)
         return false;
     if (PyObject_HasAttrString(file, "write"))
         return true;
-    PyErr_Format(PyExc_TypeError, "%s() needs a path or a file object", who);
-    return false;
+    return ext_wrong_type(file, "%s() needs a path or a file object", who);
 }
 
 /* A path that has the ending. */
@@ -274,10 +272,9 @@ metadata_of(PyObject *dict, const char ***keys, const char ***values, int *n)
         return false;
     }
     while (size && PyDict_Next(dict, &at, &key, &value)) {
-        if (!PyUnicode_Check(key) || !PyUnicode_Check(value)) {
-            PyErr_SetString(PyExc_TypeError, "metadata must be text by text");
-            return false;
-        }
+        if (!PyUnicode_Check(key) || !PyUnicode_Check(value))
+            return ext_wrong_type(PyUnicode_Check(key) ? value : key,
+                                  "keys and values of metadata must be text");
         (*keys)[*n] = PyUnicode_AsUTF8AndSize(key, NULL);
         (*values)[*n] = PyUnicode_AsUTF8AndSize(value, NULL);
         if (!(*keys)[*n] || !(*values)[(*n)++])
@@ -297,7 +294,11 @@ tree_of_dict(PyObject *dict)
 
     while (keys && items && PyDict_Next(dict, &at, &key, &value)) {
         if (!PyUnicode_Check(key) || !ext_is_array(value)) {
-            PyErr_SetString(PyExc_TypeError, "arrays must be arrays by text");
+            if (PyUnicode_Check(key))
+                ext_wrong_type(value, "the value of '%U' must be an array",
+                               key);
+            else
+                ext_wrong_type(key, "the keys of arrays must be text");
             break;
         }
         keys[i] = PyUnicode_AsUTF8AndSize(key, NULL);
@@ -333,7 +334,7 @@ save_safetensors(PyObject *self, PyObject *args, PyObject *kw)
                                      &file, &PyDict_Type, &arrays, &metadata))
         return NULL;
     if (metadata != Py_None && !PyDict_Check(metadata)) {
-        PyErr_SetString(PyExc_TypeError, "metadata must be a dict of text");
+        ext_wrong_type(metadata, "metadata must be a dict of text");
         return NULL;
     }
     t = tree_of_dict(arrays);

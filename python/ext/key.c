@@ -162,10 +162,7 @@ put_container(ext_key *k, PyObject *o, ext_leaves *l, key_mode mode)
     if (!put_tag(k, PyList_Check(o) ? '[' : '(', PySequence_Size(o)))
         return false;
     for (; at < PySequence_Size(o); at++)
-        if (!put_tree(k,
-                      PyList_Check(o) ? PyList_GetItem(o, at)
-                                      : PyTuple_GetItem(o, at),
-                      l, mode))
+        if (!put_tree(k, ext_sequence_item(o, at), l, mode))
             return false;
     return true;
 }

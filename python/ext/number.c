@@ -413,8 +413,10 @@ as_index(PyObject *self)
     mr_array *x = ext_x(self);
 
     if (mr_array_ndim(x) != 0 || !mr_dtype_is_integer(mr_array_dtype(x))) {
-        PyErr_SetString(PyExc_TypeError,
-                        "only a 0-d integer array can be an index");
+        PyErr_Format(PyExc_TypeError,
+                     "only a 0-d integer array can be an index, not one of %s "
+                     "with %d axes",
+                     mr_dtype_name(mr_array_dtype(x)), (int)mr_array_ndim(x));
         return NULL;
     }
     return as_int(self);

@@ -34,8 +34,6 @@ stream_open(PyObject *o, mr_stream *old)
 static mr_array *
 array_argument(PyObject *o, const char *function, const char *name)
 {
-    PyObject *type;
-
     if (ext_is_array(o))
         return mr_retain(ext_x(o));
     if (ext_is_foreign_array(o) && !ext_is_numpy_scalar(o)) {
@@ -44,10 +42,7 @@ array_argument(PyObject *o, const char *function, const char *name)
             ext_raise();
         return x;
     }
-    type = PyType_GetName(Py_TYPE(o));
-    PyErr_Format(PyExc_TypeError, "%s(): argument '%s' must be array, not %U",
-                 function, name, type);
-    Py_XDECREF(type);
+    ext_wrong_type(o, "%s(): argument '%s' must be array", function, name);
     return NULL;
 }
 
@@ -381,8 +376,7 @@ from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
                                      &copy))
         return NULL;
     if (!PyObject_HasAttrString(o, "__dlpack__")) {
-        PyErr_SetString(PyExc_TypeError,
-                        "from_dlpack() needs an object with __dlpack__");
+        ext_wrong_type(o, "from_dlpack() needs an object with __dlpack__");
         return NULL;
     }
     return ext_wrap(as_array(o, MR_DTYPE_DEFAULT, copy));
@@ -405,7 +399,7 @@ seed(PyObject *self, PyObject *args, PyObject *kw)
     r = ext_scalar(o, &s);
     if (r <= 0) {
         if (r == 0)
-            PyErr_SetString(PyExc_TypeError, "a seed must be an int");
+            ext_wrong_type(o, "a seed must be an int");
         return NULL;
     }
     x = mr_random_seed_at(ext_site(), s);

@@ -49,15 +49,8 @@ device_of(PyObject *o, mr_device *out)
 static bool
 device_want(PyObject *o, mr_device *out)
 {
-    PyObject *name;
-
-    if (device_of(o, out))
-        return true;
-    name = PyType_GetName(Py_TYPE(o));
-    PyErr_Format(PyExc_TypeError, "expected a Device or DeviceType, not %U",
-                 name);
-    Py_XDECREF(name);
-    return false;
+    return device_of(o, out) ||
+           ext_wrong_type(o, "expected a Device or DeviceType");
 }
 
 static bool
@@ -65,8 +58,9 @@ device_check(mr_device d)
 {
     if (mr_device_available(d))
         return true;
-    PyErr_Format(PyExc_ValueError, "no device %s %d here", type_name(d.type),
-                 (int)d.index);
+    PyErr_Format(PyExc_ValueError,
+                 "no device %s %d here: device_count() says how many there are",
+                 type_name(d.type), (int)d.index);
     return false;
 }
 
@@ -367,9 +361,8 @@ place_of(PyObject *o, mr_stream *s, mr_device *d)
     }
     if (device_of(o, d))
         return device_check(*d);
-    PyErr_SetString(PyExc_TypeError,
-                    "stream must be a Stream, a Device, a DeviceType or None");
-    return false;
+    return ext_wrong_type(
+        o, "stream must be a Stream, a Device, a DeviceType or None");
 }
 
 bool
@@ -535,7 +528,7 @@ set_default_stream(PyObject *self, PyObject *o)
 {
     (void)self;
     if (Py_TYPE(o) != ext.stream) {
-        PyErr_SetString(PyExc_TypeError, "expected a Stream");
+        ext_wrong_type(o, "expected a Stream");
         return NULL;
     }
     if (mr_stream_set_default(((stream_object *)o)->s) < 0)

@@ -84,7 +84,8 @@ get_array_buffer_size(PyObject *self, PyObject *args)
         bytes += mr_array_nbytes(l.x[i]);
         if (!ok)
             PyErr_SetString(PyExc_ValueError,
-                            "an array that is not evaluated has no buffer");
+                            "an array that is not evaluated has no buffer: "
+                            "eval() it first");
     }
     ext_leaves_free(&l);
     return ok ? PyLong_FromSize_t(bytes) : NULL;
@@ -150,8 +151,8 @@ bytes_of(PyObject *o, size_t *out)
     if (!PyErr_Occurred())
         return true;
     if (PyErr_ExceptionMatches(PyExc_OverflowError))
-        PyErr_SetString(PyExc_TypeError,
-                        "a limit is a number of bytes from 0 on");
+        PyErr_Format(PyExc_TypeError,
+                     "a limit is a number of bytes from 0 on, not %S", o);
     return false;
 }
 

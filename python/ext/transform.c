@@ -365,7 +365,7 @@ axis_number(PyObject *o, int32_t *out)
     if (i == -1 && PyErr_Occurred())
         return false;
     if (i > INT32_MAX || i <= INT32_MIN) {
-        PyErr_SetString(PyExc_IndexError, "an axis out of range");
+        PyErr_Format(PyExc_IndexError, "axis %ld is out of range", i);
         return false;
     }
     *out = (int32_t)i;
@@ -428,6 +428,16 @@ check_arrays(PyObject *o)
     return ext_only_arrays(o, "the result") ? Py_NewRef(o) : NULL;
 }
 
+static bool
+in_range(int32_t axis, int ndim, int i)
+{
+    if (axis >= -ndim && axis < ndim)
+        return true;
+    PyErr_Format(PyExc_IndexError, "out_axes %d is %d, for a result of %d axes",
+                 i, (int)axis, ndim);
+    return false;
+}
+
 /* The batch of each result from axis 0 to where out_axes wants it. */
 static bool
 place_results(PyObject *result, PyObject *axes, ext_leaves *l)
@@ -445,6 +455,10 @@ place_results(PyObject *result, PyObject *axes, ext_leaves *l)
         mr_array *x;
         if (to[i] == MR_VMAP_NONE || to[i] == 0)
             continue;
+        if (!in_range(to[i], mr_array_ndim(l->x[i]), i)) {
+            ok = false;
+            break;
+        }
         x = mr_moveaxis_at(ext_site(), l->x[i], 0, to[i]);
         mr_release(l->x[i]);
         l->x[i] = x;
@@ -605,7 +619,7 @@ transform_new(transform_kind kind, PyObject *fun, PyObject *argnums,
     transform_object *t = NULL;
 
     if (!PyCallable_Check(fun))
-        PyErr_SetString(PyExc_TypeError, "the function must be callable");
+        ext_wrong_type(fun, "the function must be callable");
     else if (argnums && names)
         t = (transform_object *)PyType_GenericAlloc(ext.transform, 0);
     if (t) {
@@ -660,7 +674,7 @@ names_of(PyObject *argnames)
                                   : PySequence_Tuple(argnames);
     for (Py_ssize_t i = 0; t && i < PyTuple_Size(t); i++)
         if (!PyUnicode_Check(PyTuple_GetItem(t, i))) {
-            PyErr_SetString(PyExc_TypeError, "argnames must be text");
+            ext_wrong_type(PyTuple_GetItem(t, i), "argnames must be text");
             Py_CLEAR(t);
         }
     return t;
@@ -744,8 +758,10 @@ check_outputs(PyObject *o)
         bool ok = x && ext_is_array(x);
         Py_XDECREF(x);
         if (!ok) {
-            PyErr_SetString(PyExc_ValueError,
-                            "the function must return arrays alone");
+            PyErr_Format(PyExc_ValueError,
+                         "the function must return arrays alone; result %zd is "
+                         "none",
+                         i);
             return NULL;
         }
     }
@@ -756,10 +772,8 @@ check_outputs(PyObject *o)
 static bool
 list_leaves(PyObject *o, ext_leaves *l, const char *what)
 {
-    if (!PyList_Check(o) && !PyTuple_Check(o)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a list of arrays", what);
-        return false;
-    }
+    if (!ext_is_sequence(o))
+        return ext_wrong_type(o, "%s must be a list of arrays", what);
     return ext_only_arrays(o, what) && ext_collect(o, l);
 }
 
@@ -817,7 +831,8 @@ run_both(PyObject *args, PyObject *kw, const char *format, char **keys,
         !list_leaves(others, &b, keys[2]))
         goto out;
     if (forward && a.n != b.n) {
-        PyErr_Format(PyExc_ValueError, "%d primals but %d tangents", a.n, b.n);
+        PyErr_Format(PyExc_ValueError,
+                     "%d primals but %d tangents: one each is right", a.n, b.n);
         goto out;
     }
     primals = PySequence_Tuple(primals);

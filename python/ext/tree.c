@@ -70,20 +70,20 @@ ext_tree_leaves(const mr_tree *t, ext_leaves *l)
 
 /* ---- walking ------------------------------------------------------------ */
 
-static bool
-is_sequence(PyObject *o)
+bool
+ext_is_sequence(PyObject *o)
 {
     return PyList_Check(o) || PyTuple_Check(o);
 }
 
-static PyObject *
-sequence_item(PyObject *o, Py_ssize_t i) /* borrowed */
+PyObject *
+ext_sequence_item(PyObject *o, Py_ssize_t i)
 {
     return PyList_Check(o) ? PyList_GetItem(o, i) : PyTuple_GetItem(o, i);
 }
 
-static Py_ssize_t
-sequence_size(PyObject *o)
+Py_ssize_t
+ext_sequence_size(PyObject *o)
 {
     return PyList_Check(o) ? PyList_Size(o) : PyTuple_Size(o);
 }
@@ -103,7 +103,7 @@ ext_collect(PyObject *tree, ext_leaves *l)
 
     if (ext_is_array(tree))
         return ext_leaves_add(l, mr_retain(ext_x(tree)));
-    if (!is_sequence(tree) && !PyDict_Check(tree))
+    if (!ext_is_sequence(tree) && !PyDict_Check(tree))
         return true;
     if (too_deep())
         return false;
@@ -111,8 +111,8 @@ ext_collect(PyObject *tree, ext_leaves *l)
         while (ok && PyDict_Next(tree, &at, &key, &value))
             ok = ext_collect(value, l);
     else
-        for (; ok && at < sequence_size(tree); at++)
-            ok = ext_collect(sequence_item(tree, at), l);
+        for (; ok && at < ext_sequence_size(tree); at++)
+            ok = ext_collect(ext_sequence_item(tree, at), l);
     Py_LeaveRecursiveCall();
     return ok;
 }
@@ -126,7 +126,7 @@ ext_only_arrays(PyObject *tree, const char *what)
 
     if (ext_is_array(tree))
         return true;
-    if (!is_sequence(tree) && !PyDict_Check(tree)) {
+    if (!ext_is_sequence(tree) && !PyDict_Check(tree)) {
         name = PyType_GetName(Py_TYPE(tree));
         PyErr_Format(PyExc_ValueError,
                      "%s must be a tree of arrays alone, but "
@@ -141,8 +141,8 @@ ext_only_arrays(PyObject *tree, const char *what)
         while (ok && PyDict_Next(tree, &at, &key, &value))
             ok = ext_only_arrays(value, what);
     else
-        for (; ok && at < sequence_size(tree); at++)
-            ok = ext_only_arrays(sequence_item(tree, at), what);
+        for (; ok && at < ext_sequence_size(tree); at++)
+            ok = ext_only_arrays(ext_sequence_item(tree, at), what);
     Py_LeaveRecursiveCall();
     return ok;
 }
@@ -172,12 +172,12 @@ static PyObject *
 map_sequence(PyObject *tree, leaf_map fn, void *ctx)
 {
     bool list = PyList_Check(tree);
-    Py_ssize_t n = sequence_size(tree);
+    Py_ssize_t n = ext_sequence_size(tree);
     PyObject *out = list ? PyList_New(n) : PyTuple_New(n);
 
     for (Py_ssize_t i = 0; out && i < n; i++) {
-        PyObject *v = i < sequence_size(tree)
-                          ? map(sequence_item(tree, i), fn, ctx)
+        PyObject *v = i < ext_sequence_size(tree)
+                          ? map(ext_sequence_item(tree, i), fn, ctx)
                           : NULL;
         if (!v ||
             (list ? PyList_SetItem(out, i, v) : PyTuple_SetItem(out, i, v)) < 0)
@@ -220,7 +220,7 @@ map(PyObject *tree, leaf_map fn, void *ctx)
 {
     PyObject *out;
 
-    if (!is_sequence(tree) && !PyDict_Check(tree))
+    if (!ext_is_sequence(tree) && !PyDict_Check(tree))
         return fn(ctx, tree);
     if (too_deep())
         return NULL;

@@ -391,7 +391,7 @@ trace_to_entry(const call *c, const mr_cache_key *key, mr_closure *fn,
     mr_cache_entry *e = NULL;
     mr_tree *out;
 
-    out = scope.token == 0 ? NULL : trace(&t, c, fn, name);
+    out = t.trace == 0 || scope.token == 0 ? NULL : trace(&t, c, fn, name);
     mr__trace_end(t.trace);
     if (out != NULL)
         e = entry_new(key, mr_tree_n_leaves(out));

@@ -62,7 +62,8 @@ mr__device_register(const mr_device_table *t)
     mr__lock_drop(&lock);
     return n < MAX_DEVICES
                ? MR_OK
-               : mr__fail(MR_E_DEVICE, "there are %d devices already",
+               : mr__fail(MR_E_DEVICE,
+                          "there are %d devices already, no more are possible",
                           MAX_DEVICES);
 }
 

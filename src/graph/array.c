@@ -328,7 +328,7 @@ mr_array_dim(const mr_array *x, int axis)
         return -1;
     }
     if (axis < -ndim || axis >= ndim) {
-        mr__fail(MR_E_INDEX, "axis %d of an array that has %d", axis, ndim);
+        mr__fail(MR_E_INDEX, "axis %d of an array of %d axes", axis, ndim);
         return -1;
     }
     return x->dim[axis < 0 ? axis + ndim : axis];

@@ -369,17 +369,23 @@ mr_tree_at(const mr_tree *t, int i)
     return t->item[i];
 }
 
-mr_array *
-mr_tree_array(const mr_tree *t)
+static const char *
+kind_name(const mr_tree *t)
 {
     static const char *const kinds[] = {"none", "an array", "a list", "a tuple",
                                         "a dict"};
 
+    return kinds[t->kind];
+}
+
+mr_array *
+mr_tree_array(const mr_tree *t)
+{
     if (!tree_given(t))
         return NULL;
     if (t->kind != MR_TREE_LEAF)
         return mr__fail_null(MR_E_TYPE, "expected an array, got %s",
-                             kinds[t->kind]);
+                             kind_name(t));
     return t->leaf;
 }
 
@@ -397,7 +403,8 @@ mr_tree_key(const mr_tree *t, int i)
     if (mr_tree_at(t, i) == NULL)
         return NULL;
     if (t->kind != MR_TREE_DICT)
-        return mr__fail_null(MR_E_TYPE, "only a dict has keys");
+        return mr__fail_null(MR_E_TYPE, "only a dict has keys, this is %s",
+                             kind_name(t));
     return t->key[i];
 }
 
@@ -406,9 +413,11 @@ mr_tree_get(const mr_tree *t, const char *key)
 {
     if (!tree_given(t))
         return NULL;
-    if (t->kind != MR_TREE_DICT || key == NULL)
-        return mr__fail_null(MR_E_TYPE, "only a dict has keys, and a key is "
-                                        "a text");
+    if (t->kind != MR_TREE_DICT)
+        return mr__fail_null(MR_E_TYPE, "only a dict has keys, this is %s",
+                             kind_name(t));
+    if (key == NULL)
+        return mr__fail_null(MR_E_TYPE, "a key is a text, this one is NULL");
     for (int i = 0; i < t->n; i++)
         if (strcmp(t->key[i], key) == 0)
             return t->item[i];

@@ -92,43 +92,43 @@ static const float erf_at[16] = {
     0x1.9fe2eep-2F, 0x1.36ad0ap-1F, 0x1.9e924ep-1F, 0x1.034112p+0F,
     0x1.36c998p+0F, 0x1.6ac15cp+0F, 0x1.9ead0ap+0F, 0x1.d2c9ap+0F,
     0x1.108126p+1F, 0x1.43c934p+1F, 0x1.779b94p+1F, 0x1.ab78cap+1F,
-    0x1.d87884p+1F, 0x0p+0F, 0x1.36d3fep-3F, 0x1.02ae2cp-2F,
+    0x1.d87884p+1F, 0x0p+0F,        0x1.36d3fep-3F, 0x1.02ae2cp-2F,
 };
 static const float erf_value[16] = {
     0x1.bcb41cp-2F, 0x1.37e64ap-1F, 0x1.7ee406p-1F, 0x1.b2215ap-1F,
-    0x1.d3f788p-1F, 0x1.e8ecp-1F, 0x1.f4bf9p-1F, 0x1.faebfap-1F,
+    0x1.d3f788p-1F, 0x1.e8ecp-1F,   0x1.f4bf9p-1F,  0x1.faebfap-1F,
     0x1.feaa74p-1F, 0x1.ffd282p-1F, 0x1.fffba4p-1F, 0x1.ffffb2p-1F,
-    0x1.fffffap-1F, 0x0p+0F, 0x1.5c0eb6p-3F, 0x1.1dcc2ep-2F,
+    0x1.fffffap-1F, 0x0p+0F,        0x1.5c0eb6p-3F, 0x1.1dcc2ep-2F,
 };
 static const float erf_c0[16] = {
-    0x1.e9e0f6p-1F, 0x1.8fc7a6p-1F, 0x1.2be884p-1F, 0x1.9e552ap-2F,
-    0x1.08a78cp-2F, 0x1.3647b8p-3F, 0x1.4f316p-4F, 0x1.4c9a3ap-5F,
-    0x1.8da904p-7F, 0x1.ec17b2p-10F, 0x1.aef0bp-13F, 0x1.0f4fbep-16F,
-    0x1.6e2d26p-20F, 0x1.06eba8p-3F, 0x1.1a4988p+0F, 0x1.0f01cp+0F,
+    0x1.e9e0f6p-1F,  0x1.8fc7a6p-1F,  0x1.2be884p-1F, 0x1.9e552ap-2F,
+    0x1.08a78cp-2F,  0x1.3647b8p-3F,  0x1.4f316p-4F,  0x1.4c9a3ap-5F,
+    0x1.8da904p-7F,  0x1.ec17b2p-10F, 0x1.aef0bp-13F, 0x1.0f4fbep-16F,
+    0x1.6e2d26p-20F, 0x1.06eba8p-3F,  0x1.1a4988p+0F, 0x1.0f01cp+0F,
 };
 static const float erf_c1[16] = {
-    -0x1.8dea78p-2F, -0x1.e5298ap-2F, -0x1.e5ad34p-2F, -0x1.a39982p-2F,
-    -0x1.414b82p-2F, -0x1.b7ac44p-3F, -0x1.0f7a8cp-3F, -0x1.2f3b9cp-4F,
+    -0x1.8dea78p-2F, -0x1.e5298ap-2F, -0x1.e5ad34p-2F,  -0x1.a39982p-2F,
+    -0x1.414b82p-2F, -0x1.b7ac44p-3F, -0x1.0f7a8cp-3F,  -0x1.2f3b9cp-4F,
     -0x1.a746ecp-6F, -0x1.37120ep-8F, -0x1.3bc858p-11F, -0x1.c3f21cp-15F,
-    -0x1.52167p-18F, 0x1.63c75ap-22F, -0x1.56becap-3F, -0x1.11d826p-2F,
+    -0x1.52167p-18F, 0x1.63c75ap-22F, -0x1.56becap-3F,  -0x1.11d826p-2F,
 };
 static const float erf_c2[16] = {
-    -0x1.b5b89ep-3F, -0x1.190efcp-4F, 0x1.f1d878p-5F, 0x1.22589cp-3F,
-    0x1.57a116p-3F, 0x1.37eacep-3F, 0x1.da99p-4F, 0x1.392cfap-4F,
-    0x1.0b45fp-5F, 0x1.e3cdb8p-8F, 0x1.232f1ep-10F, 0x1.e12818p-14F,
-    0x1.97f6eep-17F, -0x1.812c36p-2F, -0x1.6712dp-2F, -0x1.3b341ap-2F,
+    -0x1.b5b89ep-3F, -0x1.190efcp-4F, 0x1.f1d878p-5F,  0x1.22589cp-3F,
+    0x1.57a116p-3F,  0x1.37eacep-3F,  0x1.da99p-4F,    0x1.392cfap-4F,
+    0x1.0b45fp-5F,   0x1.e3cdb8p-8F,  0x1.232f1ep-10F, 0x1.e12818p-14F,
+    0x1.97f6eep-17F, -0x1.812c36p-2F, -0x1.6712dp-2F,  -0x1.3b341ap-2F,
 };
 static const float erf_c3[16] = {
-    0x1.60c614p-3F, 0x1.6ce05cp-3F, 0x1.10d8eep-3F, 0x1.09b392p-4F,
-    0x1.8b0342p-9F, -0x1.274532p-5F, -0x1.951952p-5F, -0x1.703256p-5F,
-    -0x1.ad8dacp-6F, -0x1.03126ep-7F, -0x1.84b87p-10F, -0x1.8187ap-13F,
-    -0x1.5fd88cp-16F, 0x1.730b76p-12F, 0x1.51292ep-4F, 0x1.060a5ap-3F,
+    0x1.60c614p-3F,   0x1.6ce05cp-3F,  0x1.10d8eep-3F,  0x1.09b392p-4F,
+    0x1.8b0342p-9F,   -0x1.274532p-5F, -0x1.951952p-5F, -0x1.703256p-5F,
+    -0x1.ad8dacp-6F,  -0x1.03126ep-7F, -0x1.84b87p-10F, -0x1.8187ap-13F,
+    -0x1.5fd88cp-16F, 0x1.730b76p-12F, 0x1.51292ep-4F,  0x1.060a5ap-3F,
 };
 static const float erf_c4[16] = {
-    0x1.318e78p-5F, -0x1.6eccdep-6F, -0x1.f4967p-5F, -0x1.17cc52p-4F,
-    -0x1.a43a1cp-5F, -0x1.99e11p-6F, -0x1.5acedap-9F, 0x1.40749cp-7F,
-    0x1.94121cp-7F, 0x1.71e79ep-8F, 0x1.669e32p-10F, 0x1.ad9d5cp-13F,
-    0x1.51a794p-16F, 0x1.c4f69ep-4F, 0x1.bd8092p-4F, 0x1.3071fp-4F,
+    0x1.318e78p-5F,  -0x1.6eccdep-6F, -0x1.f4967p-5F,  -0x1.17cc52p-4F,
+    -0x1.a43a1cp-5F, -0x1.99e11p-6F,  -0x1.5acedap-9F, 0x1.40749cp-7F,
+    0x1.94121cp-7F,  0x1.71e79ep-8F,  0x1.669e32p-10F, 0x1.ad9d5cp-13F,
+    0x1.51a794p-16F, 0x1.c4f69ep-4F,  0x1.bd8092p-4F,  0x1.3071fp-4F,
 };
 
 INLINE R
@@ -143,8 +143,7 @@ v_erf(R x)
     q = v_fma(q, u, v_pick(erf_c2, piece));
     q = v_fma(q, u, v_pick(erf_c1, piece));
     q = v_fma(q, u, v_pick(erf_c0, piece));
-    q = v_fma(q, u,
-              v_select(v_lt(z, C(1.75F)), t, v_pick(erf_value, piece)));
+    q = v_fma(q, u, v_select(v_lt(z, C(1.75F)), t, v_pick(erf_value, piece)));
     return v_copysign(q, x);
 }
 

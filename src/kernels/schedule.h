@@ -54,9 +54,9 @@ typedef struct mr_pass {
     uint16_t step[MR_LOW_REGS]; /* in order */
     /* Steps from here on that run as one chain: at least 1; 0 inside. */
     uint8_t chain[MR_LOW_REGS];
-    int16_t slot[MR_LOW_REGS];  /* of the result of each; -1 - output when it
-                                   goes straight there; unused for rows and all
-                                  but the last of a chain */
+    int16_t slot[MR_LOW_REGS]; /* of the result of each; -1 - output when it
+                                  goes straight there; unused for rows and all
+                                 but the last of a chain */
 } mr_pass;
 
 typedef struct mr_schedule {

@@ -51,9 +51,7 @@ const mr_op mr__op_subtract = {
 static mr_array *
 multiply_slope(const mr_rule *r, int i)
 {
-    mr_array *const *x = r->primal;
-
-    return x[1 - i];
+    return r->primal[1 - i];
 }
 
 const mr_op mr__op_multiply = {

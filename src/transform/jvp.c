@@ -66,7 +66,7 @@ ask_twice(const mr_rule *r, int j)
     if (!dummy)
         return NULL;
     trace = mr__trace_begin();
-    g = pull_dummies(r, j, trace, dummy);
+    g = trace == 0 ? NULL : pull_dummies(r, j, trace, dummy);
     if (g == MR_NONE) {
         got = MR_NONE;
     } else if (g && mr__walk_open(&w, trace, dummy, n, &g, 1) == MR_OK &&

@@ -1193,7 +1193,6 @@ main(void)
         cmocka_unit_test(protocol__holds_in_every_order),
         cmocka_unit_test(protocol__holds_when_things_fail),
     };
-
     for (size_t i = 0; i < MRT_COUNT(needed); i++)
         tests[2 + i] = (struct CMUnitTest){needed[i].test, rule__is_needed,
                                            NULL, NULL, &needed[i]};

@@ -24,6 +24,12 @@ def takes_arrays(op: sweep.Operator) -> bool:
     return any(k in ("array", "arraylike", "arrays", "condition") for k in kinds)
 
 
+def test_sweep__every_function_has_an_oracle() -> None:
+    known = [op.title for op in OPERATORS if sweep.oracle_of(op) or op.title in sweep.oracles.OWN]
+    missing = {op.title for op in OPERATORS if any("f(" in s.text for s in op.samples)} - set(known)
+    assert sorted(m for m in missing if not m.startswith("random.")) == []
+
+
 def test_sweep__every_function_of_arrays_has_a_sample() -> None:
     missing = [op.title for op in sweep.operators() if not op.samples and op.function and takes_arrays(op)]
     assert missing == []

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator should give, by NumPy: in float64 or the integers' own type.
 
-A name that NumPy has is taken from there; others are defined here.  None: no
-independent oracle (random draws have tests of their own).
+A name that NumPy has is taken from there; others are defined here, or in their
+record (`oracle`).  None: no independent oracle (random draws have tests of
+their own).
 """
 
 from __future__ import annotations
@@ -190,6 +191,23 @@ def pad(a: Any, width: Any, mode: str = "constant", constant_values: Any = 0) ->
     return np.pad(a, width, mode, **({"constant_values": constant_values} if mode == "constant" else {}))
 
 
+def part_at(a: Any, start: Any, axes: Any, size: Any) -> Any:
+    at = [0] * a.ndim
+    for i, k in zip(start, axes, strict=True):
+        at[k] = min(max(int(i), 0), a.shape[k] - size[k])
+    return tuple(slice(i, i + n) for i, n in zip(at, size, strict=True))
+
+
+def part(a: Any, start: Any, axes: Any, size: Any) -> Any:
+    return a[part_at(a, start, axes, size)]
+
+
+def part_update(a: Any, update: Any, start: Any, axes: Any) -> Any:
+    out = np.array(a)
+    out[part_at(a, start, axes, update.shape)] = update
+    return out
+
+
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
     return np.isclose(a, b, rtol, atol, equal_nan)
 
@@ -289,7 +307,7 @@ OWN: dict[str, Callable[..., Any] | None] = {
     "take": lambda a, i, axis=None: np.take(a, i, axis),
     "take_along_axis": lambda a, i, axis=-1: np.take_along_axis(a, i, axis),
     "put_along_axis": put_along_axis,
-    "slice": None, "slice_update": None,
+    "slice": part, "slice_update": part_update,
     "matmul": np.matmul,
     "addmm": lambda c, a, b, alpha=1.0, beta=1.0: beta * c + alpha * (a @ b),
     "vecdot": vecdot,

@@ -265,9 +265,15 @@ def check_values(op: Operator) -> int:
     return n
 
 
+def oracle_of(op: Operator) -> Callable[..., Any] | None:
+    """The record's own, else what oracles.py knows."""
+    text = op.record.get("oracle")
+    return eval(text, {"np": np}) if text else oracles.find(op.title)
+
+
 def compared(op: Operator, sample: Sample, values: list[np.ndarray], got: list[Any]) -> Any:
-    oracle = oracles.find(op.title)
-    if oracle is None:
+    oracle = oracle_of(op)
+    if oracle is None and (op.title in oracles.OWN or "f(" in sample.text):
         return
     inexact = to_np(got[0]).dtype.kind in "fc"
     wide = [

@@ -129,7 +129,7 @@ class Record:
 # key: the type of its value; several when it is a tuple
 KEYS: dict[str, Any] = dict(
     id=int, op=bool, public=bool, module=str, args=list, returns=str, door=str, promote=str, c_name=str, aliases=list,
-    method=(bool, list), spread=bool, doc=str, errors=list, mlx_c=list, python=bool, example=str, sample=list,
+    method=(bool, list), spread=bool, doc=str, errors=list, mlx_c=list, python=bool, example=str, sample=list, oracle=str,
 )  # fmt: skip
 PLAIN = "id public module returns door promote aliases spread errors mlx_c python example".split()
 ARG = re.compile(r"^(\*?)(\w+)\s*:\s*(\w+)(\??)\s*(?:=\s*(.+))?$")

@@ -57,13 +57,14 @@ typedef void mr_chain_fn(void *out, const void *first, int64_t first_step,
  * that it saves.  X(ID, function). */
 #define MR_CHAIN_V(X)                                                          \
     X(ABS, abs)                                                                \
-    X(NEGATIVE, negative) X(SQUARE, square) X(SQRT, sqrt) X(RSQRT, rsqrt)      \
-        X(RECIPROCAL, reciprocal) X(EXP, exp) X(TANH, tanh) X(ERF, erf)        \
-            X(SIGMOID, sigmoid)
+    X(NEGATIVE, negative)                                                      \
+    X(SQUARE, square) X(SQRT, sqrt) X(RSQRT, rsqrt) X(RECIPROCAL, reciprocal)  \
+        X(EXP, exp) X(TANH, tanh) X(ERF, erf) X(SIGMOID, sigmoid)
 #define MR_CHAIN_VV(X)                                                         \
     X(ADD, add)                                                                \
-    X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(DIVIDE, divide)              \
-        X(MAXIMUM, maximum) X(MINIMUM, minimum)
+    X(SUBTRACT, subtract)                                                      \
+    X(MULTIPLY, multiply) X(DIVIDE, divide) X(MAXIMUM, maximum)                \
+        X(MINIMUM, minimum)
 
 /* The folds: sum (also the sum of mean), product, maximum, minimum. */
 typedef enum mr_fold {
