@@ -26,7 +26,8 @@ MR_API void *mr_save_npy_memory(mr_array *x, size_t *bytes);
 MR_API mr_tree *mr_load_safetensors(const char *path, char **metadata);
 MR_API mr_tree *mr_load_safetensors_memory(const void *data, size_t bytes,
                                            char **metadata);
-/* arrays: a dict of leaves; metadata: n pairs. */
+/* arrays: a dict of leaves; metadata: n pairs.  What the second gives is freed
+ * with mr_text_free. */
 MR_API mr_code mr_save_safetensors(const char *path, const mr_tree *arrays,
                                    int n_metadata, const char *const *keys,
                                    const char *const *values);

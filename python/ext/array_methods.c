@@ -292,9 +292,9 @@ format(PyObject *self, PyObject *spec)
         ext_wrong_type(spec, "a format must be text");
         return NULL;
     }
-    if (PyUnicode_GetLength(spec) == 0)
-        return PyObject_Str(self);
     if (mr_array_ndim(ext_x(self)) != 0) {
+        if (PyUnicode_GetLength(spec) == 0)
+            return PyObject_Str(self);
         PyErr_Format(PyExc_TypeError,
                      "only a 0-d array can be formatted as a number, this one "
                      "has %d axes",

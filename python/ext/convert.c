@@ -508,6 +508,12 @@ ext_from_object(PyObject *o, mr_dtype t)
     }
     if (ext_is_sequence(o))
         return from_list(o, t);
+    if (PyObject_TypeCheck(o, &PyRange_Type)) {
+        PyObject *list = PySequence_List(o);
+        mr_array *x = list ? from_list(list, t) : NULL;
+        Py_XDECREF(list);
+        return x;
+    }
     if (ext_is_numpy_scalar(o))
         return from_numpy_scalar(o, t);
     r = ext_scalar(o, &s);

@@ -149,7 +149,7 @@ result_type(PyObject *self, PyObject *args)
         return NULL;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        mr_dtype u;
+        mr_dtype u = MR_BOOL;
         if (!any_dtype(PyTuple_GetItem(args, i), &u))
             return NULL;
         t = i == 0 ? u : mr_promote_types(t, u);
@@ -161,7 +161,7 @@ static PyObject *
 can_cast(PyObject *self, PyObject *args)
 {
     PyObject *from, *to;
-    mr_dtype a, b;
+    mr_dtype a = MR_BOOL, b = MR_BOOL;
 
     (void)self;
     if (!PyArg_ParseTuple(args, "OO:can_cast", &from, &to) ||

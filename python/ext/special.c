@@ -400,6 +400,9 @@ seed(PyObject *self, PyObject *args, PyObject *kw)
     if (r <= 0) {
         if (r == 0)
             ext_wrong_type(o, "a seed must be an int");
+        else if (PyErr_ExceptionMatches(PyExc_OverflowError))
+            PyErr_SetString(PyExc_TypeError,
+                            "a seed is an integer from 0 to 2^64 - 1");
         return NULL;
     }
     x = mr_random_seed_at(ext_site(), s);
@@ -427,7 +430,11 @@ permutation(PyObject *self, PyObject *args, PyObject *kw)
         (key != Py_None && !(k = array_argument(key, "permutation", "key"))))
         return NULL;
     is_number = ext_is_array(o) ? 0 : ext_scalar(o, &n);
-    if (is_number > 0)
+    if (is_number > 0 && n.kind == MR_SCALAR_INT && n.as.i < 0)
+        PyErr_Format(PyExc_ValueError,
+                     "permutation: %lld numbers, needs 0 or more",
+                     (long long)n.as.i);
+    else if (is_number > 0)
         x = mr_arange_at(site, (mr_scalar){MR_SCALAR_INT, {.i = 0}}, n,
                          (mr_scalar){MR_SCALAR_INT, {.i = 1}}, MR_UINT32);
     else if (is_number == 0)

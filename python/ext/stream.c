@@ -80,7 +80,7 @@ device_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     static char *names[] = {(char *)(uintptr_t) "type",
                             (char *)(uintptr_t) "index", NULL};
     PyObject *kind;
-    mr_device d;
+    mr_device d = {MR_CPU, 0};
     int index = 0;
 
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O|i:Device", names, &kind,
@@ -368,7 +368,7 @@ place_of(PyObject *o, mr_stream *s, mr_device *d)
 bool
 ext_stream_of(PyObject *o, mr_stream *out)
 {
-    mr_device d;
+    mr_device d = {MR_CPU, 0};
 
     *out = (mr_stream){0};
     return o == Py_None || place_of(o, out, &d);
@@ -382,7 +382,7 @@ context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     static char *names[] = {(char *)(uintptr_t) "s", NULL};
     PyObject *o;
     mr_stream s;
-    mr_device d;
+    mr_device d = {MR_CPU, 0};
     context_object *c;
 
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O:stream", names, &o) ||
@@ -457,7 +457,7 @@ default_device(PyObject *self, PyObject *unused)
 static PyObject *
 set_default_device(PyObject *self, PyObject *o)
 {
-    mr_device d;
+    mr_device d = {MR_CPU, 0};
 
     (void)self;
     if (!device_want(o, &d) || !device_check(d))
@@ -470,7 +470,7 @@ set_default_device(PyObject *self, PyObject *o)
 static PyObject *
 default_stream(PyObject *self, PyObject *o)
 {
-    mr_device d;
+    mr_device d = {MR_CPU, 0};
 
     (void)self;
     if (!device_want(o, &d) || !device_check(d))
@@ -481,7 +481,7 @@ default_stream(PyObject *self, PyObject *o)
 static PyObject *
 new_stream(PyObject *self, PyObject *o)
 {
-    mr_device d;
+    mr_device d = {MR_CPU, 0};
     mr_stream s;
 
     (void)self;
@@ -497,7 +497,7 @@ static PyObject *
 new_thread_local_stream(PyObject *self, PyObject *o)
 {
     local_object *l;
-    mr_device d;
+    mr_device d = {MR_CPU, 0};
 
     (void)self;
     if (!device_want(o, &d) || !device_check(d))
@@ -561,7 +561,7 @@ synchronize(PyObject *self, PyObject *args)
 static PyObject *
 is_available(PyObject *self, PyObject *o)
 {
-    mr_device d;
+    mr_device d = {MR_CPU, 0};
 
     (void)self;
     if (!device_want(o, &d))
@@ -572,7 +572,7 @@ is_available(PyObject *self, PyObject *o)
 static PyObject *
 device_count(PyObject *self, PyObject *o)
 {
-    mr_device d;
+    mr_device d = {MR_CPU, 0};
 
     (void)self;
     if (!device_want(o, &d))

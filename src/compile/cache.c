@@ -371,10 +371,20 @@ mr__cache_info(uint64_t function, mr_cache_info *out)
  * ------------------------------------------------------------------------------
  */
 
+/* Another thread may have been half way through a change of the table: then
+ * the child begins with an empty one, and what the old one held stays. */
 static void
 fork_child(void)
 {
+    bool was_held = pthread_mutex_trylock(&lock.m) != 0;
+
     mr__lock_fork_child(&lock);
+    if (!was_held)
+        return;
+    memset(buckets, 0, sizeof buckets);
+    newest = oldest = NULL;
+    n_entries = n_bytes = 0;
+    local = NULL;
 }
 
 __attribute__((constructor)) static void

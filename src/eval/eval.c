@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "eval/plan.h"
 #include "eval/stats.h"
@@ -91,6 +92,7 @@ mr__block_begin(void)
     void *(*before)(void) =
         atomic_load_explicit(&block_before, memory_order_acquire);
 
+    mr__lock_assert_none("a hook of the binding");
     return before == NULL ? NULL : before();
 }
 
@@ -100,6 +102,7 @@ mr__block_end(void *token)
     void (*after)(void *) =
         atomic_load_explicit(&block_after, memory_order_acquire);
 
+    mr__lock_assert_none("a hook of the binding");
     if (after != NULL)
         after(token);
 }

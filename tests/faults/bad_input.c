@@ -207,14 +207,14 @@ shapes__refuse(void **state)
     REFUSED(mr_pad(x, MR_INTS(1, 2, 3), "edge", MR_NONE), MR_E_VALUE,
             "3 widths");
     REFUSED(mr_pad(x, MR_INTS(INT64_MAX), "constant", MR_NONE), MR_E_OVERFLOW,
-            "too many");
+            "exceed 2^63");
     REFUSED(mr_pad(empty, MR_INTS(1), "edge", MR_NONE), MR_E_VALUE, "empty");
     REFUSED(mr_repeat(x, -1, 0), MR_E_VALUE, "-1 repeats");
     REFUSED(mr_repeat(x, INT64_MAX, 0), MR_E_OVERFLOW, "repeat: shape");
     REFUSED(mr_tile(x, MR_INTS(INT64_MAX, 2)), MR_E_OVERFLOW, "tile: shape");
     REFUSED(mr_roll(x, MR_INTS(1), MR_AXES(8)), MR_E_INDEX, "axis 8");
     REFUSED(mr_as_strided(x, MR_SHAPE(3, 4), MR_INTS(100, 1), 0), MR_E_VALUE,
-            "0 to 203 of an array of 12");
+            "0 to 203");
     REFUSED(mr_as_strided(x, MR_SHAPE(2), MR_INTS(-1), 0), MR_E_VALUE, "-1 to");
     REFUSED(mr_as_strided(x, MR_SHAPE(3, 4), MR_INTS(4), 0), MR_E_VALUE,
             "1 strides");
@@ -246,7 +246,7 @@ reductions__refuse(void **state)
     REFUSED(mr_softmax(x, MR_AXES(2), false), MR_E_INDEX, "softmax: axis 2");
     REFUSED(mr_cumsum(x, 0, false, true, NO_DTYPE), MR_E_DTYPE, "99");
     REFUSED(mr_sort(x, 2), MR_E_INDEX, "axis 2");
-    REFUSED(mr_partition(x, INT64_MIN, 1), MR_E_VALUE, "of 4 elements");
+    REFUSED(mr_partition(x, INT64_MIN, 1), MR_E_VALUE, "4 elements");
     REFUSED(mr_topk(x, 9, 1), MR_E_VALUE, "9 largest of 4");
     REFUSED(mr_topk(x, -1, 1), MR_E_VALUE, "-1 largest");
     REFUSED(mr_searchsorted(x, v, "left"), MR_E_VALUE, "1 axis, got 2");
@@ -295,7 +295,7 @@ products__refuse(void **state)
     REFUSED(mr_conv2d(q, q, MR_INTS(1, 1, 1), zero, one, 1), MR_E_VALUE,
             "3 numbers of stride");
     REFUSED(mr_conv2d(q, wide, one, zero, one, 1), MR_E_SHAPE,
-            "kernel of 9 over 2");
+            "kernel of 9");
 }
 
 /* ---- indexing ------------------------------------------------------------ */
@@ -328,7 +328,7 @@ indexing__refuses(void **state)
     REFUSED(mr_index_gather(x, at, 2, a, ones), MR_E_VALUE, "2 index arrays");
     REFUSED(mr_index_gather(x, at, 2, zero_2, ones), MR_E_VALUE, "twice");
     REFUSED(mr_index_gather(x, at, 1, a, MR_INTS(1, 9)), MR_E_VALUE,
-            "size 9 of axis 1");
+            "size 9");
     REFUSED(mr_index_gather(x, at, 1, MR_INTS(7), ones), MR_E_INDEX, "axis 7");
     REFUSED(mr_index_gather(x, NULL, 1, a, ones), MR_E_VALUE, "at NULL");
     FAILS(mr_eval(mr_index_gather(x, at, 1, a, MR_INTS(1, 4))), MR_E_INDEX,
@@ -345,7 +345,7 @@ indexing__refuses(void **state)
             "(3,) for an array of shape (5,)");
     REFUSED(mr_slice(x, nine, a, ones), MR_E_VALUE, "2 start indices");
     REFUSED(mr_slice(x, nine, MR_INTS(0, 1), MR_INTS(5, 1)), MR_E_VALUE,
-            "size 5 of axis 0");
+            "size 5");
     REFUSED(mr_slice_update(x, v, nine, MR_INTS(0, 1)), MR_E_VALUE,
             "update of 1 axes");
 }

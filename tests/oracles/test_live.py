@@ -116,7 +116,7 @@ def test_layer_norm__value_and_gradients_agree_with_torch():
         return (mx.fast.layer_norm(x, w, b, 1e-5) * mx.array(c)).sum()
 
     got = mx.grad(f, argnums=[0, 1, 2])(*map(mx.array, (x, w, b)))
-    for g, t in zip(got, ins):
+    for g, t in zip(got, ins, strict=True):
         close(g, t.grad, rtol=1e-4, atol=1e-5)
 
 
@@ -134,7 +134,7 @@ def test_mlp__gradients_agree_with_torch():
         return (mx.logsumexp(z, axis=1, keepdims=True) - of).mean()
 
     for step in (mx.grad(f, argnums=[0, 1]), mx.compile(mx.grad(f, argnums=[0, 1]))):
-        for g, t in zip(step(mx.array(w1), mx.array(w2)), ins):
+        for g, t in zip(step(mx.array(w1), mx.array(w2)), ins, strict=True):
             close(g, t.grad, rtol=1e-4, atol=1e-6)
 
 

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What broke once: one test for each fault that was found by trying."""
+
+import marram.core as mx
+import pytest
+
+
+def test_format__of_a_0d_array_without_a_spec_is_its_item():
+    assert f"{mx.array(3)}" == "3"
+    assert f"{mx.array(2.5)} {mx.array(True)}" == "2.5 True"
+    assert format(mx.array(1.5), ".2f") == "1.50"
+    assert f"{mx.array([1])}" == "array([1], dtype=int32)"
+    with pytest.raises(TypeError):
+        format(mx.array([1.0]), ".2f")
+
+
+@pytest.mark.parametrize("n", [-1, -3, -(2**40)])
+def test_permutation__of_a_negative_number_is_refused(n):
+    with pytest.raises(ValueError, match=rf"{n} numbers, needs 0 or more"):
+        mx.random.permutation(n)
+    assert mx.random.permutation(0).shape == (0,)
+
+
+@pytest.mark.parametrize("n", [-1, 2**64, 2**100])
+def test_seed__that_is_no_64_bit_number_is_a_type_error(n):
+    with pytest.raises(TypeError, match=r"0 to 2\^64 - 1"):
+        mx.random.seed(n)
+
+
+def test_array__of_a_range_is_that_of_its_list():
+    assert mx.array(range(3)).tolist() == [0, 1, 2]
+    assert mx.array(range(3)).dtype == mx.int32
+    assert mx.array(range(5, 0, -2), dtype=mx.float32).tolist() == [5.0, 3.0, 1.0]
+    assert mx.array(range(0)).shape == (0,)
+    assert mx.array(range(2**40, 2**40 + 2)).dtype == mx.int64
