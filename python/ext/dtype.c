@@ -36,8 +36,10 @@ ext_dtype_object(mr_dtype t)
 bool
 ext_dtype_of(PyObject *o, mr_dtype *out)
 {
-    if (Py_TYPE(o) != ext.dtype)
-        return ext_wrong_type(o, "a dtype must be a Dtype");
+    if (Py_TYPE(o) != ext.dtype) {
+        ext_wrong_type(o, "a dtype must be a Dtype");
+        return false;
+    }
     *out = dtype_get(o);
     return true;
 }
@@ -133,7 +135,8 @@ any_dtype(PyObject *o, mr_dtype *out)
         *out = dtype_get(o);
         return true;
     }
-    return ext_wrong_type(o, "result_type() needs arrays and Dtypes");
+    ext_wrong_type(o, "result_type() needs arrays and Dtypes");
+    return false;
 }
 
 static PyObject *

@@ -49,8 +49,10 @@ device_of(PyObject *o, mr_device *out)
 static bool
 device_want(PyObject *o, mr_device *out)
 {
-    return device_of(o, out) ||
-           ext_wrong_type(o, "expected a Device or DeviceType");
+    if (device_of(o, out))
+        return true;
+    ext_wrong_type(o, "expected a Device or DeviceType");
+    return false;
 }
 
 static bool
@@ -361,8 +363,9 @@ place_of(PyObject *o, mr_stream *s, mr_device *d)
     }
     if (device_of(o, d))
         return device_check(*d);
-    return ext_wrong_type(
-        o, "stream must be a Stream, a Device, a DeviceType or None");
+    ext_wrong_type(o,
+                   "stream must be a Stream, a Device, a DeviceType or None");
+    return false;
 }
 
 bool
