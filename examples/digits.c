@@ -11,14 +11,14 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { HELD_OUT = 357, BATCHES = 45, EPOCHS = 30 }; /* 45 batches of 32 */
+enum { HELD_OUT = 360, BATCHES = 44, BATCH = 32, EPOCHS = 30 };
 
 /* A dict of weights: 64 pixels, two hidden layers, 10 digits. */
 static mr_tree *
 model_new(double spread)
 {
     const char *name[] = {"w1", "b1", "w2", "b2", "w3", "b3"};
-    const int64_t width[] = {64, 128, 64, 10};
+    const int64_t width[] = {64, 256, 128, 10};
     mr_tree *p[6];
 
     for (int i = 0; i < 3; i++) {
@@ -109,7 +109,7 @@ main(int argc, char **argv)
     mr_array *key = mr_random_seed(MR_INTEGER(7));
     mr_array *all = mr_random_permutation(mr_load_npy(in), 0, key);
     mr_tree *part = mr_split_indices(all, MR_INTS(HELD_OUT), 0);
-    mr_tree *test = mr_tree_at(part, 0);
+    mr_tree *held_out = mr_tree_at(part, 0);
     mr_array *train = mr_tree_array_at(part, 1);
     mr_tree *p = model_new(1.0), *zeros = model_new(0.0);
     mr_tree *state = mr_tree_retain(MR_TUPLE(p, zeros, zeros));
@@ -118,22 +118,22 @@ main(int argc, char **argv)
     for (int i = 0; mr_error_last().code == MR_OK && i < EPOCHS; i++) {
         mr_scope epoch = mr_scope_begin();
         mr_array *mixed = mr_random_permutation(train, 0, MR_NONE);
-        mr_tree *batch = mr_split(mixed, BATCHES, 0);
+        mr_tree *cut = mr_split_indices(mixed, MR_INTS(BATCHES * BATCH), 0);
+        mr_tree *x = mr_split(mr_tree_array_at(cut, 0), BATCHES, 0);
         double loss = 0.0;
 
         for (int b = 0, t = i * BATCHES + 1; b < BATCHES; b++, t++) {
             mr_scope s = mr_scope_begin();
             double bias = sqrt(1.0 - pow(0.999, t)) / (1.0 - pow(0.9, t));
             mr_tree *rate = mr_tree_leaf(mr_float(2e-3 * bias));
-            mr_tree *r =
-                mr_call(step, MR_TUPLE(state, rate, mr_tree_at(batch, b)));
+            mr_tree *r = mr_call(step, MR_TUPLE(state, rate, mr_tree_at(x, b)));
 
             loss += mr_array_item_f64(mr_tree_array_at(mr_tree_at(r, 1), 0));
             mr_tree_release(state);
             state = mr_tree_retain(mr_tree_at(r, 0));
             mr_scope_end(s);
         }
-        mr_tree *r = measure(NULL, MR_TUPLE(mr_tree_at(state, 0), test));
+        mr_tree *r = measure(NULL, MR_TUPLE(mr_tree_at(state, 0), held_out));
         printf("epoch %2d  loss %.4f  held out %.4f\n", i + 1, loss / BATCHES,
                mr_array_item_f64(mr_tree_array_at(r, 1)));
         mr_scope_end(epoch);
@@ -143,7 +143,7 @@ main(int argc, char **argv)
     mr_tree_release(state);
     mr_function_release(step);
     mr_scope_end(whole);
-    if (mr_error_last().code != MR_OK)
-        fprintf(stderr, "%s\n", mr_error_last().message);
-    return mr_error_last().code != MR_OK;
+    if (mr_error_last().code == MR_OK)
+        return 0;
+    return fprintf(stderr, "%s\n", mr_error_last().message), 1;
 }

@@ -40,7 +40,7 @@ def main() -> None:
     twin = left.twinx()
     twin.plot(epoch, 100 * accuracy, color="tab:blue")
     twin.set_ylabel("held-out digits right (%)", color="tab:blue")
-    left.set_title(f"digits.c: {100 * accuracy[-1]:.1f} % of 357 held out")
+    left.set_title(f"digits.c: {100 * accuracy[-1]:.1f} % of 360 held out")
     image = right.imshow(e @ e.T, vmin=0, vmax=1, cmap="viridis")
     right.set_yticks(range(len(SENTENCES)), SENTENCES, fontsize=8)
     right.set_xticks(range(len(SENTENCES)))

@@ -5,8 +5,8 @@
 usage: wheel.py BUILD DIST
 
 The wheel holds the package, libmarram, its private OpenBLAS and SLEEF.  What
-else libmarram needs (libzip, cJSON and their own) is bundled by auditwheel,
-which also finds out how old a system the result runs on and names it so.
+else libmarram needs (cJSON) is bundled by auditwheel, which also finds out how
+old a system the result runs on and names it so.
 """
 
 import base64

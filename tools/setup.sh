@@ -113,7 +113,6 @@ system_build() {
     want_command ccache ccache
     want_command pkg-config pkg-config
     want_command objdump binutils
-    want_header zip.h libzip-dev
     want_header cjson/cJSON.h libcjson-dev
     want_header sleef.h libsleef-dev
     # CMake looks for it when it configures, whatever is built later.

@@ -26,8 +26,8 @@ static const char *const matrix[MR_N_DTYPES] = {
     "f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f64 c64 c128",
     "f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 c128 c128",
     "c64 c64 c64 c64 c64 c64 c64 c64 c64 c64 c64 c64 c128 c64 c128",
-    "c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 "
-    "c128",
+    ("c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 "
+     "c128"),
 };
 
 static const char *const short_name[MR_N_DTYPES] = {

@@ -9,6 +9,10 @@
 
 #include "kernels/program_of.h"
 
+#ifndef CMPLXL /* glibc has it for GCC alone */
+#define CMPLXL(x, y) __builtin_complex((long double)(x), (long double)(y))
+#endif
+
 #define N 6000
 
 typedef long double complex wide;

@@ -49,11 +49,11 @@ def test_digits__learns_and_saves(tmp_path):
     # the saved weights are those of the printed accuracy
     w = mx.load(str(out))
     assert {k: v.shape for k, v in w.items()} == {
-        "w1": (64, 128),
-        "b1": (128,),
-        "w2": (128, 64),
-        "b2": (64,),
-        "w3": (64, 10),
+        "w1": (64, 256),
+        "b1": (256,),
+        "w2": (256, 128),
+        "b2": (128,),
+        "w3": (128, 10),
         "b3": (10,),
     }
     data = np.load(ROOT / "examples" / "data" / "digits.npy")
