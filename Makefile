@@ -22,6 +22,8 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 CC     := $(if $(filter default,$(origin CC)),cc,$(CC))
 SAN    ?=
+# Warnings are errors in continuous integration and in make lint.
+WERROR ?= $(if $(CI),ON,OFF)
 
 VENV   := $(abspath $(BUILD))/venv
 PYTHON := $(VENV)/bin/python
@@ -32,7 +34,7 @@ comma   := ,
 SANTREE := $(BUILD)-san-$(subst $(comma),-,$(SAN))
 CLANG   := $(BUILD)-clang
 
-CONFIGURE = cmake -G Ninja -S . -DMR_PYTHON=$(PYTHON) \
+CONFIGURE = cmake -G Ninja -S . -DMR_PYTHON=$(PYTHON) -DMR_WERROR=$(WERROR) \
 	-DCMAKE_C_COMPILER_LAUNCHER=ccache
 NINJA     = ninja -j $(JOBS)
 
@@ -88,7 +90,7 @@ test-oracles: all
 lint:
 	@$(SETUP) build test lint
 	@test -f $(CLANG)/build.ninja || \
-		$(CONFIGURE) -B $(CLANG) -DCMAKE_C_COMPILER=clang
+		$(CONFIGURE) -B $(CLANG) -DCMAKE_C_COMPILER=clang -DMR_WERROR=ON
 	@$(NINJA) -C $(CLANG) all benches slow_tests
 	@tools/lint.sh $(CLANG) $(VENV)
 

@@ -74,7 +74,7 @@ struct mr_array {
     _Atomic uint32_t scoped; /* references that scopes own: they do not make
                                 an interior node worth keeping; relaxed, a
                                 hint that only the owner thread changes */
-    uint64_t trace; /* 0, or the outermost trace that it depends on */
+    uint64_t trace;          /* 0, or the outermost trace that it depends on */
     const mr_op *op;
     const char *site;   /* "file:line", immortal; NULL when unknown */
     const void *params; /* inside this block */
@@ -87,8 +87,8 @@ struct mr_array {
     int64_t offset; /* elements */
     mr_error_record *error;
     mr_tuple_out *tuple; /* tuple nodes: n_out results, inside this block */
-    void *plan;      /* scratch of the planner, NULL outside a plan: guarded
-                        by the plan lock */
+    void *plan;          /* scratch of the planner, NULL outside a plan: guarded
+                            by the plan lock */
 };
 
 static inline int64_t *
@@ -153,8 +153,7 @@ mr_array *mr__node_placeholder(mr_dtype t, int32_t ndim, const int64_t *dim,
 mr_array *mr__node_tracer(mr_array *x, uint64_t trace);
 
 void mr__aval_like(mr_aval *out, const mr_array *x);
-void mr__aval_shape(mr_aval *out, mr_dtype t, int32_t ndim,
-                    const int64_t *dim);
+void mr__aval_shape(mr_aval *out, mr_dtype t, int32_t ndim, const int64_t *dim);
 
 /* The elements of a done scalar constant or NULL. */
 const void *mr__scalar_const(const mr_array *x);

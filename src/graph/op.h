@@ -40,13 +40,16 @@ typedef struct mr_field {
 } mr_field;
 
 #define MR_FIELD(tag_, kind_, struct_, member_)                                \
-    {(tag_), (uint16_t)offsetof(struct_, member_), MR_FIELD_##kind_, #member_}
+    {                                                                          \
+        (tag_), (uint16_t)offsetof(struct_, member_), MR_FIELD_##kind_,        \
+            #member_                                                           \
+    }
 
 /* ---- rules ---------------------------------------------------------------
  * Rules run in the transform's scope, so temporaries need no release, and call
  * public operators.  They are asked for one input at a time. */
 typedef struct mr_rule {
-    const mr_node *node;  /* params: mr__params(r->node) */
+    const mr_node *node; /* params: mr__params(r->node) */
     int n_in, n_out;
     mr_array *const *primal;    /* the inputs */
     mr_array *const *output;    /* the outputs (n_out) */
@@ -67,15 +70,16 @@ mr_array *mr_rule_once(const mr_rule *r, int slot,
 typedef struct mr_batch {
     const mr_node *node;
     int n_in;
-    int64_t size;         /* of the batch axis */
-    mr_array *const *in;  /* batched ones have one axis more, in front */
-    const bool *batched;  /* at least one is true */
+    int64_t size;        /* of the batch axis */
+    mr_array *const *in; /* batched ones have one axis more, in front */
+    const bool *batched; /* at least one is true */
 } mr_batch;
 
 /* in[i] with the batch axis in front, broadcast when it was not batched. */
 mr_array *mr__batch_in(const mr_batch *b, int i);
 
-/* ---- fusion facts --------------------------------------------------------- */
+/* ---- fusion facts ---------------------------------------------------------
+ */
 typedef enum mr_fuse_kind {
     MR_FUSE_NONE = 0,
     MR_FUSE_ELEMENTWISE, /* k over inputs of one shape */
@@ -97,9 +101,9 @@ typedef struct mr_fuse {
 
 enum mr_op_flags {
     MR_FLAG_NOT_DIFFERENTIABLE = 1, /* says so when a derivative is wanted */
-    MR_FLAG_ZERO_GRADIENT = 2,      /* derivative is zero (floor, comparisons) */
-    MR_FLAG_LINEAR = 4,             /* vjp is linear in the cotangent alone */
-    MR_FLAG_IDENTITY = 8            /* output is input 0, bit for bit */
+    MR_FLAG_ZERO_GRADIENT = 2, /* derivative is zero (floor, comparisons) */
+    MR_FLAG_LINEAR = 4,        /* vjp is linear in the cotangent alone */
+    MR_FLAG_IDENTITY = 8       /* output is input 0, bit for bit */
 };
 
 /* An operator that brings its own execution (a compiled program): it is not

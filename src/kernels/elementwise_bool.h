@@ -10,6 +10,7 @@
 
 typedef R V;
 
+/* clang-format off */
 #define MR_MAP_V(X)                                                            \
     X(COPY, copy)                                                              \
     X(ABS, copy) X(SIGN, copy) X(SQUARE, copy) X(FLOOR, copy) X(CEIL, copy)    \
@@ -17,8 +18,10 @@ typedef R V;
             X(BITWISE_INVERT, invert) X(ISNAN, zero) X(ISINF, zero)            \
                 X(ISFINITE, one) X(ISPOSINF, zero) X(ISNEGINF, zero)           \
                     X(REAL, copy) X(IMAG, zero) X(CONJUGATE, copy)
+/* clang-format on */
 #define MR_MAP_V_BOOL(X)
 #define MR_MAP_V_REAL(X)
+/* clang-format off */
 #define MR_MAP_VV(X)                                                           \
     X(ADD, add)                                                                \
     X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(FLOOR_DIVIDE, multiply)      \
@@ -29,6 +32,7 @@ typedef R V;
                         X(LOGICAL_OR, add) X(LOGICAL_XOR, subtract)            \
                             X(BITWISE_AND, multiply) X(BITWISE_OR, add)        \
                                 X(BITWISE_XOR, subtract)
+/* clang-format on */
 #define MR_MAP_VV_BOOL(X) X(EQUAL, equal)
 
 INLINE V

@@ -13,6 +13,7 @@ typedef struct V {
     R re, im;
 } V;
 
+/* clang-format off */
 #define MR_MAP_V(X)                                                            \
     X(COPY, copy)                                                              \
     X(NEGATIVE, negative) X(SIGN, sign) X(SQUARE, square) X(SQRT, sqrt)        \
@@ -24,21 +25,26 @@ typedef struct V {
                             X(ARCCOSH, arccosh) X(ARCTANH, arctanh)            \
                                 X(SIGMOID, sigmoid) X(ROUND, round)            \
                                     X(CONJUGATE, conjugate)
+/* clang-format on */
 #define MR_MAP_V_BOOL(X)                                                       \
     X(LOGICAL_NOT, logical_not)                                                \
     X(ISNAN, isnan) X(ISINF, isinf) X(ISFINITE, isfinite)
 #define MR_MAP_V_REAL(X) X(ABS, abs) X(REAL, real) X(IMAG, imag)
+/* clang-format off */
 #define MR_MAP_VV(X)                                                           \
     X(ADD, add)                                                                \
     X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(DIVIDE, divide)              \
         X(POWER, power) X(MAXIMUM, maximum) X(MINIMUM, minimum)                \
             X(LOGADDEXP, logaddexp)
+/* clang-format on */
+/* clang-format off */
 #define MR_MAP_VV_BOOL(X)                                                      \
     X(EQUAL, equal)                                                            \
     X(NOT_EQUAL, not_equal) X(LESS, less) X(LESS_EQUAL, less_equal)            \
         X(GREATER, greater) X(GREATER_EQUAL, greater_equal)                    \
             X(LOGICAL_AND, logical_and) X(LOGICAL_OR, logical_or)              \
                 X(LOGICAL_XOR, logical_xor)
+/* clang-format on */
 
 /* ---- parts and simple arithmetic ------------------------------------------
  */

@@ -11,6 +11,7 @@
 typedef R V;
 
 /* X(ID, function) by the kinds of operands and result. */
+/* clang-format off */
 #define MR_MAP_V(X)                                                            \
     X(COPY, copy)                                                              \
     X(ABS, abs) X(NEGATIVE, negative) X(SIGN, sign) X(SQUARE, square)          \
@@ -26,23 +27,30 @@ typedef R V;
                                             X(ROUND, round) X(TRUNC, trunc)    \
                                                 X(REAL, copy) X(IMAG, imag)    \
                                                     X(CONJUGATE, copy)
+/* clang-format on */
+/* clang-format off */
 #define MR_MAP_V_BOOL(X)                                                       \
     X(LOGICAL_NOT, logical_not)                                                \
     X(ISNAN, isnan) X(ISINF, isinf) X(ISFINITE, isfinite)                      \
         X(ISPOSINF, isposinf) X(ISNEGINF, isneginf)
+/* clang-format on */
 #define MR_MAP_V_REAL(X)
+/* clang-format off */
 #define MR_MAP_VV(X)                                                           \
     X(ADD, add)                                                                \
     X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(DIVIDE, divide)              \
         X(FLOOR_DIVIDE, floor_divide) X(REMAINDER, remainder) X(POWER, power)  \
             X(MAXIMUM, maximum) X(MINIMUM, minimum) X(ARCTAN2, arctan2)        \
                 X(LOGADDEXP, logaddexp)
+/* clang-format on */
+/* clang-format off */
 #define MR_MAP_VV_BOOL(X)                                                      \
     X(EQUAL, equal)                                                            \
     X(NOT_EQUAL, not_equal) X(LESS, less) X(LESS_EQUAL, less_equal)            \
         X(GREATER, greater) X(GREATER_EQUAL, greater_equal)                    \
             X(LOGICAL_AND, logical_and) X(LOGICAL_OR, logical_or)              \
                 X(LOGICAL_XOR, logical_xor)
+/* clang-format on */
 
 /* ---- one operand ----------------------------------------------------------
  */

@@ -10,17 +10,22 @@
 
 typedef R V;
 
+/* clang-format off */
 #define MR_MAP_V(X)                                                            \
     X(COPY, copy)                                                              \
     X(ABS, abs) X(NEGATIVE, negative) X(SIGN, sign) X(SQUARE, square)          \
         X(FLOOR, copy) X(CEIL, copy) X(ROUND, copy) X(TRUNC, copy)             \
             X(BITWISE_INVERT, bitwise_invert) X(REAL, copy) X(IMAG, imag)      \
                 X(CONJUGATE, copy)
+/* clang-format on */
+/* clang-format off */
 #define MR_MAP_V_BOOL(X)                                                       \
     X(LOGICAL_NOT, logical_not)                                                \
     X(ISNAN, never) X(ISINF, never) X(ISFINITE, always) X(ISPOSINF, never)     \
         X(ISNEGINF, never)
+/* clang-format on */
 #define MR_MAP_V_REAL(X)
+/* clang-format off */
 #define MR_MAP_VV(X)                                                           \
     X(ADD, add)                                                                \
     X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(FLOOR_DIVIDE, floor_divide)  \
@@ -28,12 +33,15 @@ typedef R V;
             X(MINIMUM, minimum) X(BITWISE_AND, bitwise_and)                    \
                 X(BITWISE_OR, bitwise_or) X(BITWISE_XOR, bitwise_xor)          \
                     X(LEFT_SHIFT, left_shift) X(RIGHT_SHIFT, right_shift)
+/* clang-format on */
+/* clang-format off */
 #define MR_MAP_VV_BOOL(X)                                                      \
     X(EQUAL, equal)                                                            \
     X(NOT_EQUAL, not_equal) X(LESS, less) X(LESS_EQUAL, less_equal)            \
         X(GREATER, greater) X(GREATER_EQUAL, greater_equal)                    \
             X(LOGICAL_AND, logical_and) X(LOGICAL_OR, logical_or)              \
                 X(LOGICAL_XOR, logical_xor)
+/* clang-format on */
 
 INLINE V
 k_copy(V x)

@@ -294,8 +294,7 @@ products__refuse(void **state)
     REFUSED(mr_conv2d(q, q, one, zero, one, 0), MR_E_SHAPE, "0 groups");
     REFUSED(mr_conv2d(q, q, MR_INTS(1, 1, 1), zero, one, 1), MR_E_VALUE,
             "3 numbers of stride");
-    REFUSED(mr_conv2d(q, wide, one, zero, one, 1), MR_E_SHAPE,
-            "kernel of 9");
+    REFUSED(mr_conv2d(q, wide, one, zero, one, 1), MR_E_SHAPE, "kernel of 9");
 }
 
 /* ---- indexing ------------------------------------------------------------ */
@@ -327,8 +326,7 @@ indexing__refuses(void **state)
     FAILS(mr_eval(mr_put_along_axis(x, row, one, 0)), MR_E_INDEX, "index 7");
     REFUSED(mr_index_gather(x, at, 2, a, ones), MR_E_VALUE, "2 index arrays");
     REFUSED(mr_index_gather(x, at, 2, zero_2, ones), MR_E_VALUE, "twice");
-    REFUSED(mr_index_gather(x, at, 1, a, MR_INTS(1, 9)), MR_E_VALUE,
-            "size 9");
+    REFUSED(mr_index_gather(x, at, 1, a, MR_INTS(1, 9)), MR_E_VALUE, "size 9");
     REFUSED(mr_index_gather(x, at, 1, MR_INTS(7), ones), MR_E_INDEX, "axis 7");
     REFUSED(mr_index_gather(x, NULL, 1, a, ones), MR_E_VALUE, "at NULL");
     FAILS(mr_eval(mr_index_gather(x, at, 1, a, MR_INTS(1, 4))), MR_E_INDEX,

@@ -190,11 +190,13 @@ v_trunc(R x)
 
 #endif
 
+/* clang-format off */
 #define MR_FROM_SLEEF(X)                                                       \
     X(expm1)                                                                   \
     X(log)                                                                     \
     X(log2) X(log10) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh)      \
         X(cosh) X(atanh)
+/* clang-format on */
 #define MR_X(name)                                                             \
     INLINE R v_##name(R x)                                                     \
     {                                                                          \

@@ -55,16 +55,20 @@ typedef void mr_chain_fn(void *out, const void *first, int64_t first_step,
 
 /* What may be in a chain: all that is worth less than the store and load
  * that it saves.  X(ID, function). */
+/* clang-format off */
 #define MR_CHAIN_V(X)                                                          \
     X(ABS, abs)                                                                \
     X(NEGATIVE, negative)                                                      \
     X(SQUARE, square) X(SQRT, sqrt) X(RSQRT, rsqrt) X(RECIPROCAL, reciprocal)  \
         X(EXP, exp) X(TANH, tanh) X(ERF, erf) X(SIGMOID, sigmoid)
+/* clang-format on */
+/* clang-format off */
 #define MR_CHAIN_VV(X)                                                         \
     X(ADD, add)                                                                \
     X(SUBTRACT, subtract)                                                      \
     X(MULTIPLY, multiply) X(DIVIDE, divide) X(MAXIMUM, maximum)                \
         X(MINIMUM, minimum)
+/* clang-format on */
 
 /* The folds: sum (also the sum of mean), product, maximum, minimum. */
 typedef enum mr_fold {
