@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define USAGE "usage: marram [ops [--missing] | inspect FILE]\n"
+
 static int
 complain(const char *what)
 {
@@ -125,6 +127,10 @@ main(int argc, char **argv)
         return ops(argc == 3);
     if (argc == 3 && strcmp(argv[1], "inspect") == 0)
         return inspect(argv[2]);
-    fprintf(stderr, "usage: marram [ops [--missing] | inspect FILE]\n");
+    if (argc == 2 && strcmp(argv[1], "--version") == 0)
+        return printf("marram %s\n", mr_version()) < 0;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return printf(USAGE) < 0;
+    fprintf(stderr, USAGE);
     return 2;
 }
