@@ -20,6 +20,14 @@ derivative(const mr_op *op, mr_rule_kind kind)
     return MR_RULE_FALLBACK;
 }
 
+/* The graph's own: every walk knows what to do with them. */
+static bool
+is_graph_own(const mr_op *op)
+{
+    return op == &mr__op_data || op == &mr__op_placeholder ||
+           op == &mr__op_output;
+}
+
 /* Descriptors in the order of their ids, gaps left out. */
 static const mr_op *
 operator_at(int i)
@@ -43,11 +51,13 @@ mr_op_info_at(int i, mr_op_info *out)
         size = sizeof info;
     info.name = op->name;
     info.id = op->id;
-    info.vjp = derivative(op, MR_RULE_VJP);
-    info.jvp = derivative(op, MR_RULE_JVP);
-    info.vmap = mr__op_has_rule(op, MR_RULE_VMAP) || op->n_in == 0
-                    ? MR_RULE_OWN
-                    : MR_RULE_FALLBACK;
+    if (!is_graph_own(op)) {
+        info.vjp = derivative(op, MR_RULE_VJP);
+        info.jvp = derivative(op, MR_RULE_JVP);
+        info.vmap = mr__op_has_rule(op, MR_RULE_VMAP) || op->n_in == 0
+                        ? MR_RULE_OWN
+                        : MR_RULE_FALLBACK;
+    }
     info.fuses = op->fuse.kind != MR_FUSE_NONE;
     memcpy(out, &info, size);
     return MR_OK;
