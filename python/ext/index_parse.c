@@ -77,8 +77,10 @@ array_of(PyObject *o)
         x = mr_retain(ext_x(o));
     else if (PyList_Check(o) || ext_is_foreign_array(o))
         x = ext_from_object(o, MR_DTYPE_DEFAULT);
-    else
-        return refuse(o) ? NULL : NULL;
+    else {
+        refuse(o);
+        return NULL;
+    }
     if (!x) {
         ext_raise();
         return NULL;
