@@ -175,6 +175,9 @@ shapes__refuse(void **state)
     REFUSED(mr_reshape(x, MR_SHAPE(-2, 6)), MR_E_VALUE, "(-2, 6)");
     REFUSED(mr_reshape(empty, MR_SHAPE(-1, 0)), MR_E_SHAPE, "0 elements");
     REFUSED(mr_reshape(x, MANY), MR_E_VALUE, "40 axes");
+    REFUSED(mr_reshape(x, (mr_shape){NULL, 2}), MR_E_NULL, "2 numbers at NULL");
+    REFUSED(mr_tile(x, (mr_ints){NULL, 2}), MR_E_NULL, "reps: 2 numbers");
+    REFUSED(mr_flip(x, (mr_axes){NULL, 1}), MR_E_NULL, "axis: 1 numbers");
     REFUSED(mr_reshape(x, HUGE), MR_E_OVERFLOW, "too many");
     REFUSED(mr_flatten(x, 1, 0), MR_E_VALUE, "start axis 1");
     REFUSED(mr_unflatten(x, 1, MR_SHAPE(3, 2)), MR_E_SHAPE, "(3, 2)");

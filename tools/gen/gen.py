@@ -7,8 +7,6 @@ usage: gen.py --root ROOT [--build FOLDER] [--update | --check]
 --build   writes what is compiled below FOLDER, which goes on the include path
 --update  writes what is committed: include/marram/ops*, stubs, docs/reference
 --check   fails (status 1) when one of these is stale, and names it
-
-Without --update and --check the committed files are not looked at.
 """
 
 from __future__ import annotations
@@ -43,12 +41,10 @@ def committed(records: list[Record]) -> dict[str, str]:
 
 def write(folder: Path, files: dict[str, str]) -> None:
     """Writes what differs, so that times of unchanged files stay."""
-    for name, text in files.items():
-        path = folder / name
-        if path.exists() and path.read_text() == text:
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    for path, text in ((folder / name, text) for name, text in files.items()):
+        if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
 
 
 def stale(root: Path, files: dict[str, str]) -> list[str]:
