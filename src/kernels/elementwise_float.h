@@ -5,7 +5,44 @@
  *
  * Part of elementwise.h, which says what V, R, M and the v_ functions are.
  */
-#ifndef MR_KERNELS_ELEMENTWISE_FLOAT_H
+#ifndef MR_K_MAP_FUNCTIONS
+/* Functions of one number by ids.h's rule, X(ID, name, operands, result).
+ * ids.h reads this list and nothing else of the file, so that a new function
+ * is named and defined in one place. */
+/* clang-format off */
+#define MR_K_MAP_FUNCTIONS(X)                                                  \
+    X(SQRT, sqrt, 1, SAME)                                                     \
+    X(RSQRT, rsqrt, 1, SAME)                                                   \
+    X(RECIPROCAL, reciprocal, 1, SAME)                                         \
+    X(EXP, exp, 1, SAME)                                                       \
+    X(EXPM1, expm1, 1, SAME)                                                   \
+    X(LOG, log, 1, SAME)                                                       \
+    X(LOG2, log2, 1, SAME)                                                     \
+    X(LOG10, log10, 1, SAME)                                                   \
+    X(LOG1P, log1p, 1, SAME)                                                   \
+    X(SIN, sin, 1, SAME)                                                       \
+    X(COS, cos, 1, SAME)                                                       \
+    X(TAN, tan, 1, SAME)                                                       \
+    X(ARCSIN, arcsin, 1, SAME)                                                 \
+    X(ARCCOS, arccos, 1, SAME)                                                 \
+    X(ARCTAN, arctan, 1, SAME)                                                 \
+    X(SINH, sinh, 1, SAME)                                                     \
+    X(COSH, cosh, 1, SAME)                                                     \
+    X(TANH, tanh, 1, SAME)                                                     \
+    X(ARCSINH, arcsinh, 1, SAME)                                               \
+    X(ARCCOSH, arccosh, 1, SAME)                                               \
+    X(ARCTANH, arctanh, 1, SAME)                                               \
+    X(ERF, erf, 1, SAME)                                                       \
+    X(ERFINV, erfinv, 1, SAME)                                                 \
+    X(SIGMOID, sigmoid, 1, SAME)
+/* Of two. */
+#define MR_K_MAP_FUNCTIONS_2(X)                                                \
+    X(ARCTAN2, arctan2, 2, SAME)                                               \
+    X(LOGADDEXP, logaddexp, 2, SAME)
+/* clang-format on */
+#endif
+
+#if !defined MR_K_LIST_ONLY && !defined MR_KERNELS_ELEMENTWISE_FLOAT_H
 #define MR_KERNELS_ELEMENTWISE_FLOAT_H
 
 typedef R V;

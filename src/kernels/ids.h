@@ -9,6 +9,11 @@
 #ifndef MR_KERNELS_IDS_H
 #define MR_KERNELS_IDS_H
 
+/* The functions' part of the list stands beside their formulas. */
+#define MR_K_LIST_ONLY
+#include "kernels/elementwise_float.h"
+#undef MR_K_LIST_ONLY
+
 /* X(ID, name, operands, result): result is how the result's dtype follows
  * from that of the operands (which all have one dtype, except COND of select,
  * which is bool, and the operand of cast).
@@ -23,30 +28,7 @@
     X(NEGATIVE, negative, 1, SAME)                                             \
     X(SIGN, sign, 1, SAME)                                                     \
     X(SQUARE, square, 1, SAME)                                                 \
-    X(SQRT, sqrt, 1, SAME)                                                     \
-    X(RSQRT, rsqrt, 1, SAME)                                                   \
-    X(RECIPROCAL, reciprocal, 1, SAME)                                         \
-    X(EXP, exp, 1, SAME)                                                       \
-    X(EXPM1, expm1, 1, SAME)                                                   \
-    X(LOG, log, 1, SAME)                                                       \
-    X(LOG2, log2, 1, SAME)                                                     \
-    X(LOG10, log10, 1, SAME)                                                   \
-    X(LOG1P, log1p, 1, SAME)                                                   \
-    X(SIN, sin, 1, SAME)                                                       \
-    X(COS, cos, 1, SAME)                                                       \
-    X(TAN, tan, 1, SAME)                                                       \
-    X(ARCSIN, arcsin, 1, SAME)                                                 \
-    X(ARCCOS, arccos, 1, SAME)                                                 \
-    X(ARCTAN, arctan, 1, SAME)                                                 \
-    X(SINH, sinh, 1, SAME)                                                     \
-    X(COSH, cosh, 1, SAME)                                                     \
-    X(TANH, tanh, 1, SAME)                                                     \
-    X(ARCSINH, arcsinh, 1, SAME)                                               \
-    X(ARCCOSH, arccosh, 1, SAME)                                               \
-    X(ARCTANH, arctanh, 1, SAME)                                               \
-    X(ERF, erf, 1, SAME)                                                       \
-    X(ERFINV, erfinv, 1, SAME)                                                 \
-    X(SIGMOID, sigmoid, 1, SAME)                                               \
+    MR_K_MAP_FUNCTIONS(X)                                                      \
     X(FLOOR, floor, 1, SAME)                                                   \
     X(CEIL, ceil, 1, SAME)                                                     \
     X(ROUND, round, 1, SAME) /* half to even */                                \
@@ -70,8 +52,7 @@
     X(POWER, power, 2, SAME)                                                   \
     X(MAXIMUM, maximum, 2, SAME)                                               \
     X(MINIMUM, minimum, 2, SAME)                                               \
-    X(ARCTAN2, arctan2, 2, SAME)                                               \
-    X(LOGADDEXP, logaddexp, 2, SAME)                                           \
+    MR_K_MAP_FUNCTIONS_2(X)                                                    \
     X(EQUAL, equal, 2, BOOL)                                                   \
     X(NOT_EQUAL, not_equal, 2, BOOL)                                           \
     X(LESS, less, 2, BOOL)                                                     \
