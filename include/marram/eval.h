@@ -51,6 +51,15 @@ MR_API void mr_memory_clear_cache(void);
  * before() returned.  Set once, before use from several threads. */
 MR_API void mr_set_block_hooks(void *(*before)(void), void (*after)(void *));
 
+/* Lets a long wait end early.  may() says whether the calling thread wants to
+ * be asked; then poll() is called on it every 50 ms or so of a wait, between
+ * the block hooks and with no lock held, and true ends the wait: the call fails
+ * with MR_E_CANCELLED, the work that was submitted goes on, and what was asked
+ * for can be asked for again.  A server may cancel a request's waits by it, a
+ * binding asks for pending signals.  Set once, before use from several
+ * threads; NULL, NULL: none. */
+MR_API void mr_set_interrupt_hooks(bool (*may)(void), bool (*poll)(void));
+
 /* The instruction set that the kernels use: "baseline", "avx2", "avx512";
  * NULL when MARRAM_CPU asks for one that is not to be had. */
 MR_API const char *mr_cpu_tier(void);

@@ -430,7 +430,8 @@ to_numpy(PyObject *self, PyObject *args, PyObject *kw)
     PyObject *dtype = Py_None, *want_copy = Py_None, *numpy, *a, *b;
 
     if (!PyArg_ParseTupleAndKeywords(args, kw, "|OO:__array__", names, &dtype,
-                                     &want_copy))
+                                     &want_copy) ||
+        ext_lost_signal(self))
         return NULL;
     numpy = PyImport_ImportModule("numpy");
     if (!numpy)

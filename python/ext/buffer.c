@@ -84,10 +84,44 @@ is_row_major(const view_state *s, int ndim, Py_ssize_t itemsize)
     return true;
 }
 
+/* NumPy asks for a buffer first, drops the exception of a signal's handler that
+ * ended the wait, and calls __array__ next, which brings it back. */
+static _Thread_local struct {
+    PyObject *asked; /* compared, never used */
+    PyObject *type, *value, *traceback;
+} lost;
+
+static void
+lost_keep(PyObject *self)
+{
+    PyErr_Fetch(&lost.type, &lost.value, &lost.traceback);
+    lost.asked = self;
+    PyErr_Restore(Py_XNewRef(lost.type), Py_XNewRef(lost.value),
+                  Py_XNewRef(lost.traceback));
+}
+
+bool
+ext_lost_signal(PyObject *self)
+{
+    PyObject *type = lost.type, *value = lost.value, *trace = lost.traceback;
+    bool mine = type && lost.asked == self;
+
+    memset(&lost, 0, sizeof lost);
+    if (mine) {
+        PyErr_Restore(type, value, trace);
+        return true;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return false;
+}
+
 /* Fills the state of a view; false with an exception. */
 static bool
-view_open(view_state *s, mr_array *x, void **data)
+view_open(view_state *s, PyObject *self, void **data)
 {
+    mr_array *x = ext_x(self);
     const int64_t *stride;
     mr_shape shape;
     Py_ssize_t size = (Py_ssize_t)mr_dtype_size(mr_array_dtype(x));
@@ -97,6 +131,8 @@ view_open(view_state *s, mr_array *x, void **data)
     stride = *data || mr_array_size(x) == 0 ? mr_array_strides(x) : NULL;
     if (!stride && mr_array_ndim(x) > 0) {
         mr_release(x);
+        if (PyErr_Occurred())
+            lost_keep(self);
         return ext_raise() != NULL;
     }
     shape = mr_array_shape(x);
@@ -130,7 +166,8 @@ ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
         PyErr_NoMemory();
         return -1;
     }
-    if (!view_open(s, x, &data)) {
+    (void)ext_lost_signal(NULL);
+    if (!view_open(s, self, &data)) {
         free(s);
         return -1;
     }

@@ -123,6 +123,9 @@ extern PyMethodDef ext_dlpack_methods[];
 /* ---- the buffer protocol ----------------------------------------------------
  */
 int ext_get_buffer(PyObject *self, Py_buffer *view, int flags);
+/* True with the exception that ended the last wait for a buffer of self, if
+ * the one who asked has dropped it since. */
+bool ext_lost_signal(PyObject *self);
 void ext_release_buffer(PyObject *self, Py_buffer *view);
 /* The format characters of a dtype ("f"), and back: false when none fits. */
 const char *ext_format_of(mr_dtype t);

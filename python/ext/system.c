@@ -5,6 +5,7 @@
 #include "ext.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "marram/marram.h"
@@ -28,6 +29,51 @@ block_leave(void *token)
         PyEval_RestoreThread(token);
 }
 
+/* Signals are handled by Python's main thread alone. */
+static _Atomic unsigned long main_thread;
+
+static bool
+may_interrupt(void)
+{
+    return PyThread_get_thread_ident() ==
+           atomic_load_explicit(&main_thread, memory_order_relaxed);
+}
+
+/* Runs the handlers of pending signals; one that raises (Ctrl-C does) leaves
+ * its exception set, and ext_raise keeps it. */
+static bool
+interrupt_poll(void)
+{
+    PyGILState_STATE state;
+    bool raised;
+
+    if (!Py_IsInitialized())
+        return false;
+    state = PyGILState_Ensure();
+    raised = PyErr_CheckSignals() != 0;
+    PyGILState_Release(state);
+    return raised;
+}
+
+static bool
+find_main_thread(void)
+{
+    PyObject *threading = PyImport_ImportModule("threading");
+    PyObject *t = NULL, *ident = NULL;
+
+    if (threading)
+        t = PyObject_CallMethod(threading, "main_thread", NULL);
+    if (t)
+        ident = PyObject_GetAttrString(t, "ident");
+    if (ident)
+        atomic_store_explicit(&main_thread, PyLong_AsUnsignedLong(ident),
+                              memory_order_relaxed);
+    Py_XDECREF(threading);
+    Py_XDECREF(t);
+    Py_XDECREF(ident);
+    return ident != NULL && !PyErr_Occurred();
+}
+
 int
 ext_init_system(void)
 {
@@ -35,7 +81,10 @@ ext_init_system(void)
 
     if (p)
         memcpy(&gil_held, &p, sizeof p);
+    if (!find_main_thread())
+        return -1;
     mr_set_block_hooks(block_enter, block_leave);
+    mr_set_interrupt_hooks(may_interrupt, interrupt_poll);
     return 0;
 }
 

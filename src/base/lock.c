@@ -9,6 +9,8 @@
  */
 #include "base/lock.h"
 
+#include <time.h>
+
 #ifdef MR_CHECK_LOCKS
 #include <execinfo.h>
 #include <stdio.h>
@@ -171,6 +173,24 @@ mr__cond_wait(mr_cond *c, mr_lock *l)
     pthread_cond_wait(&c->c, &l->m);
     l->holds++;
     note_taken(l);
+}
+
+bool
+mr__cond_wait_for(mr_cond *c, mr_lock *l, int64_t ns)
+{
+    struct timespec end;
+    int rc;
+
+    check_wait(l);
+    note_dropped(l);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    ns += end.tv_nsec;
+    end.tv_sec += (time_t)(ns / 1000000000);
+    end.tv_nsec = (long)(ns % 1000000000);
+    rc = pthread_cond_clockwait(&c->c, &l->m, CLOCK_MONOTONIC, &end);
+    l->holds++;
+    note_taken(l);
+    return rc == 0;
 }
 
 void

@@ -11,6 +11,7 @@
 #define MR_BASE_LOCK_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* In the order in which they may be taken. */
@@ -61,6 +62,8 @@ typedef struct mr_cond {
         PTHREAD_COND_INITIALIZER                                               \
     }
 void mr__cond_wait(mr_cond *c, mr_lock *l);
+/* The same for at most so many nanoseconds; false when they have passed. */
+bool mr__cond_wait_for(mr_cond *c, mr_lock *l, int64_t ns);
 void mr__cond_wake_all(mr_cond *c);
 void mr__cond_wake_one(mr_cond *c);
 

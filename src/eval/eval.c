@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "eval/hooks.h"
 #include "eval/plan.h"
 #include "eval/stats.h"
 #include "eval/stream.h"
@@ -70,41 +71,6 @@ mr_stats_get(mr_stats *out)
         atomic_load_explicit(&ran_on_worker, memory_order_relaxed);
     memcpy(out, &s, size);
     return MR_OK;
-}
-
-/* ---- hooks
- * ------------------------------------------------------------------------ */
-
-/* Set once, before threads: release pairs with the acquire loads. */
-static void *(*_Atomic block_before)(void);
-static void (*_Atomic block_after)(void *);
-
-void
-mr_set_block_hooks(void *(*before)(void), void (*after)(void *))
-{
-    atomic_store_explicit(&block_after, after, memory_order_release);
-    atomic_store_explicit(&block_before, before, memory_order_release);
-}
-
-void *
-mr__block_begin(void)
-{
-    void *(*before)(void) =
-        atomic_load_explicit(&block_before, memory_order_acquire);
-
-    mr__lock_assert_none("a hook of the binding");
-    return before == NULL ? NULL : before();
-}
-
-void
-mr__block_end(void *token)
-{
-    void (*after)(void *) =
-        atomic_load_explicit(&block_after, memory_order_acquire);
-
-    mr__lock_assert_none("a hook of the binding");
-    if (after != NULL)
-        after(token);
 }
 
 /* ---- planning
@@ -173,6 +139,24 @@ plan_next(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
     return rc;
 }
 
+/* The window's work, before the next one is planned: here, or by a worker when
+ * this thread may be interrupted meanwhile. */
+static mr_code
+run_window(const mr_plan *p, bool patient)
+{
+    void *token;
+    mr_code rc;
+
+    if (!patient) {
+        mr__stream_help(p->stream, NULL);
+        return MR_OK;
+    }
+    token = mr__block_begin();
+    rc = mr__stream_wait(p->stream);
+    mr__block_end(token);
+    return rc;
+}
+
 /* Walk, group, reserve, submit: window after window. */
 static mr_code
 plan_all(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
@@ -193,9 +177,11 @@ plan_all(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
         if (rc != MR_OK || !more)
             continue;
         if (where == RUN_HERE || mr__tasks_in_flight() > MAX_IN_FLIGHT)
-            mr__stream_help(p->stream, NULL);
+            rc = run_window(p, p->cost > MR__PATIENT_NS && mr__may_interrupt());
         else
             mr__stream_kick(p->stream);
+        if (rc != MR_OK)
+            mr__plan_drop_stack(p);
     }
     return rc;
 }
@@ -212,7 +198,7 @@ wait_for_memory(const mr_plan *p)
     mr_error_take();
     token = mr__block_begin();
     if (!mr__stream_help(p->stream, NULL))
-        mr__tasks_wait_progress(1);
+        mr__tasks_wait_progress(1, 0);
     mr__block_end(token);
     return true;
 }
@@ -282,28 +268,67 @@ give_up(hold *h)
     h->token = mr__block_begin();
 }
 
+/* Run something that x may wait for: its stream's work, else ours. */
+static bool
+help(const mr_array *x, uint32_t own)
+{
+    return mr__stream_help(x->stream, x) || mr__stream_help(own, x);
+}
+
+/* Sleep until x is submitted no more; false when interrupted. */
+static bool
+sleep_for(mr_array *x, bool may)
+{
+    if (!may) {
+        mr__wait_node(x);
+        return true;
+    }
+    while (!mr__wait_node_for(x, MR__POLL_NS))
+        if (mr__interrupted())
+            return false;
+    return true;
+}
+
+/* Until x is submitted no more.  Long work goes to workers when this thread
+ * may be interrupted. */
+static mr_code
+finish(mr_array *x, uint32_t own, double cost, bool may, hold *h)
+{
+    bool patient = may && cost > MR__PATIENT_NS;
+
+    while (mr__state(x) == MR_SUBMITTED) {
+        if (cost > LONG_WORK || cost == 0.0)
+            give_up(h);
+        if (patient) {
+            mr__stream_kick(x->stream);
+            mr__stream_kick(own);
+        } else if (help(x, own)) {
+            continue;
+        }
+        give_up(h);
+        if (!sleep_for(x, may))
+            return MR_E_CANCELLED;
+    }
+    return MR_OK;
+}
+
 /* Until no root is submitted any more: help its stream or ours, where its
  * producers may be, else sleep.  Short work of our own keeps the interpreter
  * lock.  Ours may hold tasks of this plan that no root waited for (a root may
  * have failed by another input): a worker gets them. */
-static void
+static mr_code
 finish_all(mr_array *const *roots, size_t n, uint32_t own, double cost)
 {
     hold h = {false, NULL};
+    bool may = (cost > LONG_WORK || cost == 0.0) && mr__may_interrupt();
+    mr_code rc = MR_OK;
 
-    for (size_t i = 0; i < n; i++)
-        while (mr__state(roots[i]) == MR_SUBMITTED) {
-            if (cost > LONG_WORK || cost == 0.0)
-                give_up(&h);
-            if (mr__stream_help(roots[i]->stream, roots[i]) ||
-                mr__stream_help(own, roots[i]))
-                continue;
-            give_up(&h);
-            mr__wait_node(roots[i]);
-        }
+    for (size_t i = 0; i < n && rc == MR_OK; i++)
+        rc = finish(roots[i], own, cost, may, &h);
     mr__stream_kick(own);
     if (h.given_up)
         mr__block_end(h.token);
+    return rc;
 }
 
 static bool
@@ -355,9 +380,10 @@ evaluate(mr_array *const *roots, size_t n)
             rc = transient_failure(roots, n);
         if (rc == MR_OK)
             rc = start(roots, n, RUN_HERE, &stream, &cost);
+        if (rc == MR_OK)
+            rc = finish_all(roots, n, stream, cost);
         if (rc != MR_OK)
             return rc;
-        finish_all(roots, n, stream, cost);
     }
     return MR_OK;
 }
@@ -410,6 +436,24 @@ mr_eval(mr_array *x)
     return mr_eval_many(&x, 1);
 }
 
+/* Too much is in flight: a call that only submits waits here. */
+static mr_code
+wait_for_room(uint32_t stream)
+{
+    void *token = mr__block_begin();
+    bool may = mr__may_interrupt();
+    mr_code rc = MR_OK;
+
+    while (rc == MR_OK && mr__tasks_in_flight() > MAX_IN_FLIGHT)
+        if (may || !mr__stream_help(stream, NULL)) {
+            mr__tasks_wait_progress(MAX_IN_FLIGHT, may ? MR__POLL_NS : 0);
+            if (may && mr__interrupted())
+                rc = MR_E_CANCELLED;
+        }
+    mr__block_end(token);
+    return rc;
+}
+
 mr_code
 mr_async_eval(mr_array *const *x, int n)
 {
@@ -427,16 +471,10 @@ mr_async_eval(mr_array *const *x, int n)
         return rc;
     }
     mr__stream_kick(stream);
-    if (mr__tasks_in_flight() > MAX_IN_FLIGHT) {
-        void *token = mr__block_begin();
-
-        while (mr__tasks_in_flight() > MAX_IN_FLIGHT)
-            if (!mr__stream_help(stream, NULL))
-                mr__tasks_wait_progress(MAX_IN_FLIGHT);
-        mr__block_end(token);
-    }
+    if (mr__tasks_in_flight() > MAX_IN_FLIGHT)
+        rc = wait_for_room(stream);
     front_door();
-    return MR_OK;
+    return rc;
 }
 
 mr_code

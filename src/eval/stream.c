@@ -22,6 +22,7 @@
 #include "base/pool.h"
 #include "base/tls.h"
 #include "eval/fork.h"
+#include "eval/hooks.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
 #include "eval/stats.h"
@@ -425,28 +426,40 @@ mr__stream_producer_done(mr_task *t)
         mr__stream_kick(id);
 }
 
-void
+/* Has the stream done so many, or gone? */
+static bool
+has_done(stream *s, uint32_t id, uint64_t target)
+{
+    bool done;
+
+    mr__lock_take(&s->lock);
+    done = s->n_done >= target || id_of(s) != id;
+    mr__lock_drop(&s->lock);
+    return done;
+}
+
+mr_code
 mr__stream_wait(uint32_t id)
 {
     stream *s = find(id);
+    bool may = mr__may_interrupt();
     uint64_t target;
 
     if (s == NULL)
-        return;
+        return MR_OK;
     mr__lock_take(&s->lock);
     target = s->n_entered;
     mr__lock_drop(&s->lock);
-    for (;;) {
-        bool done;
-
-        mr__lock_take(&s->lock);
-        done = s->n_done >= target || id_of(s) != id;
-        mr__lock_drop(&s->lock);
-        if (done)
-            return;
-        if (!mr__stream_help(id, NULL))
-            mr__tasks_wait_progress(1);
+    while (!has_done(s, id, target)) {
+        if (may)
+            mr__stream_kick(id);
+        else if (mr__stream_help(id, NULL))
+            continue;
+        mr__tasks_wait_progress(1, may ? MR__POLL_NS : 0);
+        if (may && mr__interrupted())
+            return MR_E_CANCELLED;
     }
+    return MR_OK;
 }
 
 /* ---- the public calls
@@ -518,14 +531,15 @@ mr_code
 mr_stream_sync(mr_stream s)
 {
     void *token;
+    mr_code rc;
 
     if (s.id != 0 && !is_open(s.id))
         return no_stream(s);
     token = mr__block_begin();
-    mr__stream_wait(mr__stream_resolve(s.id));
+    rc = mr__stream_wait(mr__stream_resolve(s.id));
     mr__block_end(token);
     mr__buffer_drain();
-    return MR_OK;
+    return rc;
 }
 
 mr_device

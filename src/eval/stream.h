@@ -35,11 +35,8 @@ void mr__stream_kick(uint32_t id);
 /* Drain on the calling thread while x is submitted, if nobody else does; what
  * is left goes to a worker.  True if anything was run. */
 bool mr__stream_help(uint32_t id, const mr_array *x);
-/* Wait until all that was entered before is done. */
-void mr__stream_wait(uint32_t id);
-
-/* Blocking: hooks of the binding around it. */
-void *mr__block_begin(void);
-void mr__block_end(void *token);
+/* Wait until all that was entered before is done; MR_E_CANCELLED when the
+ * wait was interrupted (hooks.h). */
+mr_code mr__stream_wait(uint32_t id);
 
 #endif

@@ -85,17 +85,22 @@ mr__tasks_left(void)
 }
 
 void
-mr__tasks_wait_progress(int64_t below)
+mr__tasks_wait_progress(int64_t below, int64_t ns)
 {
     uint64_t seen;
+    bool patient = true;
 
     mr__lock_take(&work.lock);
     atomic_fetch_add_explicit(&work.sleepers, 1, memory_order_seq_cst);
     seen = work.finished;
     while (atomic_load_explicit(&work.in_flight, memory_order_seq_cst) >=
                below &&
-           work.finished == seen)
-        mr__cond_wait(&work.cond, &work.lock);
+           work.finished == seen && patient) {
+        if (ns == 0)
+            mr__cond_wait(&work.cond, &work.lock);
+        else
+            patient = mr__cond_wait_for(&work.cond, &work.lock, ns);
+    }
     atomic_fetch_sub_explicit(&work.sleepers, 1, memory_order_seq_cst);
     mr__lock_drop(&work.lock);
 }

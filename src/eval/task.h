@@ -100,7 +100,8 @@ void mr__task_run(mr_task *t);
 int64_t mr__tasks_in_flight(void);
 void mr__tasks_entered(int64_t n);
 void mr__tasks_left(void); /* one less; wakes who waits for progress */
-/* Sleep until fewer than `below` tasks are in flight or something finished. */
-void mr__tasks_wait_progress(int64_t below);
+/* Sleep until fewer than `below` tasks are in flight, something finished or so
+ * many nanoseconds have passed (0: for ever). */
+void mr__tasks_wait_progress(int64_t below, int64_t ns);
 
 #endif

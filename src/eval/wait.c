@@ -68,6 +68,20 @@ mr__wait_node(mr_array *x)
 }
 
 bool
+mr__wait_node_for(mr_array *x, int64_t ns)
+{
+    bucket *b = bucket_of(x);
+    bool waits;
+
+    mr__lock_take(&b->lock);
+    while ((waits = mark_waited(x)) &&
+           mr__cond_wait_for(&b->cond, &b->lock, ns))
+        ;
+    mr__lock_drop(&b->lock);
+    return !waits;
+}
+
+bool
 mr__wait_add(mr_array *x, mr_task *t, mr_wait_link *link)
 {
     bucket *b = bucket_of(x);

@@ -17,6 +17,8 @@
 
 /* Sleep until x is not submitted any more. */
 void mr__wait_node(mr_array *x);
+/* The same for at most so many nanoseconds; false: x is still submitted. */
+bool mr__wait_node_for(mr_array *x, int64_t ns);
 /* Queue a task behind x through link; false when x is submitted no more. */
 bool mr__wait_add(mr_array *x, mr_task *t, mr_wait_link *link);
 /* x leaves `submitted` for this state; wakes the threads that wait.  The

@@ -452,6 +452,33 @@ no_memory_in_async_eval__loses_nothing(void **state)
 
 /* ---- what has no value -------------------------------------------------- */
 
+static bool
+always(void)
+{
+    return true;
+}
+
+static void
+interrupted_wait__ends_and_the_work_goes_on(void **state)
+{
+    mr_scope s = mr_scope_begin();
+    mr_array *x = mr_array_from_f32((float[]){1}, MR_SHAPE(1)), *y;
+
+    (void)state;
+    y = mrt_counted_op(x, ((mrt_counted){.counter = 1, .gate = 1}));
+    assert_int_equal(mr_async_eval(&y, 1), MR_OK);
+    mr_set_interrupt_hooks(always, always);
+    assert_int_equal(mr_eval(y), MR_E_CANCELLED);
+    assert_int_equal(mr_error_take().code, MR_E_CANCELLED);
+    assert_int_equal(mr_stream_sync((mr_stream){0}), MR_E_CANCELLED);
+    mr_error_take();
+    mr_set_interrupt_hooks(NULL, NULL);
+    mrt_gate_open(1);
+    assert_all(y, 1, 2.0f);
+    assert_int_equal(mrt_runs(1), 1);
+    mr_scope_end(s);
+}
+
 static void
 placeholder__cannot_be_evaluated(void **state)
 {
@@ -519,6 +546,7 @@ main(void)
         TEST(no_memory_anywhere__is_clean),
         TEST(no_memory_in_eval__loses_nothing),
         TEST(no_memory_in_async_eval__loses_nothing),
+        TEST(interrupted_wait__ends_and_the_work_goes_on),
         TEST(placeholder__cannot_be_evaluated),
         TEST(null__is_an_error),
     };
