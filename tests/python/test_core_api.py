@@ -8,6 +8,7 @@ import operator
 import pickle
 import subprocess
 import sys
+import warnings
 
 import marram.core as mx
 import numpy as np
@@ -748,3 +749,25 @@ def test_random_state__is_the_threads_key():
     assert mx.random.permutation(5).dtype is mx.uint32
     assert sorted(mx.random.permutation(5).tolist()) == [0, 1, 2, 3, 4]
     assert mx.random.permutation(mx.arange(6).reshape(3, 2)).shape == (3, 2)
+
+
+# ---- names of other platforms -----------------------------------------------
+
+
+def test_metal__twins_warn_once_and_work():
+    import marram.core.metal as metal
+
+    assert not metal.is_available() and metal.device_info() == {}
+    metal._warned.clear()
+    with pytest.warns(DeprecationWarning, match="get_active_memory"):
+        assert metal.get_active_memory() == mx.get_active_memory()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        metal.get_active_memory()
+    with pytest.warns(DeprecationWarning):
+        old = metal.set_cache_limit(1 << 20)
+    assert metal.set_cache_limit(old) == 1 << 20
+
+
+def test_cuda__is_available_says_whether_a_gpu_is_there():
+    assert mx.cuda.is_available() == mx.is_available(mx.gpu)

@@ -8,6 +8,8 @@ stands in ``_types``.
 from .. import _core
 from .._core import *  # noqa: F403
 from .._core import __version__
+from . import cuda as cuda
+from . import metal as metal
 from ._types import *  # noqa: F403
 from ._types import __array_namespace_info__, _PrintOptionsContext, _RandomState
 

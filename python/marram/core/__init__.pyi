@@ -4,9 +4,11 @@ from os import PathLike
 from types import ModuleType, TracebackType
 from typing import IO, Any, ParamSpec, TypeAlias, TypeVar
 
+from . import cuda as cuda
 from . import fast as fast
 from . import fft as fft
 from . import linalg as linalg
+from . import metal as metal
 from . import random as random
 from ._types import DtypeCategory as DtypeCategory
 from ._types import PrintOptions as PrintOptions
