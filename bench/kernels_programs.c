@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "base/pool.h"
-#include "kernels/program.h"
+#include "kernels/ready.h"
 
 #define MAX_REG 24
 
@@ -172,7 +172,8 @@ now(void)
 typedef struct job {
     mr_block_code c;
     mr_block_launch l;
-    mr_block_plan p;
+    mr_block_room room;
+    const mr_block_ready *ready; /* in the room */
     void *scratch;
 } job;
 
@@ -181,7 +182,7 @@ unit(void *ctx, int64_t i)
 {
     job *j = ctx;
 
-    mr__block_run(&j->c, &j->l, &j->p, j->scratch, i, i + 1);
+    mr__block_run_ready(j->ready, &j->l, j->scratch, i, i + 1);
 }
 
 static double
@@ -189,12 +190,13 @@ once(job *j, bool threads)
 {
     double t = now();
 
-    j->p = mr__block_plan(&j->c, &j->l);
+    j->ready = mr__block_make_ready(&j->c, &j->l, &j->room);
     if (threads)
-        mr__pool_loop(j->p.n_units, unit, j);
+        mr__pool_loop(j->ready->plan.n_units, unit, j);
     else
-        mr__block_run(&j->c, &j->l, &j->p, j->scratch, 0, j->p.n_units);
-    mr__block_finish(&j->c, &j->l, &j->p, j->scratch);
+        mr__block_run_ready(j->ready, &j->l, j->scratch, 0,
+                            j->ready->plan.n_units);
+    mr__block_finish_ready(j->ready, &j->l, j->scratch);
     return now() - t;
 }
 
@@ -253,8 +255,8 @@ bench(const program *g)
     if (g->row[g->out])
         j.l.out[0].stride[0] = 4;
     mr__block_normalise(&j.c, &j.l);
-    j.p = mr__block_plan(&j.c, &j.l);
-    j.scratch = aligned_alloc(64, j.p.scratch_bytes / 64 * 64 + 64);
+    j.scratch = aligned_alloc(
+        64, mr__block_plan(&j.c, &j.l).scratch_bytes / 64 * 64 + 64);
     bytes = count * 4 * (g->n_in + !g->row[g->out]);
     for (int threads = 0; threads < 2; threads++) {
         double best = 1e9, worst = 0;
@@ -269,7 +271,8 @@ bench(const program *g)
                "units %lld of %lld ns\n",
                g->name, threads ? mr__pool_threads() : 1, best * 1e6,
                (double)bytes / best * 1e-9, worst / best,
-               (long long)j.p.n_units, (long long)j.p.unit_cost);
+               (long long)j.ready->plan.n_units,
+               (long long)j.ready->plan.unit_cost);
     }
     free(j.scratch);
     for (int i = 0; i < 3; i++)
@@ -324,8 +327,10 @@ small(void)
     once(&j, false);
     t = now();
     for (int i = 0; i < 1000000; i++) {
-        j.p = mr__block_plan(&j.c, &j.l);
-        mr__block_run(&j.c, &j.l, &j.p, NULL, 0, j.p.n_units);
+        mr_block_room room;
+
+        mr__block_run_ready(mr__block_make_ready(&j.c, &j.l, &room), &j.l, NULL,
+                            0, 1);
     }
     printf("add of 16 values, plan and run: %.1f ns\n", (now() - t) * 1e3);
 }

@@ -653,6 +653,44 @@ add_kernel(builder *bu, mr_fuse_group *g)
     return ok;
 }
 
+/* An address that stands for a slot: the same for the same memory. */
+static void *
+stand_in(const mr_slot *s)
+{
+    uintptr_t kind = (uintptr_t)s->kind + 1, index = (uintptr_t)s->index;
+
+    return (void *)((kind << 58 | index << 40) + (uintptr_t)s->byte_offset);
+}
+
+/* What the block's runs have in common, made once. */
+static bool
+make_ready(builder *bu, mr_step *s)
+{
+    mr_program *p = bu->p;
+    mr_task_operand o[2 * MR_CODE_MAX_IO];
+    mr_block_launch l;
+    size_t bytes = 0;
+    int32_t t;
+
+    if (p->device->block_ready == NULL)
+        return true;
+    for (int i = 0; i < s->n_in + s->n_out; i++) {
+        const mr_slot *slot = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+
+        mr__slot_operand(slot, stand_in(slot), &o[i]);
+    }
+    mr__block_launch_make(s->block, o, o + s->n_in, &l);
+    s->ready = p->device->block_ready(&s->block->code, &l, &p->arena, &bytes);
+    if (s->ready == NULL || bytes == 0)
+        return s->ready != NULL;
+    t = temp_new(bu, (int64_t)bytes);
+    if (t < 0)
+        return false;
+    s->workspace = bu->temps[t].offset;
+    bu->temps[t].alive = false;
+    return true;
+}
+
 static bool
 add_block(builder *bu, mr_fuse_group *g)
 {
@@ -677,6 +715,8 @@ add_block(builder *bu, mr_fuse_group *g)
         slots(s->out)[k] = n->slot;
     }
     bu->p->cost += 60.0 + 0.15 * (double)g->root->x->size * b->code.n_inst;
+    if (!make_ready(bu, s))
+        return false;
     end_uses(bu, g);
     return true;
 }

@@ -67,21 +67,43 @@ slot_data(const mr_program *p, const mr_kernel_args *a, const mr_slot *s)
     }
 }
 
+void
+mr__slot_operand(const mr_slot *s, void *data, mr_task_operand *o)
+{
+    memset(o, 0, sizeof *o);
+    o->data = data;
+    o->dtype = s->dtype;
+    o->ndim = s->ndim;
+    o->size = s->size;
+    o->dim = s->dim;
+    o->stride = s->stride;
+}
+
 static void
 fill(const mr_program *p, const mr_kernel_args *a, int n, const mr_slot *slots,
      mr_task_operand *o)
 {
-    for (int i = 0; i < n; i++) {
-        const mr_slot *s = &slots[i];
+    for (int i = 0; i < n; i++)
+        mr__slot_operand(&slots[i], slot_data(p, a, &slots[i]), &o[i]);
+}
 
-        memset(&o[i], 0, sizeof o[i]);
-        o[i].data = slot_data(p, a, s);
-        o[i].dtype = s->dtype;
-        o[i].ndim = s->ndim;
-        o[i].size = s->size;
-        o[i].dim = s->dim;
-        o[i].stride = s->stride;
-    }
+static void *
+step_workspace(const mr_kernel_args *a, const mr_step *s)
+{
+    return s->workspace < 0 ? NULL : (char *)a->workspace + s->workspace;
+}
+
+/* A block that was made ready: nothing but the memory is new. */
+static mr_code
+run_ready(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+{
+    void *in[MR_CODE_MAX_IO], *out[MR_CODE_MAX_IO];
+
+    for (int i = 0; i < s->n_in; i++)
+        in[i] = slot_data(p, a, &s->in[i]);
+    for (int i = 0; i < s->n_out; i++)
+        out[i] = slot_data(p, a, &s->out[i]);
+    return p->device->run_ready(s->ready, in, out, step_workspace(a, s));
 }
 
 static mr_code
@@ -106,9 +128,7 @@ run_kernel(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
                          .n_out = s->n_out,
                          .in = v,
                          .out = v + s->n_in,
-                         .workspace = s->workspace < 0 ? NULL
-                                                       : (char *)a->workspace +
-                                                             s->workspace};
+                         .workspace = step_workspace(a, s)};
     rc = s->kernel->run(&k);
     mr__dealloc(v);
     return rc;
@@ -122,6 +142,8 @@ run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
     mr_task_operand few[FEW_OPERANDS], *o = few;
     mr_code rc;
 
+    if (s->ready != NULL)
+        return run_ready(p, a, s);
     if (s->n_in + s->n_out > FEW_OPERANDS) {
         o = mr__alloc_array((size_t)(s->n_in + s->n_out), sizeof *o);
         if (o == NULL)

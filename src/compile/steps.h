@@ -40,6 +40,7 @@ typedef struct mr_slot {
 
 typedef struct mr_step {
     const mr_block_group *block; /* a block program, */
+    const void *ready;           /* made ready where the device can, */
     const mr_kernel *kernel;     /* or a kernel, or a copy when both NULL */
     const mr_array *node;        /* for params and messages */
     int n_in, n_out;
@@ -65,6 +66,8 @@ struct mr_program {
 mr_code mr__program_build(mr_program *p, mr_array *const *args, int n_args,
                           mr_array *const *outs, int n_outs);
 /* run.c */
+/* A slot as the operand of a task, at this address. */
+void mr__slot_operand(const mr_slot *s, void *data, mr_task_operand *o);
 extern const mr_op mr__op_compiled; /* id 5: reserved by the graph */
 
 #endif

@@ -17,15 +17,15 @@
 
 #include "base/alloc.h"
 #include "cpu/cpu.h"
+#include "kernels/ready.h"
 #include "ops/params.h"
 
 /* ---- running
  * ------------------------------------------------------------------ */
 
 typedef struct units {
-    const mr_block_code *code;
+    const mr_block_ready *ready;
     const mr_block_launch *launch;
-    mr_block_plan plan;
     void *scratch;
 } units;
 
@@ -34,27 +34,63 @@ units_run(void *ctx, int64_t begin, int64_t end)
 {
     const units *u = ctx;
 
-    mr__block_run(u->code, u->launch, &u->plan, u->scratch, begin, end);
+    mr__block_run_ready(u->ready, u->launch, u->scratch, begin, end);
+}
+
+static void
+run(const mr_block_ready *ready, const mr_block_launch *launch, void *scratch)
+{
+    units u = {ready, launch, scratch};
+
+    if (ready->plan.n_units == 0)
+        return;
+    mr__cpu_for(ready->plan.n_units,
+                mr__cpu_grain((double)ready->plan.unit_cost), units_run, &u);
+    mr__block_finish_ready(ready, launch, scratch);
 }
 
 mr_code
 mr__cpu_run_block(const mr_block_code *code, const mr_block_launch *launch)
 {
-    units u = {code, launch, mr__block_plan(code, launch), NULL};
+    mr_block_room room;
+    const mr_block_ready *ready = mr__block_make_ready(code, launch, &room);
+    size_t bytes = ready->plan.scratch_bytes;
     char *memory = NULL;
 
-    if (u.plan.n_units == 0)
-        return MR_OK;
-    if (u.plan.scratch_bytes > 0) {
-        memory = mr__alloc(u.plan.scratch_bytes + 64);
+    if (bytes > 0) {
+        memory = mr__alloc(bytes + 64);
         if (!memory)
             return MR_E_MEMORY;
-        u.scratch = memory + (-(uintptr_t)memory & 63);
     }
-    mr__cpu_for(u.plan.n_units, mr__cpu_grain((double)u.plan.unit_cost),
-                units_run, &u);
-    mr__block_finish(code, launch, &u.plan, u.scratch);
+    run(ready, launch, memory + (-(uintptr_t)memory & 63));
     mr__dealloc(memory);
+    return MR_OK;
+}
+
+const void *
+mr__cpu_block_ready(const mr_block_code *code, const mr_block_launch *launch,
+                    mr_arena *arena, size_t *workspace)
+{
+    mr_block_room room;
+    const mr_block_ready *ready = mr__block_make_ready(code, launch, &room);
+
+    *workspace = ready->plan.scratch_bytes;
+    return mr__block_keep_ready(ready, launch, arena);
+}
+
+mr_code
+mr__cpu_run_ready(const void *ready, void *const *in, void *const *out,
+                  void *workspace)
+{
+    const mr_block_ready *b = ready;
+    mr_block_launch l;
+
+    mr__block_ready_launch(b, &l);
+    for (int i = 0; i < b->code->n_in; i++)
+        l.in[i].data = in[i];
+    for (int i = 0; i < b->code->n_out; i++)
+        l.out[i].data = out[i];
+    run(b, &l, workspace);
     return MR_OK;
 }
 

@@ -5,11 +5,18 @@
 #ifndef MR_CPU_BLOCKS_H
 #define MR_CPU_BLOCKS_H
 
+#include "base/arena.h"
 #include "kernels/program.h"
 #include "marram/types.h"
 
 /* The device table's run_block; the launch is normalised. */
 mr_code mr__cpu_run_block(const mr_block_code *code,
                           const mr_block_launch *launch);
+/* Its block_ready and run_ready. */
+const void *mr__cpu_block_ready(const mr_block_code *code,
+                                const mr_block_launch *launch, mr_arena *arena,
+                                size_t *workspace);
+mr_code mr__cpu_run_ready(const void *ready, void *const *in, void *const *out,
+                          void *workspace);
 
 #endif

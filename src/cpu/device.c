@@ -86,6 +86,8 @@ const mr_device_table mr__cpu_device = {
     .pool = mr__host_pool,
     .kernels = kernels,
     .run_block = mr__cpu_run_block,
+    .block_ready = mr__cpu_block_ready,
+    .run_ready = mr__cpu_run_ready,
     .fuses = mr__k_supports,
 };
 

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "array/buffer.h"
+#include "base/arena.h"
 #include "graph/op.h"
 #include "kernels/program.h"
 #include "marram/types.h"
@@ -68,6 +69,14 @@ typedef struct mr_device_table {
     /* a fused group; launch is normalised */
     mr_code (*run_block)(const mr_block_code *code,
                          const mr_block_launch *launch);
+    /* For groups that run many times, or both NULL: everything made in advance
+     * but the operands' memory, in the arena (NULL: no memory), and the bytes
+     * of workspace that a run wants.  Outputs lie in inputs as they do here. */
+    const void *(*block_ready)(const mr_block_code *code,
+                               const mr_block_launch *launch, mr_arena *arena,
+                               size_t *workspace);
+    mr_code (*run_ready)(const void *ready, void *const *in, void *const *out,
+                         void *workspace);
     /* can this operation on this dtype be fused here? */
     bool (*fuses)(mr_k k, mr_dtype operand);
 } mr_device_table;

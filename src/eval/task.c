@@ -159,9 +159,9 @@ fill_output(const mr_block_group *b, const mr_task_operand *o, bool per_row,
         io->stride[d] = stride_bytes(o, b->axis[d]);
 }
 
-static void
-fill_launch(const mr_block_group *b, const mr_task_operand *in,
-            const mr_task_operand *out, mr_block_launch *l)
+void
+mr__block_launch_make(const mr_block_group *b, const mr_task_operand *in,
+                      const mr_task_operand *out, mr_block_launch *l)
 {
     l->n_kept = b->n_kept;
     l->n_red = b->n_red;
@@ -170,6 +170,7 @@ fill_launch(const mr_block_group *b, const mr_task_operand *in,
         fill_input(b, &in[i], &l->in[i]);
     for (int i = 0; i < b->code.n_out; i++)
         fill_output(b, &out[i], b->code.out[i].per_row, &l->out[i]);
+    mr__block_normalise(&b->code, l);
 }
 
 mr_code
@@ -178,8 +179,7 @@ mr__run_block(const mr_device_table *device, const mr_block_group *block,
 {
     mr_block_launch l;
 
-    fill_launch(block, in, out, &l);
-    mr__block_normalise(&block->code, &l);
+    mr__block_launch_make(block, in, out, &l);
     return device->run_block(&block->code, &l);
 }
 

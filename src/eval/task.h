@@ -82,6 +82,10 @@ typedef struct mr_task {
     mr_kernel_args args; /* made at planning: running allocates nothing */
 } mr_task;
 
+/* The normalised launch of a block program over these operands. */
+void mr__block_launch_make(const mr_block_group *block,
+                           const mr_task_operand *in,
+                           const mr_task_operand *out, mr_block_launch *l);
 /* Run a block program over these operands (compiled programs do it too). */
 mr_code mr__run_block(const mr_device_table *device,
                       const mr_block_group *block, const mr_task_operand *in,

@@ -16,22 +16,27 @@ mr__block_levels(int64_t points)
     return 64 - __builtin_clzll((unsigned long long)mr__row_blocks(points));
 }
 
-typedef struct region {
-    char *base; /* NULL: only measure */
-    size_t used;
-} region;
-
-static char *
-take(region *at, int64_t bytes)
+static uint32_t
+take(mr_frame *f, int64_t bytes)
 {
-    size_t p = at->used;
+    uint32_t p = f->bytes;
 
-    at->used += ((size_t)bytes + 63) / 64 * 64;
-    return at->base != NULL ? at->base + p : NULL;
+    f->bytes += ((uint32_t)bytes + 63) / 64 * 64;
+    return p;
+}
+
+void
+mr__frame_lists(mr_frame *f, int n_reg, uint32_t *at)
+{
+    f->own = at;
+    f->row = at + n_reg;
+    f->lanes = at + 2 * n_reg;
+    f->blocks = at + 3 * n_reg;
+    f->lane_bytes = at + 4 * n_reg;
 }
 
 static void
-take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t, region *at)
+take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t)
 {
     const mr_geometry *g = &s->g;
     int64_t size = (int64_t)mr__elem_size((mr_dtype)t->acc);
@@ -39,55 +44,55 @@ take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t, region *at)
     /* whole vectors of the widest kind */
     int64_t width = (rows * size + 127) / 128 * 128;
 
-    f->lane_bytes[t->dst] = width;
+    f->lane_bytes[t->dst] = (uint32_t)width;
     if (t->kind == MR_STEP_ARG) {
-        f->lanes[t->dst] = take(at, width + 64);
-        f->blocks[t->dst] = take(at, rows * (int64_t)sizeof(uint32_t));
+        f->lanes[t->dst] = take(f, width + 64);
+        f->blocks[t->dst] = take(f, rows * (int64_t)sizeof(uint32_t));
         return;
     }
     if (g->strategy == MR_RUN_COLS) {
         if (t->exact_lanes && g->points < lanes)
             lanes = g->points > 0 ? g->points : 1;
-        f->lanes[t->dst] = take(at, lanes * width);
+        f->lanes[t->dst] = take(f, lanes * width);
     } else if (g->strategy == MR_RUN_LONG) {
-        f->lanes[t->dst] = take(at, lanes * size);
+        f->lanes[t->dst] = take(f, lanes * size);
     } else {
-        f->lanes[t->dst] = take(at, width);
+        f->lanes[t->dst] = take(f, width);
     }
     f->blocks[t->dst] =
-        take(at, g->strategy == MR_RUN_ROWS
-                     ? 0
-                     : width * (mr__block_levels(g->points) + 1));
+        take(f, g->strategy == MR_RUN_ROWS
+                    ? 0
+                    : width * (mr__block_levels(g->points) + 1));
 }
 
-size_t
-mr__frame_make(mr_frame *f, const mr_schedule *s, char *base)
+void
+mr__frame_make(mr_frame *f, const mr_schedule *s, mr_frame_room *room)
 {
     const mr_lowered *low = s->low;
-    region at = {base, 0};
     int64_t tile = s->g.outer * s->g.inner;
     int64_t rows = mr__tile_rows(&s->g);
     uint32_t brought = ~(s->direct_in | s->rowwise_in | low->splat_in);
 
+    mr__frame_lists(f, low->n_reg, room->at);
+    f->bytes = 0;
     rows = rows < MR_SPLAT_N ? MR_SPLAT_N : rows;
     for (int r = 0; r < low->n_reg; r++) {
         int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[r]);
         bool input = low->kind[r] == MR_REG_INPUT;
 
         if (low->row[r])
-            f->row[r] = take(&at, rows * size);
+            f->row[r] = take(f, rows * size);
         if (low->kind[r] == MR_REG_CONST ||
             (input && ((low->splat_in >> r) & 1)))
-            f->own[r] = take(&at, MR_SPLAT_N * size);
+            f->own[r] = take(f, MR_SPLAT_N * size);
         else if (low->row[r] ? s->spread[r] : input && ((brought >> r) & 1))
-            f->own[r] = take(&at, tile * size);
+            f->own[r] = take(f, tile * size);
     }
     for (int i = 0; i < low->n_step; i++) {
         if (low->step[i].kind == MR_STEP_FOLD ||
             low->step[i].kind == MR_STEP_ARG)
-            take_fold(f, s, &low->step[i], &at);
+            take_fold(f, s, &low->step[i]);
     }
-    f->slot_bytes = (tile * low->max_size + 63) / 64 * 64;
-    f->slots = take(&at, f->slot_bytes * s->n_slot);
-    return at.used;
+    f->slot_bytes = (uint32_t)((tile * low->max_size + 63) / 64 * 64);
+    f->slots = take(f, (int64_t)f->slot_bytes * s->n_slot);
 }

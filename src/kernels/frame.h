@@ -4,7 +4,7 @@
  *
  * Everything lies in one piece of the stack, MR_FRAME_BYTES for all programs
  * that people write; mr__block_plan makes tiles small enough.  Programs with
- * very many live registers get the large piece.  Private to plan.c, interp.c.
+ * very many live registers get the large piece.  Private to this folder.
  */
 #ifndef MR_KERNELS_FRAME_H
 #define MR_KERNELS_FRAME_H
@@ -15,27 +15,33 @@
 #define MR_FRAME_LARGE (512 * 1024)
 
 typedef struct mr_frame {
-    char *slots;
-    int64_t slot_bytes;
+    uint32_t bytes; /* of the whole */
+    /* Offsets in it: */
+    uint32_t slots, slot_bytes;
     /* By register: one element repeated (constants, splat inputs), inputs
      * brought in, row values along the row. */
-    char *own[MR_LOW_REGS];
-    char *row[MR_LOW_REGS]; /* the values of row registers */
+    uint32_t *own;
+    uint32_t *row; /* the values of row registers */
     /* By the register of a reduction: its lanes (argmax: the best values),
      * and the stack of finished blocks (argmax: indices). */
-    char *lanes[MR_LOW_REGS];
-    char *blocks[MR_LOW_REGS];
-    int64_t lane_bytes[MR_LOW_REGS]; /* from lane to lane, COLS */
+    uint32_t *lanes;
+    uint32_t *blocks;
+    uint32_t *lane_bytes; /* from lane to lane, COLS */
 } mr_frame;
 
-/* Where everything is from `base` on; the bytes it takes.  A NULL base only
- * measures. */
-size_t mr__frame_make(mr_frame *f, const mr_schedule *s, char *base);
+#define MR_FRAME_LISTS 5
+typedef struct mr_frame_room {
+    uint32_t at[MR_FRAME_LISTS * MR_LOW_REGS];
+} mr_frame_room;
+
+/* Where everything is. */
+void mr__frame_make(mr_frame *f, const mr_schedule *s, mr_frame_room *room);
+/* The lists, n_reg entries each, one after the other. */
+void mr__frame_lists(mr_frame *f, int n_reg, uint32_t *at);
 
 /* Fields of mr_block_plan.strategy above the strategy itself. */
-#define MR_PLAN_STRATEGY    0xFF
-#define MR_PLAN_STREAM      0x100
-#define MR_PLAN_OUTER_SHIFT 16
+#define MR_PLAN_STRATEGY 0xFF
+#define MR_PLAN_STREAM   0x100
 
 /* Scratch of one block of a split tile of `width` rows: for each reduction
  * width values of 16 bytes, then width indices. */

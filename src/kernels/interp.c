@@ -15,7 +15,7 @@
 #endif
 
 #include "kernels/copy.h"
-#include "kernels/frame.h"
+#include "kernels/ready.h"
 
 typedef struct run {
     const mr_schedule *s;
@@ -32,8 +32,34 @@ typedef struct run {
     const void *ptr[MR_LOW_REGS];   /* values: over the tile, or a splat */
     int64_t row_bytes[MR_LOW_REGS]; /* from row to row of the tile */
     uint8_t step[MR_LOW_REGS];
-    mr_frame f;
+    const mr_frame *f;
+    char *memory; /* that f's offsets refer to */
 } run;
+
+/* Places in the frame, by register (frame.h). */
+static char *
+at_own(const run *r, int reg)
+{
+    return r->memory + r->f->own[reg];
+}
+
+static char *
+at_row(const run *r, int reg)
+{
+    return r->memory + r->f->row[reg];
+}
+
+static char *
+at_lanes(const run *r, int reg)
+{
+    return r->memory + r->f->lanes[reg];
+}
+
+static char *
+at_blocks(const run *r, int reg)
+{
+    return r->memory + r->f->blocks[reg];
+}
 
 static int64_t
 min64(int64_t a, int64_t b)
@@ -121,7 +147,7 @@ static void
 publish(run *r, int reg, int64_t outer, int64_t inner)
 {
     int64_t size = (int64_t)reg_size(r, reg);
-    char *row = r->f.row[reg], *own = r->f.own[reg];
+    char *row = at_row(r, reg), *own = at_own(r, reg);
 
     if (mr__tile_rows(&r->s->g) == 1) {
         fill(r, row, row, (size_t)size, MR_SPLAT_N);
@@ -152,10 +178,10 @@ row_run(run *r, const mr_step *t, int64_t outer, int64_t inner)
     for (int i = 0; i < t->n_arg; i++) {
         bool row = r->low->row[t->arg[i]];
 
-        arg[i] = row ? r->f.row[t->arg[i]] : r->f.own[t->arg[i]];
+        arg[i] = row ? at_row(r, t->arg[i]) : at_own(r, t->arg[i]);
         step[i] = row;
     }
-    step_run(t, r->f.row[t->dst], arg, step, r->rows, reg_size(r, t->dst));
+    step_run(t, at_row(r, t->dst), arg, step, r->rows, reg_size(r, t->dst));
     publish(r, t->dst, outer, inner);
 }
 
@@ -239,7 +265,7 @@ input_bring(run *r, int i, char *from, int64_t outer, int64_t inner, int64_t p)
     const mr_block_io *io = &r->l->in[i];
     size_t size = reg_size(r, i);
     int64_t so = mr__stride_outer(g, r->l, io, (int64_t)size);
-    char *own = r->f.own[i];
+    char *own = at_own(r, i);
 
     if (!points_apart(r)) {
         mr__copy_in(size, own, from, outer, so, inner,
@@ -272,7 +298,7 @@ inputs_load(run *r, uint32_t inputs, int64_t outer, int64_t inner, int64_t p)
                 mr__stride_outer(&s->g, r->l, io, (int64_t)reg_size(r, i));
             continue;
         }
-        r->ptr[i] = r->f.own[i];
+        r->ptr[i] = at_own(r, i);
         if (r->held[i] == from && r->held_outer[i] == outer &&
             r->held_inner[i] == inner && s->alias_out == 0 &&
             !(points_apart(r) && s->g.strategy == MR_RUN_LONG))
@@ -336,7 +362,7 @@ row_inputs_load(run *r, int64_t outer, int64_t inner)
 
         if (!r->low->row[i])
             continue;
-        mr__copy_in(reg_size(r, i), r->f.row[i], r->in[i], 1, 0, r->rows,
+        mr__copy_in(reg_size(r, i), at_row(r, i), r->in[i], 1, 0, r->rows,
                     row_stride(r, io, reg_size(r, i)));
         publish(r, i, outer, inner);
     }
@@ -351,7 +377,7 @@ row_outputs_store(run *r)
         if (r->low->out_row[o])
             mr__copy_out(reg_size(r, reg), r->out[o], 0,
                          row_stride(r, &r->l->out[o], reg_size(r, reg)),
-                         r->f.row[reg], 1, r->rows);
+                         at_row(r, reg), 1, r->rows);
     }
 }
 
@@ -390,16 +416,16 @@ fold_finish(run *r, const mr_step *t, void *acc, int64_t outer, int64_t inner)
                                          (int64_t[]){1, 0}, r->rows);
     }
     if (a != dtype)
-        tier->casts->cast[a][dtype](r->f.row[t->dst], acc, r->rows);
+        tier->casts->cast[a][dtype](at_row(r, t->dst), acc, r->rows);
     else
-        memcpy(r->f.row[t->dst], acc, acc_size(t) * (size_t)r->rows);
+        memcpy(at_row(r, t->dst), acc, acc_size(t) * (size_t)r->rows);
     publish(r, t->dst, outer, inner);
 }
 
 static void
 arg_finish(run *r, const mr_step *t, int64_t outer, int64_t inner)
 {
-    memcpy(r->f.row[t->dst], r->f.blocks[t->dst],
+    memcpy(at_row(r, t->dst), at_blocks(r, t->dst),
            sizeof(uint32_t) * (size_t)r->rows);
     publish(r, t->dst, outer, inner);
 }
@@ -410,8 +436,8 @@ fold_rows(run *r, const mr_step *t, int64_t outer, int64_t inner)
 {
     int v = t->arg[0];
     const char *x = r->ptr[v];
-    char *acc = r->f.lanes[t->dst];
-    uint32_t *index = (uint32_t *)(void *)r->f.blocks[t->dst];
+    char *acc = at_lanes(r, t->dst);
+    uint32_t *index = (uint32_t *)(void *)at_blocks(r, t->dst);
 
     if (t->kind == MR_STEP_FOLD) {
         t->fn.fold->rows(acc, x, inner, outer, r->row_bytes[v]);
@@ -431,8 +457,8 @@ fold_rows(run *r, const mr_step *t, int64_t outer, int64_t inner)
 static void
 counter_push(const run *r, const mr_step *t, int64_t b, const void *acc)
 {
-    int64_t width = r->f.lane_bytes[t->dst];
-    char *top = r->f.blocks[t->dst] +
+    int64_t width = r->f->lane_bytes[t->dst];
+    char *top = at_blocks(r, t->dst) +
                 width * __builtin_popcountll((unsigned long long)b);
 
     memcpy(top, acc, acc_size(t) * (size_t)r->rows);
@@ -443,9 +469,9 @@ counter_push(const run *r, const mr_step *t, int64_t b, const void *acc)
 static void *
 counter_total(const run *r, const mr_step *t, int64_t n_blocks)
 {
-    int64_t width = r->f.lane_bytes[t->dst];
+    int64_t width = r->f->lane_bytes[t->dst];
     int n = __builtin_popcountll((unsigned long long)n_blocks);
-    char *at = r->f.blocks[t->dst];
+    char *at = at_blocks(r, t->dst);
 
     for (int i = n - 1; i > 0; i--)
         t->fn.fold->combine(at + (i - 1) * width, at + i * width, r->rows);
@@ -505,7 +531,7 @@ values_run(run *r, const mr_pass *pass, int64_t outer, int64_t inner)
         end = i + pass->chain[i] - 1;
         t = &r->low->step[pass->step[end]];
         slot = pass->slot[end];
-        out = r->f.slots + slot * r->f.slot_bytes;
+        out = r->memory + r->f->slots + (int64_t)slot * r->f->slot_bytes;
 
         if (t->row) {
             row_run(r, t, outer, inner);
@@ -567,10 +593,10 @@ folds_begin(run *r, const mr_pass *pass, bool args_too)
 {
     for (int i = 0; i < pass->n; i++) {
         const mr_step *t = &r->low->step[pass->step[i]];
-        int64_t width = r->f.lane_bytes[t->dst], n = MR_LANES;
+        int64_t width = r->f->lane_bytes[t->dst], n = MR_LANES;
 
         if (t->kind == MR_STEP_ARG && args_too)
-            memset(r->f.blocks[t->dst], 0, sizeof(uint32_t) * (size_t)r->rows);
+            memset(at_blocks(r, t->dst), 0, sizeof(uint32_t) * (size_t)r->rows);
         if (t->kind != MR_STEP_FOLD)
             continue;
         if (r->s->g.strategy == MR_RUN_COLS) {
@@ -578,7 +604,7 @@ folds_begin(run *r, const mr_pass *pass, bool args_too)
                 n = r->s->g.points > 0 ? r->s->g.points : 1;
             n *= width / (int64_t)acc_size(t);
         }
-        t->fn.fold->fill(r->f.lanes[t->dst], n);
+        t->fn.fold->fill(at_lanes(r, t->dst), n);
     }
 }
 
@@ -593,11 +619,11 @@ folds_take(run *r, const mr_pass *pass, int64_t outer, int64_t inner, int64_t p,
     for (int i = 0; i < pass->n; i++) {
         const mr_step *t = &r->low->step[pass->step[i]];
         int v = t->arg[0];
-        void *lanes = r->f.lanes[t->dst];
-        uint32_t *index = (uint32_t *)(void *)r->f.blocks[t->dst];
+        void *lanes = at_lanes(r, t->dst);
+        uint32_t *index = (uint32_t *)(void *)at_blocks(r, t->dst);
 
         if (t->kind == MR_STEP_FOLD && cols)
-            t->fn.fold->cols(lanes, r->f.lane_bytes[t->dst], r->ptr[v],
+            t->fn.fold->cols(lanes, r->f->lane_bytes[t->dst], r->ptr[v],
                              r->row_bytes[v], p - block, outer, inner);
         else if (t->kind == MR_STEP_FOLD)
             t->fn.fold->step(lanes, r->ptr[v], inner);
@@ -614,10 +640,10 @@ folds_take(run *r, const mr_pass *pass, int64_t outer, int64_t inner, int64_t p,
 static const void *
 fold_block_done(run *r, const mr_step *t, int64_t n, void *one)
 {
-    char *lanes = r->f.lanes[t->dst];
+    char *lanes = at_lanes(r, t->dst);
 
     if (r->s->g.strategy == MR_RUN_COLS) {
-        t->fn.fold->cols_done(lanes, r->f.lane_bytes[t->dst],
+        t->fn.fold->cols_done(lanes, r->f->lane_bytes[t->dst],
                               min64(n, MR_LANES), r->rows);
         return lanes;
     }
@@ -675,14 +701,15 @@ passes_run(run *r, int64_t tile)
 {
     int64_t n_blocks = mr__row_blocks(r->s->g.points), outer, inner;
     _Alignas(64) char one[16];
-    mr_pass room;
+    mr_pass_room room;
+    mr_pass more;
 
     tile_at(r, tile, &outer, &inner);
     if (r->s->g.strategy == MR_RUN_LONG)
         outer = 1;
     row_inputs_load(r, outer, inner);
     for (int p = 0; p < r->low->n_pass; p++) {
-        const mr_pass *pass = mr__schedule_pass(r->s, p, &room);
+        const mr_pass *pass = mr__schedule_pass(r->s, p, &more, &room);
 
         rows_of_pass(r, p, outer, inner);
         for (int64_t b = 0; pass->n > 0 && b < n_blocks; b++) {
@@ -742,7 +769,7 @@ split_run(run *r, void *scratch, int64_t tile, int64_t begin, int64_t end)
         for (int i = 0; i < pass->n; i++) {
             const mr_step *t = &r->low->step[pass->step[i]];
             partial to = partial_at(r, scratch, tile, b, fold);
-            const void *acc = r->f.lanes[t->dst];
+            const void *acc = at_lanes(r, t->dst);
 
             if (!is_fold(t))
                 continue;
@@ -750,7 +777,7 @@ split_run(run *r, void *scratch, int64_t tile, int64_t begin, int64_t end)
             if (t->kind == MR_STEP_FOLD)
                 acc = fold_block_done(r, t, n, one);
             else
-                memcpy(to.indices, r->f.blocks[t->dst],
+                memcpy(to.indices, at_blocks(r, t->dst),
                        sizeof(uint32_t) * (size_t)r->rows);
             memcpy(to.values, acc, acc_size(t) * (size_t)r->rows);
         }
@@ -769,7 +796,7 @@ split_join(run *r, void *scratch, int64_t tile)
     rows_of_pass(r, 0, 1, inner);
     for (int i = 0; i < pass->n; i++) {
         const mr_step *t = &r->low->step[pass->step[i]];
-        uint32_t *index = (uint32_t *)(void *)r->f.blocks[t->dst];
+        uint32_t *index = (uint32_t *)(void *)at_blocks(r, t->dst);
 
         if (!is_fold(t))
             continue;
@@ -779,11 +806,11 @@ split_join(run *r, void *scratch, int64_t tile)
             if (t->kind == MR_STEP_FOLD) {
                 counter_push(r, t, b, from.values);
             } else if (b == 0) {
-                memcpy(r->f.lanes[t->dst], from.values,
+                memcpy(at_lanes(r, t->dst), from.values,
                        acc_size(t) * (size_t)r->rows);
                 memcpy(index, from.indices, sizeof *index * (size_t)r->rows);
             } else {
-                t->fn.arg_fns->merge(r->f.lanes[t->dst], index, from.values,
+                t->fn.arg_fns->merge(at_lanes(r, t->dst), index, from.values,
                                      from.indices, r->rows);
             }
         }
@@ -850,7 +877,7 @@ one_run(const mr_block_code *c, const mr_block_launch *l,
     const mr_inst *in = &c->inst[0];
     mr_dtype to = (mr_dtype)c->reg_dtype[in->dst];
     one w = {.step = {.kind = MR_STEP_MAP}, .out_size = mr__elem_size(to)};
-    int64_t n = l->n_kept > 0 ? l->dim[0] : 1, chunk = p->private_[1];
+    int64_t n = l->n_kept > 0 ? l->dim[0] : 1, chunk = p->chunk;
     mr_dtype from;
 
     w.step.n_arg = (uint8_t)mr__k_operands((mr_k)in->k);
@@ -911,8 +938,6 @@ control_leave(unsigned old)
 #endif
 
 typedef struct job {
-    const mr_schedule *s;
-    const mr_block_plan *p;
     void *scratch;
     int64_t begin, end; /* units; begin < 0: finish */
 } job;
@@ -932,8 +957,8 @@ splats_make(run *r)
             from = r->l->in[i].data;
         if (from == NULL)
             continue;
-        fill(r, r->f.own[i], from, reg_size(r, i), MR_SPLAT_N);
-        r->ptr[i] = r->f.own[i];
+        fill(r, at_own(r, i), from, reg_size(r, i), MR_SPLAT_N);
+        r->ptr[i] = at_own(r, i);
         r->step[i] = 0;
     }
 }
@@ -970,13 +995,9 @@ job_units(run *r, const job *j)
 }
 
 static void
-job_run(run *r, const job *j, char *memory, size_t room)
+job_run(run *r, const job *j, char *memory)
 {
-    size_t used = mr__frame_make(&r->f, r->s, memory);
-
-    assert(used <= room);
-    (void)used;
-    (void)room;
+    r->memory = memory;
     memset(r->held, 0, sizeof r->held);
     splats_make(r);
     job_units(r, j);
@@ -987,7 +1008,8 @@ job_in_large_frame(run *r, const job *j)
 {
     _Alignas(64) char memory[MR_FRAME_LARGE];
 
-    job_run(r, j, memory, sizeof memory);
+    assert(r->f->bytes <= sizeof memory);
+    job_run(r, j, memory);
 }
 
 static __attribute__((noinline)) void
@@ -995,56 +1017,66 @@ job_in_frame(run *r, const job *j)
 {
     _Alignas(64) char memory[MR_FRAME_BYTES];
 
-    job_run(r, j, memory, sizeof memory);
+    job_run(r, j, memory);
 }
 
 static void
-program_run(const mr_block_code *c, const mr_block_launch *l,
-            const mr_block_plan *p, job j)
+program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
 {
-    mr_lowered low;
-    mr_schedule s;
-    mr_geometry g;
+    mr_schedule s = b->schedule;
     run r;
 
+    s.l = l;
     r.tier = mr__tier();
-    mr__lower(c, l, r.tier, &low);
-    mr__geometry_make(&g, (mr_strategy)(p->strategy & MR_PLAN_STRATEGY), &low,
-                      l, (p->strategy >> MR_PLAN_OUTER_SHIFT) - 2,
-                      p->private_[0], p->private_[1]);
-    g.per_unit = p->private_[2];
-    g.split_blocks = p->private_[3];
-    mr__schedule_make(&s, &low, l, &g);
-    r.s = j.s = &s;
-    r.low = &low;
+    r.s = &s;
+    r.low = &b->low;
     r.l = l;
-    if (mr__frame_make(&r.f, &s, NULL) <= MR_FRAME_BYTES)
+    r.f = &b->frame;
+    if (b->frame.bytes <= MR_FRAME_BYTES)
         job_in_frame(&r, &j);
     else
         job_in_large_frame(&r, &j);
 }
 
 void
-mr__block_run(const mr_block_code *c, const mr_block_launch *l,
-              const mr_block_plan *p, void *scratch, int64_t unit_begin,
-              int64_t unit_end)
+mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
+                    void *scratch, int64_t unit_begin, int64_t unit_end)
 {
     unsigned control = control_enter();
 
-    if ((p->strategy & MR_PLAN_STRATEGY) == MR_RUN_ONE)
-        one_run(c, l, p, unit_begin, unit_end);
-    else if (p->n_units > 0)
-        program_run(c, l, p, (job){NULL, p, scratch, unit_begin, unit_end});
+    if ((b->plan.strategy & MR_PLAN_STRATEGY) == MR_RUN_ONE)
+        one_run(b->code, l, &b->plan, unit_begin, unit_end);
+    else if (b->plan.n_units > 0)
+        program_run(b, l, (job){scratch, unit_begin, unit_end});
     control_leave(control);
 }
 
 void
-mr__block_finish(const mr_block_code *c, const mr_block_launch *l,
-                 const mr_block_plan *p, void *scratch)
+mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
+                       void *scratch)
 {
     unsigned control = control_enter();
 
-    if (p->scratch_bytes > 0)
-        program_run(c, l, p, (job){NULL, p, scratch, -1, -1});
+    if (b->plan.scratch_bytes > 0)
+        program_run(b, l, (job){scratch, -1, -1});
     control_leave(control);
+}
+
+void
+mr__block_run(const mr_block_code *c, const mr_block_launch *l, void *scratch,
+              int64_t unit_begin, int64_t unit_end)
+{
+    mr_block_room room;
+
+    mr__block_run_ready(mr__block_make_ready(c, l, &room), l, scratch,
+                        unit_begin, unit_end);
+}
+
+void
+mr__block_finish(const mr_block_code *c, const mr_block_launch *l,
+                 void *scratch)
+{
+    mr_block_room room;
+
+    mr__block_finish_ready(mr__block_make_ready(c, l, &room), l, scratch);
 }

@@ -6,8 +6,8 @@
  * cast before a reduction that wants another dtype, logsumexp becomes max,
  * exp, sum and log, and an output or a reduced operand that no instruction
  * computes (an input, a constant, a row's value along the row) is copied by
- * one.  Takes tens of nanoseconds for usual programs, so it is done anew for
- * each run and needs no memory of its own.
+ * one.  Takes tens of nanoseconds for usual programs, so eager runs do it anew
+ * each time, without memory of their own.
  */
 #include <assert.h>
 #include <string.h>
@@ -287,10 +287,16 @@ outputs(lowering *w, const mr_block_code *c)
 
 void
 mr__lower(const mr_block_code *c, const mr_block_launch *l, const mr_tier *tier,
-          mr_lowered *o)
+          mr_lowered *o, mr_lowered_room *room)
 {
     lowering w = {o, tier};
 
+    o->step = room->step;
+    o->value = room->value;
+    o->kind = room->kind;
+    o->dtype = room->dtype;
+    o->phase = room->phase;
+    o->row = room->row;
     o->n_step = o->n_fold = o->n_row = 0;
     o->splat_in = 0;
     o->n_in = c->n_in;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * lower.h -- a block program as the interpreter runs it: kernels looked up,
- * compound reductions taken apart.  Private to plan.c, interp.c, lower.c.
+ * compound reductions taken apart.  Private to this folder.
  */
 #ifndef MR_KERNELS_LOWER_H
 #define MR_KERNELS_LOWER_H
@@ -52,18 +52,27 @@ typedef struct mr_lowered {
     bool rows;    /* there are rows: else every register is a value */
     int max_size; /* bytes of the widest value or row register */
     uint32_t splat_in; /* inputs that are one element */
-    uint8_t kind[MR_LOW_REGS], dtype[MR_LOW_REGS];
-    bool row[MR_LOW_REGS];
-    uint8_t phase[MR_LOW_REGS];
-    const mr_const *value[MR_LOW_REGS]; /* of constants */
-    mr_step step[MR_LOW_REGS];
+    /* By register: */
+    uint8_t *kind, *dtype, *phase;
+    bool *row;
+    const mr_const **value; /* of constants */
+    mr_step *step;          /* n_step */
     uint16_t out_reg[MR_CODE_MAX_IO];
     bool out_row[MR_CODE_MAX_IO];
 } mr_lowered;
 
+/* Room for the largest program. */
+typedef struct mr_lowered_room {
+    mr_step step[MR_LOW_REGS];
+    const mr_const *value[MR_LOW_REGS];
+    uint8_t kind[MR_LOW_REGS], dtype[MR_LOW_REGS], phase[MR_LOW_REGS];
+    bool row[MR_LOW_REGS];
+} mr_lowered_room;
+
 size_t mr__elem_size(mr_dtype d);
 
+/* Everything that o points to lies in the room. */
 void mr__lower(const mr_block_code *c, const mr_block_launch *l,
-               const mr_tier *tier, mr_lowered *o);
+               const mr_tier *tier, mr_lowered *o, mr_lowered_room *room);
 
 #endif

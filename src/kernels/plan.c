@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/frame.h"
+#include "kernels/ready.h"
 
 #define UNIT_NANOSECONDS 30000
 #define MAX_ROWS_OF_TILE 128
@@ -119,7 +119,7 @@ plan_one(const mr_block_code *c, const mr_block_launch *l)
     if (n <= SMALL_COUNT) { /* without a division */
         p.n_units = 1;
         p.unit_cost = (n * cost) >> 10;
-        p.private_[1] = SMALL_COUNT;
+        p.chunk = SMALL_COUNT;
         return p;
     }
     chunk = pieces_of_unit(1024, cost) * 1024;
@@ -127,7 +127,7 @@ plan_one(const mr_block_code *c, const mr_block_launch *l)
         p.strategy |= MR_PLAN_STREAM;
     p.n_units = (n + chunk - 1) / chunk;
     p.unit_cost = (n < chunk ? n : chunk) * cost / 1000;
-    p.private_[1] = chunk;
+    p.chunk = chunk;
     return p;
 }
 
@@ -239,28 +239,37 @@ geometry_of(mr_geometry *g, const mr_lowered *low, const mr_block_launch *l,
         geometry_rows(g, low, l, tile);
 }
 
+static void
+schedule_of(mr_block_room *room, const mr_block_launch *l, int64_t tile)
+{
+    mr_block_ready *b = &room->ready;
+    mr_geometry g;
+
+    geometry_of(&g, &b->low, l, tile);
+    mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
+    mr__frame_make(&b->frame, &b->schedule, &room->frame);
+}
+
 /* The largest tile of the sizes tried that fits the frame.  A tile of a whole
  * block is worth it when nothing is stored in between; one of a whole row when
  * the row is passed over several times. */
 static void
-schedule_fit(mr_schedule *s, const mr_lowered *low, const mr_block_launch *l)
+schedule_fit(mr_block_room *room, const mr_block_launch *l)
 {
-    int64_t tile = 4096 / low->max_size;
-    mr_geometry g;
-    mr_frame f;
+    const mr_block_ready *b = &room->ready;
+    int64_t tile = 4096 / b->low.max_size;
 
     tile = tile < 256 ? 256 : tile > 2048 ? 2048 : tile;
     for (int64_t big = MR_RED_BLOCK; big > tile; big /= 2) {
-        geometry_of(&g, low, l, big);
-        mr__schedule_make(s, low, l, &g);
-        if (mr__frame_make(&f, s, NULL) <= MR_FRAME_BYTES &&
-            (s->n_slot == 0 || (low->n_pass > 1 && g.strategy == MR_RUN_ROWS)))
+        schedule_of(room, l, big);
+        if (b->frame.bytes <= MR_FRAME_BYTES &&
+            (b->schedule.n_slot == 0 ||
+             (b->low.n_pass > 1 && b->schedule.g.strategy == MR_RUN_ROWS)))
             return;
     }
     for (;; tile /= 2) {
-        geometry_of(&g, low, l, tile);
-        mr__schedule_make(s, low, l, &g);
-        if (tile <= 64 || mr__frame_make(&f, s, NULL) <= MR_FRAME_BYTES)
+        schedule_of(room, l, tile);
+        if (tile <= 64 || b->frame.bytes <= MR_FRAME_BYTES)
             return;
     }
 }
@@ -288,9 +297,9 @@ may_split(const mr_lowered *low)
 }
 
 static void
-plan_split(mr_block_plan *p, const mr_schedule *s, int64_t cost)
+plan_split(mr_block_plan *p, mr_schedule *s, int64_t cost)
 {
-    const mr_geometry *g = &s->g;
+    mr_geometry *g = &s->g;
     int64_t blocks = mr__row_blocks(g->points), groups;
     int64_t width = mr__tile_rows(g);
     int64_t block_points = MR_RED_BLOCK * width;
@@ -301,10 +310,10 @@ plan_split(mr_block_plan *p, const mr_schedule *s, int64_t cost)
         blocks * block_points * cost / 1000 < 2 * UNIT_NANOSECONDS ||
         !may_split(s->low))
         return;
-    p->private_[3] = pieces_of_unit(block_points, cost);
-    groups = (blocks + p->private_[3] - 1) / p->private_[3];
+    g->split_blocks = pieces_of_unit(block_points, cost);
+    groups = (blocks + g->split_blocks - 1) / g->split_blocks;
     p->n_units = g->n_tiles * groups;
-    p->unit_cost = p->private_[3] * block_points * cost / 1000;
+    p->unit_cost = g->split_blocks * block_points * cost / 1000;
     p->scratch_bytes =
         (size_t)(g->n_tiles * blocks) * mr__partial_bytes(s->low, width);
 }
@@ -316,39 +325,56 @@ mr__partial_bytes(const mr_lowered *low, int64_t width)
            64;
 }
 
-mr_block_plan
-mr__block_plan(const mr_block_code *c, const mr_block_launch *l)
+/* Units of the tiles of a schedule. */
+static void
+plan_tiles(mr_block_ready *b)
 {
-    mr_block_plan p = {.strategy = MR_RUN_NOTHING};
-    const mr_tier *tier = mr__tier();
-    mr_lowered low;
-    mr_schedule s;
-    int64_t points = 1, cost, tile_points, total = 1;
+    mr_geometry *g = &b->schedule.g;
+    mr_block_plan *p = &b->plan;
+    int64_t cost = point_cost(b->code), tile_points = g->outer * g->inner;
 
+    if (g->strategy == MR_RUN_LONG || g->strategy == MR_RUN_COLS)
+        tile_points = g->points * mr__tile_rows(g) * b->low.n_pass;
+    p->strategy = (int32_t)g->strategy;
+    g->per_unit = pieces_of_unit(tile_points, cost);
+    p->n_units = (g->n_tiles + g->per_unit - 1) / g->per_unit;
+    p->unit_cost = (g->per_unit < g->n_tiles ? g->per_unit : g->n_tiles) *
+                   tile_points * cost / 1000;
+    g->split_blocks = 0;
+    plan_split(p, &b->schedule, cost);
+}
+
+const mr_block_ready *
+mr__block_make_ready(const mr_block_code *c, const mr_block_launch *l,
+                     mr_block_room *room)
+{
+    mr_block_ready *b = &room->ready;
+    int64_t points = 1, total = 1;
+
+    b->code = c;
+    b->plan = (mr_block_plan){.strategy = MR_RUN_NOTHING};
     for (int i = 0; i < l->n_kept; i++)
         total *= l->dim[i];
     if (total == 0 || c->n_out == 0)
-        return p;
-    if (is_one(c, l))
-        return plan_one(c, l);
-    mr__lower(c, l, tier, &low);
+        return b;
+    if (is_one(c, l)) {
+        b->plan = plan_one(c, l);
+        return b;
+    }
+    mr__lower(c, l, mr__tier(), &b->low, &room->low);
     for (int i = l->n_kept; i < l->n_kept + l->n_red; i++)
         points *= l->dim[i];
-    if (points == 0 && !low.rows)
-        return p;
-    schedule_fit(&s, &low, l);
-    cost = point_cost(c);
-    tile_points = s.g.outer * s.g.inner;
-    if (s.g.strategy == MR_RUN_LONG || s.g.strategy == MR_RUN_COLS)
-        tile_points = s.g.points * mr__tile_rows(&s.g) * low.n_pass;
-    p.strategy = (int32_t)s.g.strategy;
-    p.private_[0] = s.g.outer;
-    p.private_[1] = s.g.inner;
-    p.private_[2] = pieces_of_unit(tile_points, cost);
-    p.strategy |= (s.g.outer_dim + 2) << MR_PLAN_OUTER_SHIFT;
-    p.n_units = (s.g.n_tiles + p.private_[2] - 1) / p.private_[2];
-    p.unit_cost = (p.private_[2] < s.g.n_tiles ? p.private_[2] : s.g.n_tiles) *
-                  tile_points * cost / 1000;
-    plan_split(&p, &s, cost);
-    return p;
+    if (points == 0 && !b->low.rows)
+        return b;
+    schedule_fit(room, l);
+    plan_tiles(b);
+    return b;
+}
+
+mr_block_plan
+mr__block_plan(const mr_block_code *c, const mr_block_launch *l)
+{
+    mr_block_room room;
+
+    return mr__block_make_ready(c, l, &room)->plan;
 }

@@ -97,15 +97,15 @@ typedef struct mr_block_plan {
     int64_t unit_cost;    /* estimated nanoseconds of one unit */
     size_t scratch_bytes; /* shared by all units, 64-byte aligned */
     int32_t strategy;     /* private to the interpreter */
-    int64_t private_[4];
+    int64_t chunk;        /* of one instruction on contiguous memory */
 } mr_block_plan;
 
 mr_block_plan mr__block_plan(const mr_block_code *c, const mr_block_launch *l);
+/* Both make the launch ready anew (ready.h keeps one for many runs). */
 void mr__block_run(const mr_block_code *c, const mr_block_launch *l,
-                   const mr_block_plan *p, void *scratch, int64_t unit_begin,
-                   int64_t unit_end);
+                   void *scratch, int64_t unit_begin, int64_t unit_end);
 void mr__block_finish(const mr_block_code *c, const mr_block_launch *l,
-                      const mr_block_plan *p, void *scratch);
+                      void *scratch);
 
 /* Is there arithmetic for this operation on operands of this dtype? */
 bool mr__k_supports(mr_k k, mr_dtype operand);

@@ -316,20 +316,38 @@ pass_slots(const mr_schedule *s, mr_pass *pass)
 }
 
 static void
-pass_make(const mr_schedule *s, int p, mr_pass *pass)
+pass_make(const mr_schedule *s, int p, mr_pass *pass, mr_pass_room *room)
 {
+    pass->step = room->step;
+    pass->chain = room->chain;
+    pass->slot = room->slot;
     pass_select(s, p, pass);
     pass_chains(s, pass);
     pass_slots(s, pass);
 }
 
 const mr_pass *
-mr__schedule_pass(const mr_schedule *s, int p, mr_pass *room)
+mr__schedule_pass(const mr_schedule *s, int p, mr_pass *pass,
+                  mr_pass_room *room)
 {
     if (p < MR_PASSES_KEPT)
         return &s->pass[p];
-    pass_make(s, p, room);
-    return room;
+    pass_make(s, p, pass, room);
+    return pass;
+}
+
+static int
+n_passes(const mr_schedule *s)
+{
+    return whole_tiles(&s->g) ? 1 : s->low->n_pass;
+}
+
+int
+mr__schedule_kept(const mr_schedule *s)
+{
+    int n = n_passes(s);
+
+    return n < MR_PASSES_KEPT ? n : MR_PASSES_KEPT;
 }
 
 /* ---- operands
@@ -410,22 +428,25 @@ spread_make(mr_schedule *s)
 
 void
 mr__schedule_make(mr_schedule *s, const mr_lowered *low,
-                  const mr_block_launch *l, const mr_geometry *g)
+                  const mr_block_launch *l, const mr_geometry *g,
+                  mr_schedule_room *room)
 {
-    int n = whole_tiles(g) ? 1 : low->n_pass;
-    mr_pass room;
+    mr_pass_room more_room;
+    mr_pass more;
 
     s->low = low;
     s->l = l;
     s->g = *g;
+    s->spread = room->spread;
     inputs_make(s);
     outputs_make(s);
     spread_make(s);
     s->n_slot = 0;
-    for (int p = 0; p < n; p++) {
-        mr_pass *pass = p < MR_PASSES_KEPT ? &s->pass[p] : &room;
+    for (int p = 0; p < n_passes(s); p++) {
+        bool kept = p < MR_PASSES_KEPT;
+        mr_pass *pass = kept ? &s->pass[p] : &more;
 
-        pass_make(s, p, pass);
+        pass_make(s, p, pass, kept ? &room->pass[p] : &more_room);
         if (pass->n_slot > s->n_slot)
             s->n_slot = pass->n_slot;
     }

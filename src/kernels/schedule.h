@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * schedule.h -- how the interpreter goes over a launch: tiles, passes, and
- * where each register lives.  Private to plan.c, schedule.c and interp.c.
+ * where each register lives.  Private to this folder.
  *
  * A tile is `outer` by `inner` points.  What these are depends on the
  * strategy:
@@ -51,13 +51,18 @@ typedef struct mr_pass {
     uint32_t inputs;  /* read in this pass */
     uint32_t outputs; /* value outputs written in this pass */
     bool folds;
-    uint16_t step[MR_LOW_REGS]; /* in order */
+    uint16_t *step; /* n, in order */
     /* Steps from here on that run as one chain: at least 1; 0 inside. */
-    uint8_t chain[MR_LOW_REGS];
-    int16_t slot[MR_LOW_REGS]; /* of the result of each; -1 - output when it
-                                  goes straight there; unused for rows and all
-                                 but the last of a chain */
+    uint8_t *chain;
+    int16_t *slot; /* of the result of each; -1 - output when it goes straight
+                      there; unused for rows and all but the last of a chain */
 } mr_pass;
+
+typedef struct mr_pass_room {
+    uint16_t step[MR_LOW_REGS];
+    int16_t slot[MR_LOW_REGS];
+    uint8_t chain[MR_LOW_REGS];
+} mr_pass_room;
 
 typedef struct mr_schedule {
     const mr_lowered *low;
@@ -69,10 +74,15 @@ typedef struct mr_schedule {
     uint32_t direct_out;
     uint32_t alias_out; /* outputs in the memory of an input */
     uint8_t out_pass[MR_CODE_MAX_IO];
-    bool spread[MR_LOW_REGS]; /* row registers that are wanted along the row,
-                                 when a tile has several rows */
+    bool *spread; /* by register: rows' values that are wanted along the row,
+                     when a tile has several rows */
     mr_pass pass[MR_PASSES_KEPT];
 } mr_schedule;
+
+typedef struct mr_schedule_room {
+    bool spread[MR_LOW_REGS];
+    mr_pass_room pass[MR_PASSES_KEPT];
+} mr_schedule_room;
 
 /* Rows of a tile. */
 static inline int64_t
@@ -90,9 +100,13 @@ void mr__geometry_make(mr_geometry *g, mr_strategy strategy,
                        int outer_dim, int64_t outer, int64_t inner);
 /* The schedule for these tiles; g is copied. */
 void mr__schedule_make(mr_schedule *s, const mr_lowered *low,
-                       const mr_block_launch *l, const mr_geometry *g);
-/* The steps of pass p; `room` is for passes that are not kept. */
-const mr_pass *mr__schedule_pass(const mr_schedule *s, int p, mr_pass *room);
+                       const mr_block_launch *l, const mr_geometry *g,
+                       mr_schedule_room *room);
+/* The steps of pass p; `pass` and its room are for those that are not kept. */
+const mr_pass *mr__schedule_pass(const mr_schedule *s, int p, mr_pass *pass,
+                                 mr_pass_room *room);
+/* How many passes are kept. */
+int mr__schedule_kept(const mr_schedule *s);
 
 /* Does an operand's stride step to the neighbour in a tile, outwards and
  * inwards?  Bytes; for a reduced direction those of the last reduced dim. */

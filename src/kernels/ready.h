@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ready.h -- a launch made ready: lowered, scheduled, laid out.
+ *
+ * Everything that a run needs but the memory.  Made once for a code and a
+ * normalised launch, and good for each launch that differs from it in its data
+ * pointers alone, as long as the same outputs lie in the same inputs.
+ * Immutable, so any number of threads may run it.  An eager run makes one in a
+ * room on its stack; a compiled program keeps a compact copy.
+ */
+#ifndef MR_KERNELS_READY_H
+#define MR_KERNELS_READY_H
+
+#include "base/arena.h"
+#include "kernels/frame.h"
+
+typedef struct mr_block_ready {
+    const mr_block_code *code;
+    mr_block_plan plan;
+    mr_lowered low;
+    mr_schedule schedule;
+    mr_frame frame;
+    /* Of a kept one: the launch without its data, inputs first. */
+    int32_t n_kept, n_red;
+    const int64_t *dim;
+    const int64_t *stride; /* n_kept + n_red for each operand */
+} mr_block_ready;
+
+/* Room for the largest program; about 24 KB. */
+typedef struct mr_block_room {
+    mr_block_ready ready;
+    mr_lowered_room low;
+    mr_schedule_room schedule;
+    mr_frame_room frame;
+} mr_block_room;
+
+/* Was there anything to lower and to schedule? */
+static inline bool
+mr__block_is_lowered(const mr_block_ready *b)
+{
+    return b->plan.n_units > 0 &&
+           (b->plan.strategy & MR_PLAN_STRATEGY) != MR_RUN_ONE;
+}
+
+/* l: normalised.  The result lies in the room; it refers to c and l. */
+const mr_block_ready *mr__block_make_ready(const mr_block_code *c,
+                                           const mr_block_launch *l,
+                                           mr_block_room *room);
+/* A compact copy that refers to the code alone; NULL: no memory. */
+const mr_block_ready *mr__block_keep_ready(const mr_block_ready *b,
+                                           const mr_block_launch *l,
+                                           mr_arena *arena);
+/* Everything of a kept one's launch but the data pointers. */
+void mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l);
+
+/* As mr__block_run and mr__block_finish. */
+void mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
+                         void *scratch, int64_t unit_begin, int64_t unit_end);
+void mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
+                            void *scratch);
+
+#endif
