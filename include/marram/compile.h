@@ -35,6 +35,27 @@ MR_API mr_tree *mr_call_keyed(mr_function *f, const mr_tree *args,
                               const void *key, size_t key_bytes,
                               mr_closure *trace);
 
+/* For bindings that keep structure on their own side: arrays in, arrays out,
+ * and no tree on the way unless the call is traced. */
+enum { MR_CALL_FEW = 16 };
+typedef struct mr_call_results {
+    int64_t tag;                /* what the trace said */
+    int n;                      /* leaves of what it returned, in order, */
+    mr_array **leaf;            /* references of the caller's */
+    mr_array *few[MR_CALL_FEW]; /* where they lie when there is room */
+} mr_call_results;
+/* A function to be traced: gets a tuple of the arguments and may set *tag, a
+ * number that each later call of the program brings back.  Its results are the
+ * caller's, as under mr_scope_none. */
+typedef mr_tree *(*mr_trace_fn)(void *ctx, const mr_tree *in, int64_t *tag);
+/* As mr_call_keyed.  On success *out is to be ended; on failure it is empty.
+ * Any thread. */
+MR_API mr_code mr_call_arrays(mr_function *f, int n, mr_array *const *args,
+                              const void *key, size_t key_bytes,
+                              mr_trace_fn trace, void *ctx,
+                              mr_call_results *out);
+MR_API void mr_call_results_end(mr_call_results *r);
+
 typedef struct mr_cache_info {
     size_t size; /* sizeof(mr_cache_info) of the caller */
     uint64_t hits, misses, entries, bytes, traces, evictions;

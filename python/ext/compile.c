@@ -6,8 +6,8 @@
  * keys, and the values of numbers and text with their types.  C looks a
  * program up by these and by the arrays' dtypes and shapes, or has the function
  * traced.  What the function returned is a template here (a structure, with
- * the values that are no arrays); the trace's result carries the template's
- * number as the key of a dict, so that a program always finds its own.
+ * the values that are no arrays); its number is the trace's tag, so that a
+ * program always finds its own.
  *
  * Captured state (inputs=, outputs=) is read at each call as further arguments
  * and written back as further results.  While the function is traced the
@@ -56,25 +56,9 @@ template_number(compiled_object *self, PyObject *result, PyObject *state)
     return number;
 }
 
-/* {"number": (leaves)} */
-static mr_tree *
-result_tree(PyObject *number, const ext_leaves *l)
-{
-    char text[24];
-    const char *key = text;
-    mr_tree *leaves = mr_tree_arrays(l->n, l->x), *t = NULL;
-
-    PyOS_snprintf(text, sizeof text, "%lld",
-                  (long long)PyLong_AsLongLong(number));
-    if (leaves)
-        t = mr_tree_dict(1, &key, &leaves);
-    mr_tree_release(leaves);
-    return t;
-}
-
 /* Runs the function on tracers; the state's are in its containers. */
 static mr_tree *
-trace_run(call *c, PyObject *args, PyObject *kw)
+trace_run(call *c, PyObject *args, PyObject *kw, int64_t *tag)
 {
     compiled_object *self = c->self;
     ext_leaves l = {0};
@@ -84,8 +68,10 @@ trace_run(call *c, PyObject *args, PyObject *kw)
 
     if (result && (flat = ext_flatten(result, &l, false)) &&
         (!self->outputs || (state = ext_flatten(self->outputs, &l, false))) &&
-        (number = template_number(self, flat, state)))
-        t = result_tree(number, &l);
+        (number = template_number(self, flat, state))) {
+        *tag = PyLong_AsLongLong(number);
+        t = mr_tree_arrays(l.n, l.x);
+    }
     Py_XDECREF(number);
     Py_XDECREF(state);
     Py_XDECREF(flat);
@@ -95,7 +81,7 @@ trace_run(call *c, PyObject *args, PyObject *kw)
 }
 
 static mr_tree *
-trace_closure(void *ctx, const mr_tree *in)
+trace_call(void *ctx, const mr_tree *in, int64_t *tag)
 {
     call *c = ctx;
     compiled_object *self = c->self;
@@ -111,7 +97,7 @@ trace_closure(void *ctx, const mr_tree *in)
         (!k || (kw = ext_unflatten(k, tracers.x, &next))) &&
         (saved = ext_state_save(self->inputs, self->outputs))) {
         if (!self->inputs || ext_state_fill(self->inputs, tracers.x, &next))
-            t = trace_run(c, args, kw);
+            t = trace_run(c, args, kw, tag);
         ext_state_restore(saved);
     }
     if (!t && PyErr_Occurred())
@@ -129,46 +115,24 @@ trace_closure(void *ctx, const mr_tree *in)
 /* ---- calling ------------------------------------------------------------ */
 
 static PyObject *
-finish(call *c, mr_tree *t)
+finish(compiled_object *self, const mr_call_results *r)
 {
-    compiled_object *self = c->self;
-    const char *text = mr_tree_key(t, 0);
-    Py_ssize_t number = text ? (Py_ssize_t)strtoll(text, NULL, 10) : -1;
-    PyObject *pair, *result = NULL, *state;
-    ext_leaves l = {0};
+    PyObject *pair = PyList_GetItem(self->templates, (Py_ssize_t)r->tag);
+    PyObject *result, *state;
     int next = 0;
 
-    pair = number < 0 ? NULL : PyList_GetItem(self->templates, number);
-    if (!pair) {
-        if (!PyErr_Occurred())
-            ext_raise();
+    if (!pair)
         return NULL;
-    }
     Py_INCREF(pair);
-    if (ext_tree_leaves(t, &l) &&
-        (result = ext_unflatten(PyTuple_GetItem(pair, 0), l.x, &next)) &&
-        self->outputs) {
-        state = ext_unflatten(PyTuple_GetItem(pair, 1), l.x, &next);
+    result = ext_unflatten(PyTuple_GetItem(pair, 0), r->leaf, &next);
+    if (result && self->outputs) {
+        state = ext_unflatten(PyTuple_GetItem(pair, 1), r->leaf, &next);
         if (!state || !ext_state_write(self->outputs, state))
             Py_CLEAR(result);
         Py_XDECREF(state);
     }
-    ext_leaves_free(&l);
     Py_DECREF(pair);
     return result;
-}
-
-static mr_tree *
-call_keyed(call *c, const ext_key *key, const ext_leaves *l)
-{
-    mr_closure *trace = mr_closure_new_foreign(trace_closure, c, NULL);
-    mr_tree *args = mr_tree_arrays(l->n, l->x), *t = NULL;
-
-    if (trace && args)
-        t = mr_call_keyed(c->self->f, args, key->p, key->n, trace);
-    mr_tree_release(args);
-    mr_closure_release(trace);
-    return t;
 }
 
 static PyObject *
@@ -179,7 +143,7 @@ compiled_call(PyObject *o, PyObject *args, PyObject *kw)
     ext_key key = {0};
     ext_leaves l = {0};
     PyObject *result = NULL, *sorted = NULL;
-    mr_tree *t;
+    mr_call_results r;
 
     if (kw && PyDict_Size(kw) > 0) {
         sorted = ext_sorted_dict(kw);
@@ -190,12 +154,12 @@ compiled_call(PyObject *o, PyObject *args, PyObject *kw)
     if (ext_key_add(&key, args, &l) &&
         (!sorted || ext_key_add(&key, sorted, &l)) &&
         (!self->inputs || ext_state_key(&key, self->inputs, &l))) {
-        t = call_keyed(&c, &key, &l);
-        if (t)
-            result = finish(&c, t);
+        if (mr_call_arrays(self->f, l.n, l.x, key.p, key.n, trace_call, &c,
+                           &r) == MR_OK)
+            result = finish(self, &r);
         else
             ext_failure_raise(&c.failure);
-        mr_tree_release(t);
+        mr_call_results_end(&r);
     }
     ext_key_free(&key);
     ext_leaves_free(&l);

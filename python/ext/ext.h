@@ -282,6 +282,7 @@ Py_ssize_t ext_sequence_size(PyObject *o);
 typedef struct ext_leaves {
     mr_array **x; /* retained */
     int n, cap;
+    mr_array *few[8]; /* where x points as long as they suffice: not copied */
 } ext_leaves;
 void ext_leaves_free(ext_leaves *l);
 /* Takes x, also when it fails. */

@@ -9,6 +9,7 @@
 #include "ext.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "marram/marram.h"
 
@@ -27,23 +28,40 @@ ext_leaves_free(ext_leaves *l)
 {
     for (int i = 0; i < l->n; i++)
         mr_release(l->x[i]);
-    free(l->x);
-    *l = (ext_leaves){0};
+    if (l->x != l->few)
+        free(l->x);
+    l->x = NULL;
+    l->n = l->cap = 0;
+}
+
+static bool
+leaves_grow(ext_leaves *l)
+{
+    int few = (int)(sizeof l->few / sizeof l->few[0]);
+    mr_array **p;
+
+    if (!l->x) {
+        l->x = l->few;
+        l->cap = few;
+        return true;
+    }
+    p = realloc(l->x == l->few ? NULL : l->x, 2 * (size_t)l->cap * sizeof *p);
+    if (!p)
+        return false;
+    if (l->x == l->few)
+        memcpy(p, l->few, sizeof l->few);
+    l->x = p;
+    l->cap *= 2;
+    return true;
 }
 
 bool
 ext_leaves_add(ext_leaves *l, mr_array *x)
 {
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 8;
-        mr_array **p = realloc(l->x, (size_t)cap * sizeof *p);
-        if (!p) {
-            mr_release(x);
-            PyErr_NoMemory();
-            return false;
-        }
-        l->x = p;
-        l->cap = cap;
+    if (l->n == l->cap && !leaves_grow(l)) {
+        mr_release(x);
+        PyErr_NoMemory();
+        return false;
     }
     l->x[l->n++] = x;
     return true;
@@ -54,12 +72,13 @@ ext_tree_leaves(const mr_tree *t, ext_leaves *l)
 {
     int n = mr_tree_n_leaves(t);
 
-    l->x = calloc((size_t)(n ? n : 1), sizeof *l->x);
+    l->cap = n ? n : 1;
+    l->x = calloc((size_t)l->cap, sizeof *l->x);
     if (!l->x) {
+        l->cap = 0;
         PyErr_NoMemory();
         return false;
     }
-    l->cap = n;
     if (mr_tree_leaves(t, l->x, n) != MR_OK)
         return ext_raise() != NULL;
     for (int i = 0; i < n; i++)

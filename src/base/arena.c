@@ -9,11 +9,21 @@
  */
 #include "base/arena.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/tls.h"
+#include "marram/error.h"
+
+/* Sanitizers are to see each use of what has been freed. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MR_SPARE_CHUNKS 0
+#else
+#define MR_SPARE_CHUNKS 1
+#endif
 
 enum { ALIGN = 16, FIRST_BYTES = 4 << 10, MOST_BYTES = 256 << 10 };
 
@@ -31,11 +41,58 @@ chunk_data(mr_arena_chunk *c)
     return (char *)(c + 1);
 }
 
+/* One first chunk of this thread's is kept for its next arena: malloc gives
+ * chunks of this size back to the heap's top, and then takes a walk over all
+ * its small blocks. */
+static _Thread_local struct {
+    mr_arena_chunk *chunk;
+    bool asked; /* for the end of the thread */
+} spare __attribute__((tls_model("initial-exec")));
+
+static void
+spare_drop(void *unused)
+{
+    (void)unused;
+    if (spare.chunk != NULL) {
+        mr__alloc_cached(-1);
+        mr__dealloc(spare.chunk);
+    }
+    spare.chunk = NULL;
+    spare.asked = false;
+}
+
+/* True when c is kept. */
+static bool
+spare_keep(mr_arena_chunk *c)
+{
+    if (c->bytes != FIRST_BYTES || spare.chunk != NULL || !MR_SPARE_CHUNKS)
+        return false;
+    if (!spare.asked) {
+        struct mr__error_stash aside = mr__error_stash();
+
+        spare.asked = mr__at_thread_exit(spare_drop, NULL);
+        mr_error_take();
+        mr__error_unstash(aside);
+    }
+    if (!spare.asked)
+        return false;
+    mr__alloc_cached(1);
+    spare.chunk = c;
+    return true;
+}
+
 static mr_arena_chunk *
 chunk_new(size_t bytes)
 {
-    mr_arena_chunk *c = mr__alloc(sizeof *c + bytes);
+    mr_arena_chunk *c = NULL;
 
+    if (bytes == FIRST_BYTES && spare.chunk != NULL) {
+        c = spare.chunk;
+        spare.chunk = NULL;
+        mr__alloc_cached(-1);
+    } else {
+        c = mr__alloc(sizeof *c + bytes);
+    }
     if (c == NULL)
         return NULL;
     c->next = NULL;
@@ -110,7 +167,8 @@ mr__arena_free(mr_arena *a)
 
     for (; c != NULL; c = next) {
         next = c->next;
-        mr__dealloc(c);
+        if (!spare_keep(c))
+            mr__dealloc(c);
     }
     *a = (mr_arena){0};
 }

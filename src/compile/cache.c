@@ -19,10 +19,13 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/lock.h"
 #include "base/map.h"
 #include "base/tls.h"
+#include "compile/program.h"
 #include "graph/node.h"
+#include "marram/error.h"
 #include "marram/tree.h"
 
 #define N_BUCKETS     1024
@@ -43,6 +46,7 @@ typedef struct local_table {
     uint64_t generation;
     uint64_t hits;
     mr_cache_entry *slot[N_LOCAL];
+    mr_array *holder[N_LOCAL]; /* of the slot's program, this thread's own */
 } local_table;
 
 static _Thread_local local_table *local
@@ -101,6 +105,19 @@ local_add_hits(void)
     local->hits = 0;
 }
 
+/* Empty before the references go: their end may run user code. */
+static void
+slot_clear(size_t i)
+{
+    mr_cache_entry *e = local->slot[i];
+    mr_array *holder = local->holder[i];
+
+    local->slot[i] = NULL;
+    local->holder[i] = NULL;
+    mr__release(holder);
+    mr__cache_release(e);
+}
+
 static void
 local_end(void *unused)
 {
@@ -109,7 +126,7 @@ local_end(void *unused)
         return;
     local_add_hits();
     for (int i = 0; i < N_LOCAL; i++)
-        mr__cache_release(local->slot[i]);
+        slot_clear(i);
     mr__dealloc(local);
     local = NULL;
 }
@@ -139,27 +156,48 @@ local_sweep(void)
     if (local->generation == now)
         return;
     local->generation = now;
-    for (int i = 0; i < N_LOCAL; i++) {
-        mr_cache_entry *e = local->slot[i];
+    for (size_t i = 0; i < N_LOCAL; i++) {
+        const mr_cache_entry *e = local->slot[i];
 
-        if (e == NULL || !atomic_load_explicit(&e->dead, memory_order_acquire))
-            continue;
-        local->slot[i] = NULL;
-        mr__cache_release(e);
+        if (e != NULL && atomic_load_explicit(&e->dead, memory_order_acquire))
+            slot_clear(i);
     }
 }
 
-static void
+/* A reference of the program's buffer; the entry's own array where there is no
+ * memory for that. */
+static mr_array *
+own_holder(const mr_cache_entry *e)
+{
+    struct mr__error_stash aside;
+    mr_array *own;
+
+    if (e->holder == NULL)
+        return NULL;
+    aside = mr__error_stash();
+    own = mr__program_holder(e->holder);
+    if (own == NULL)
+        own = mr__retain(e->holder);
+    mr_error_take();
+    mr__error_unstash(aside);
+    return own;
+}
+
+/* Into the thread's table, with the caller's reference; given back as owned by
+ * the table when that works. */
+static mr_cached
 local_put(mr_cache_entry *e)
 {
-    mr_cache_entry **at, *old;
+    size_t i = e->key.hash % N_LOCAL;
 
-    if (!local_make())
-        return;
-    at = &local->slot[e->key.hash % N_LOCAL];
-    old = *at;
-    *at = retain(e);
-    mr__cache_release(old);
+    if (!local_make()) {
+        mr_error_take();
+        return (mr_cached){e, e->holder, true};
+    }
+    slot_clear(i);
+    local->slot[i] = e;
+    local->holder[i] = own_holder(e);
+    return (mr_cached){e, local->holder[i], false};
 }
 
 /* ---- the shared table
@@ -239,17 +277,18 @@ trim_locked(mr_cache_entry **dropped)
     }
 }
 
-mr_cache_entry *
+mr_cached
 mr__cache_find(const mr_cache_key *key)
 {
+    size_t i = key->hash % N_LOCAL;
     mr_cache_entry *e;
 
     if (local != NULL) {
         local_sweep();
-        e = local->slot[key->hash % N_LOCAL];
+        e = local->slot[i];
         if (e != NULL && same_key(&e->key, key)) {
             local->hits++;
-            return retain(e);
+            return (mr_cached){e, local->holder[i], false};
         }
     }
     mr__lock_take(&lock);
@@ -263,12 +302,10 @@ mr__cache_find(const mr_cache_key *key)
         misses++;
     }
     mr__lock_drop(&lock);
-    if (e != NULL)
-        local_put(e);
-    return e;
+    return e != NULL ? local_put(e) : (mr_cached){NULL, NULL, false};
 }
 
-mr_cache_entry *
+mr_cached
 mr__cache_publish(mr_cache_entry *e)
 {
     mr_cache_entry *dropped = NULL, *first;
@@ -293,8 +330,7 @@ mr__cache_publish(mr_cache_entry *e)
         mr__cache_release(e);
         e = first;
     }
-    local_put(e);
-    return e;
+    return local_put(e);
 }
 
 /* ---- erasing and figures

@@ -44,6 +44,7 @@ typedef struct mr_cache_entry {
     _Atomic bool dead;    /* erased: release, pairs with acquire of lookups */
     mr_cache_key key;     /* bytes owned */
     mr_array *holder;     /* NULL: nothing to compute */
+    int64_t tag;          /* of the binding's: mr_call_arrays */
     int n_leaves, n_args, n_keys;
     mr_leaf *leaf;
     mr_tree *shape; /* the result's structure over stand-in leaves */
@@ -53,11 +54,21 @@ typedef struct mr_cache_entry {
 } mr_cache_entry;
 
 uint64_t mr__cache_hash(uint64_t function, const void *bytes, size_t n);
-/* A reference of the caller's, or NULL.  *hit_here: no lock was taken. */
-mr_cache_entry *mr__cache_find(const mr_cache_key *key);
-/* Publish e (takes the caller's reference) unless another was first: returns
- * the one that counts, a reference of the caller's. */
-mr_cache_entry *mr__cache_publish(mr_cache_entry *e);
+/* What a look-up gives. */
+typedef struct mr_cached {
+    mr_cache_entry *entry; /* NULL: none */
+    /* This thread's own array over the program's buffer, or the entry's: so
+     * that threads which call one function do not share its count. */
+    mr_array *holder;
+    /* The caller's reference; else the thread's table has one, which lasts
+     * until the next look-up, erase or user code of this thread. */
+    bool owned;
+} mr_cached;
+
+mr_cached mr__cache_find(const mr_cache_key *key);
+/* Publish e (takes the caller's reference) unless another was first: gives the
+ * one that counts. */
+mr_cached mr__cache_publish(mr_cache_entry *e);
 void mr__cache_release(mr_cache_entry *e);
 void mr__cache_erase_function(uint64_t function);
 void mr__cache_erase_all(void);

@@ -12,6 +12,7 @@
  */
 #include <string.h>
 
+#include "array/buffer.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/lock.h"
@@ -111,9 +112,16 @@ mr_compile_enable(bool on)
  * ----------------------------------------------------------- */
 
 typedef struct call {
-    const mr_tree *args;
-    mr_array **leaf; /* borrowed */
+    const mr_tree *args; /* NULL: a tuple of the leaves */
+    mr_tree *own_args;   /* made when it is wanted */
+    uint64_t structure;
+    mr_array *const *leaf; /* borrowed */
     int n_leaves;
+    /* What is traced: a closure, or a binding's function. */
+    mr_closure *closure;
+    mr_trace_fn fn;
+    void *ctx;
+    int64_t tag;
     unsigned char *bytes;
     size_t n_bytes;
     mr_array *few_leaves[32];
@@ -146,7 +154,7 @@ static void
 write_key(call *c, const void *extra, size_t n_extra)
 {
     unsigned char *at = c->bytes;
-    uint64_t head[2] = {mr_tree_structure_hash(c->args), n_extra};
+    uint64_t head[2] = {c->structure, n_extra};
 
     at = put(at, head, sizeof head);
     at = put(at, extra, n_extra);
@@ -162,27 +170,72 @@ write_key(call *c, const void *extra, size_t n_extra)
 static void
 call_end(call *c)
 {
-    if (c->leaf != c->few_leaves)
-        mr__dealloc(c->leaf);
+    if (c->args != NULL && c->leaf != c->few_leaves)
+        mr__dealloc((void *)(uintptr_t)c->leaf);
     if (c->bytes != c->few_bytes)
         mr__dealloc(c->bytes);
+    mr_tree_release(c->own_args);
+}
+
+static void
+call_init(call *c)
+{
+    c->args = NULL;
+    c->own_args = NULL;
+    c->bytes = c->few_bytes;
+    c->fn = NULL;
+    c->tag = 0;
 }
 
 static mr_code
-call_begin(call *c, const mr_tree *args)
+call_of_tree(call *c, const mr_tree *args)
 {
+    mr_array **leaf = c->few_leaves;
+
+    call_init(c);
     c->args = args;
+    c->structure = mr_tree_structure_hash(args);
     c->n_leaves = mr_tree_n_leaves(args);
-    c->leaf = c->few_leaves;
-    c->bytes = c->few_bytes;
+    c->leaf = leaf;
     if (c->n_leaves > 32) {
-        c->leaf = mr__alloc_array((size_t)c->n_leaves, sizeof *c->leaf);
-        if (c->leaf == NULL) {
-            c->leaf = c->few_leaves;
+        leaf = mr__alloc_array((size_t)c->n_leaves, sizeof *leaf);
+        if (leaf == NULL)
             return MR_E_MEMORY;
+        c->leaf = leaf;
+    }
+    return mr_tree_leaves(args, leaf, c->n_leaves);
+}
+
+static mr_code
+call_of_arrays(call *c, int n, mr_array *const *x)
+{
+    call_init(c);
+    c->structure = (uint64_t)n; /* no tree's */
+    c->n_leaves = n;
+    c->leaf = x;
+    for (int i = 0; i < n; i++)
+        if (x[i] == NULL)
+            return mr__error_pending()
+                       ? mr__error_code()
+                       : mr__fail(MR_E_NULL, "argument %d is NULL", i);
+    return MR_OK;
+}
+
+/* The arguments as a tree, for a trace. */
+static const mr_tree *
+call_tree(call *c)
+{
+    if (c->args != NULL)
+        return c->args;
+    if (c->own_args == NULL) {
+        mr_scope s = mr_scope_none(); /* it outlives the scopes of a trace */
+
+        if (s.token != 0) {
+            c->own_args = mr_tree_arrays(c->n_leaves, c->leaf);
+            mr_scope_end(s);
         }
     }
-    return mr_tree_leaves(args, c->leaf, c->n_leaves);
+    return c->own_args;
 }
 
 static mr_code
@@ -247,24 +300,52 @@ tracing_end(tracing *t)
     mr__vec_free(&t->args);
 }
 
-/* Run the closure on placeholders; the result belongs to the open scope. */
 static mr_tree *
-trace(tracing *t, const call *c, mr_closure *fn, const char *name)
+tagged(void *ctx, const mr_tree *in)
+{
+    call *c = ctx;
+
+    return c->fn(c->ctx, in, &c->tag);
+}
+
+/* The function itself, on these arguments. */
+static mr_tree *
+call_function(call *c, const mr_tree *in)
+{
+    mr_closure *fn;
+    mr_tree *out;
+
+    if (c->fn == NULL)
+        return mr_closure_call(c->closure, in);
+    fn = mr_closure_new_foreign(tagged, c, NULL);
+    if (fn == NULL)
+        return NULL;
+    out = mr_closure_call(fn, in);
+    mr_closure_release(fn);
+    return out;
+}
+
+/* Run the function on placeholders; the result belongs to the open scope. */
+static mr_tree *
+trace(tracing *t, call *c, const char *name)
 {
     mr_key_source *old_keys = mr__ctx.keys;
     const char *old_no_eval = mr__ctx.no_eval;
+    const mr_tree *like = call_tree(c);
     mr_tree *in, *out;
 
     for (int i = 0; i < c->n_leaves; i++)
         if (placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
                         c->leaf[i]->dim) == NULL)
             return NULL;
-    in = mr_tree_like(c->args, (mr_array *const *)t->args.v, c->n_leaves);
+    in = like == NULL
+             ? NULL
+             : mr_tree_like(like, (mr_array *const *)t->args.v, c->n_leaves);
     if (in == NULL)
         return NULL;
     mr__ctx.keys = &t->source;
     mr__ctx.no_eval = name;
-    out = mr_closure_call(fn, in);
+    out = call_function(c, in);
     mr__ctx.keys = old_keys;
     mr__ctx.no_eval = old_no_eval;
     return out;
@@ -383,18 +464,19 @@ fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
 }
 
 static mr_cache_entry *
-trace_to_entry(const call *c, const mr_cache_key *key, mr_closure *fn,
-               const char *name)
+trace_to_entry(call *c, const mr_cache_key *key, const char *name)
 {
     tracing t = {.source = {next_key}, .trace = mr__trace_begin()};
     mr_scope scope = mr_scope_begin();
     mr_cache_entry *e = NULL;
     mr_tree *out;
 
-    out = t.trace == 0 || scope.token == 0 ? NULL : trace(&t, c, fn, name);
+    out = t.trace == 0 || scope.token == 0 ? NULL : trace(&t, c, name);
     mr__trace_end(t.trace);
     if (out != NULL)
         e = entry_new(key, mr_tree_n_leaves(out));
+    if (e != NULL)
+        e->tag = c->tag;
     if (e != NULL && !fill_entry(e, &t, out, c->n_leaves)) {
         mr__cache_release(e);
         e = NULL;
@@ -459,28 +541,58 @@ result_leaves(const mr_cache_entry *e, mr_array *const *in, mr_array *tuple,
     return true;
 }
 
-/* In an open scope: temporaries are the scope's. */
-static mr_tree *
-apply(const mr_cache_entry *e, const call *c)
+/* What a call gives: a tree, or arrays. */
+typedef struct results {
+    mr_tree *tree;
+    mr_call_results *arrays; /* NULL: a tree is wanted */
+} results;
+
+static bool
+give_arrays(const mr_cache_entry *e, mr_array *const *leaf, mr_call_results *r)
 {
+    r->leaf = r->few;
+    if (e->n_leaves > MR_CALL_FEW &&
+        (r->leaf = mr__alloc_array((size_t)e->n_leaves, sizeof *leaf)) == NULL)
+        return false;
+    for (int i = 0; i < e->n_leaves; i++)
+        r->leaf[i] = mr_retain(leaf[i]);
+    r->n = e->n_leaves;
+    r->tag = e->tag;
+    return true;
+}
+
+static bool
+give(const mr_cache_entry *e, mr_array *const *leaf, results *r)
+{
+    if (r->arrays != NULL)
+        return give_arrays(e, leaf, r->arrays);
+    r->tree = mr_tree_like(e->shape, leaf, e->n_leaves);
+    return r->tree != NULL;
+}
+
+/* In an open scope: temporaries are the scope's. */
+static bool
+apply(const mr_cached *found, const call *c, results *r)
+{
+    const mr_cache_entry *e = found->entry;
     size_t n = (size_t)(e->n_args + e->n_leaves + 1);
     mr_array *few[64], **in = few, *tuple = NULL, *before = NULL;
-    mr_tree *result = NULL;
+    bool ok;
 
     if (e->n_keys > 0 && (before = mr_random_state()) == NULL)
-        return NULL;
+        return false;
     if (n > 64 && (in = mr__alloc_array(n, sizeof *in)) == NULL)
-        return NULL;
-    if (call_arguments(e, c, in) &&
-        (e->holder == NULL ||
-         (tuple = mr__program_call(e->holder, in)) != NULL) &&
-        result_leaves(e, in, tuple, in + e->n_args))
-        result = mr_tree_like(e->shape, in + e->n_args, e->n_leaves);
-    if (result == NULL && before != NULL) /* a call that fails takes no keys */
+        return false;
+    ok = call_arguments(e, c, in) &&
+         (e->holder == NULL ||
+          (tuple = mr__program_call(found->holder, in)) != NULL) &&
+         result_leaves(e, in, tuple, in + e->n_args) &&
+         give(e, in + e->n_args, r);
+    if (!ok && before != NULL) /* a call that fails takes no keys */
         mr_random_set_state(before);
     if (in != few)
         mr__dealloc(in);
-    return result;
+    return ok;
 }
 
 /* What differs between the call and the last trace: for the one warning. */
@@ -507,79 +619,166 @@ warn_many(mr_function *f, const call *c, size_t n_extra)
             shape);
 }
 
-static mr_cache_entry *
-entry_for(mr_function *f, call *c, const void *extra, size_t n_extra,
-          mr_closure *fn)
+/* The program of this call, traced now if there is none.  User code waits from
+ * here until the program was applied: it could end what `found` refers to. */
+static bool
+find_or_trace(mr_function *f, call *c, const mr_cache_key *key, size_t n_extra,
+              mr_cached *found)
 {
-    mr_cache_key key = {.function = f->id};
     mr_cache_entry *e;
 
+    mr__defer_user_code_begin();
+    *found = mr__cache_find(key);
+    if (found->entry != NULL)
+        return true;
+    mr__defer_user_code_end();
+    mr__lock_assert_none("tracing a function");
+    e = trace_to_entry(c, key, f->name);
+    if (e == NULL)
+        return false;
+    warn_many(f, c, n_extra); /* a trace that failed says nothing of them */
+    mr__defer_user_code_begin();
+    *found = mr__cache_publish(e);
+    return true;
+}
+
+static bool
+call_compiled(mr_function *f, call *c, const void *extra, size_t n_extra,
+              results *r)
+{
+    mr_cache_key key = {.function = f->id};
+    mr_cached found;
+    mr_scope scope;
+    bool ok;
+
     if (call_key(c, extra, n_extra) != MR_OK)
-        return NULL;
+        return false;
     key.bytes = c->bytes;
     key.n_bytes = c->n_bytes;
     key.hash = mr__cache_hash(f->id, c->bytes, c->n_bytes);
-    e = mr__cache_find(&key);
-    if (e != NULL)
-        return e;
-    mr__lock_assert_none("tracing a function");
-    e = trace_to_entry(c, &key, fn, f->name);
-    if (e == NULL)
-        return NULL;
-    warn_many(f, c, n_extra); /* a trace that failed says nothing of them */
-    return mr__cache_publish(e);
+    if (!find_or_trace(f, c, &key, n_extra, &found))
+        return false;
+    scope = mr_scope_begin();
+    ok = scope.token != 0 && apply(&found, c, r);
+    mr__defer_user_code_end();
+    if (found.owned)
+        mr__cache_release(found.entry);
+    if (ok && r->arrays == NULL)
+        r->tree = mr_scope_return_tree(scope, r->tree);
+    if (scope.token != 0)
+        mr_scope_end(scope);
+    return ok;
 }
 
-static mr_tree *
-call_compiled(mr_function *f, call *c, const void *extra, size_t n_extra,
-              mr_closure *fn)
+static bool
+is_given(const void *p, const char *what)
 {
-    mr_cache_entry *e = entry_for(f, c, extra, n_extra, fn);
-    mr_scope scope;
-    mr_tree *result;
+    if (p == NULL && !mr__error_pending())
+        mr__fail(MR_E_NULL, "the %s is NULL", what);
+    return p != NULL;
+}
 
-    if (e == NULL)
-        return NULL;
-    scope = mr_scope_begin();
-    if (scope.token == 0) {
-        mr__cache_release(e);
-        return NULL;
-    }
-    result = mr_scope_return_tree(scope, apply(e, c));
-    mr_scope_end(scope);
-    mr__cache_release(e);
-    return result;
+static bool
+key_fits(const void *key, size_t bytes)
+{
+    if (key == NULL && bytes > 0)
+        mr__fail(MR_E_NULL, "a key of %zu bytes at NULL", bytes);
+    return key != NULL || bytes == 0;
 }
 
 mr_tree *
 mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
               size_t key_bytes, mr_closure *trace_fn)
 {
-    mr_closure *fn;
-    mr_tree *result = NULL;
+    results r = {NULL, NULL};
     call c;
 
-    if (f == NULL || args == NULL)
-        return mr__error_pending()
-                   ? NULL
-                   : mr__fail_null(MR_E_NULL, "the %s is NULL",
-                                   f == NULL ? "function" : "argument tree");
-    if (key == NULL && key_bytes > 0)
-        return mr__fail_null(MR_E_NULL, "a key of %zu bytes at NULL",
-                             key_bytes);
-    fn = trace_fn != NULL ? trace_fn : f->closure;
-    if (call_begin(&c, args) == MR_OK)
-        result = must_inline(&c) ? mr_closure_call(fn, args)
-                                 : call_compiled(f, &c, key, key_bytes, fn);
+    if (!is_given(f, "function") || !is_given(args, "argument tree") ||
+        !key_fits(key, key_bytes))
+        return NULL;
+    if (call_of_tree(&c, args) == MR_OK) {
+        c.closure = trace_fn != NULL ? trace_fn : f->closure;
+        if (must_inline(&c))
+            r.tree = call_function(&c, args);
+        else
+            call_compiled(f, &c, key, key_bytes, &r);
+    }
     call_end(&c);
     mr__log_flush();
-    return result;
+    return r.tree;
 }
 
 mr_tree *
 mr_call(mr_function *f, const mr_tree *args)
 {
     return mr_call_keyed(f, args, NULL, 0, NULL);
+}
+
+/* Part of an open trace: what the function gave, taken apart. */
+static bool
+inline_arrays(call *c, mr_call_results *r)
+{
+    const mr_tree *in = call_tree(c);
+    mr_scope s = mr_scope_begin();
+    mr_tree *out = in == NULL || s.token == 0 ? NULL : call_function(c, in);
+    bool ok = out != NULL;
+
+    r->leaf = r->few;
+    r->tag = c->tag;
+    if (ok && mr_tree_n_leaves(out) > MR_CALL_FEW)
+        r->leaf =
+            mr__alloc_array((size_t)mr_tree_n_leaves(out), sizeof(mr_array *));
+    ok = ok && r->leaf != NULL &&
+         mr_tree_leaves(out, r->leaf, mr_tree_n_leaves(out)) == MR_OK;
+    if (ok)
+        r->n = mr_tree_n_leaves(out);
+    for (int i = 0; i < r->n; i++)
+        mr_retain(r->leaf[i]);
+    if (s.token != 0)
+        mr_scope_end(s);
+    return ok;
+}
+
+mr_code
+mr_call_arrays(mr_function *f, int n, mr_array *const *args, const void *key,
+               size_t key_bytes, mr_trace_fn trace_fn, void *ctx,
+               mr_call_results *out)
+{
+    results r = {NULL, out};
+    bool ok = false;
+    call c;
+
+    if (!is_given(out, "place for the results"))
+        return MR_E_NULL;
+    out->n = 0;
+    out->leaf = out->few;
+    if (!is_given(f, "function") ||
+        !is_given(trace_fn != NULL ? f : NULL, "function to trace") ||
+        (n > 0 && !is_given(args, "list of arguments")) ||
+        !key_fits(key, key_bytes))
+        return mr__error_code();
+    if (call_of_arrays(&c, n, args) == MR_OK) {
+        c.fn = trace_fn;
+        c.ctx = ctx;
+        ok = must_inline(&c) ? inline_arrays(&c, out)
+                             : call_compiled(f, &c, key, key_bytes, &r);
+    }
+    call_end(&c);
+    mr__log_flush();
+    return ok ? MR_OK : mr__error_code();
+}
+
+void
+mr_call_results_end(mr_call_results *r)
+{
+    if (r == NULL)
+        return;
+    for (int i = 0; i < r->n; i++)
+        mr_release(r->leaf[i]);
+    if (r->leaf != r->few)
+        mr__dealloc(r->leaf);
+    r->n = 0;
+    r->leaf = r->few;
 }
 
 /* ---- figures

@@ -12,6 +12,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "compile/steps.h"
+#include "marram/array.h"
+#include "marram/scope.h"
 
 static void
 program_free(void *unused, void *data)
@@ -66,6 +68,25 @@ mr__program_new(mr_array *const *args, int n_args, mr_array *const *outs,
     }
     b->read_only = true;
     return mr__node_data(MR_UINT8, 1, &bytes, NULL, b, 0);
+}
+
+mr_array *
+mr__program_holder(const mr_array *holder)
+{
+    const int64_t bytes = (int64_t)sizeof(mr_program);
+    mr_scope s = mr_scope_none();
+    mr_array *x = NULL;
+
+    if (s.token == 0)
+        return NULL;
+    x = mr__node_data(MR_UINT8, 1, &bytes, NULL,
+                      mr__buffer_retain(holder->buffer), 0);
+    if (x != NULL) { /* a reference of no scope in place of the user's */
+        mr__retain(x);
+        mr_release(x);
+    }
+    mr_scope_end(s);
+    return x;
 }
 
 size_t

@@ -21,6 +21,8 @@ typedef struct mr_program mr_program;
  * mr__node_data says), NULL on failure. */
 mr_array *mr__program_new(mr_array *const *args, int n_args,
                           mr_array *const *outs, int n_outs);
+/* Another array over the same program: a reference of the caller's. */
+mr_array *mr__program_holder(const mr_array *holder);
 const mr_program *mr__program_of(const mr_array *holder);
 /* What it holds, in bytes. */
 size_t mr__program_bytes(const mr_program *p);
