@@ -473,10 +473,161 @@ memory__each_failing_allocation_is_a_clean_error(void **state)
     assert_true(one_call(args));
 }
 
+/* ---- arrays in, arrays out
+ * --------------------------------------------------- */
+
+/* a + i for i below 20, more than fit without memory of their own. */
+static mr_tree *
+twenty(void *ctx, const mr_tree *in, int64_t *tag)
+{
+    mr_array *y[20];
+
+    *tag = *(int *)ctx;
+    traces++;
+    for (int i = 0; i < 20; i++) {
+        mr_array *step = mr_float(i);
+
+        y[i] = mr_add(mr_tree_array_at(in, 0), step);
+        mr_release(step);
+    }
+    mr_tree *t = mr_tree_arrays(20, y);
+
+    for (int i = 0; i < 20; i++)
+        mr_release(y[i]);
+    return t;
+}
+
+static void
+arrays__come_back_with_the_tag_of_their_trace(void **state)
+{
+    mr_function *f = mr_compile(body, NULL, NULL);
+    mr_array *a = ramp(3, 1.0);
+    int tag = 7, other = 9;
+
+    (void)state;
+    traces = 0;
+    for (int i = 0; i < 3; i++) {
+        mr_call_results r;
+
+        assert_int_equal(mr_call_arrays(f, 1, &a, "k", 1, twenty,
+                                        i == 0 ? &tag : &other, &r),
+                         MR_OK);
+        assert_int_equal(r.n, 20);
+        assert_int_equal(r.tag, 7);
+        for (int k = 0; k < 20; k++)
+            mrt_assert_same(r.leaf[k], mr_add(a, mr_float(k)));
+        mr_call_results_end(&r);
+        assert_int_equal(r.n, 0);
+    }
+    assert_int_equal(traces, 1);
+    mr_function_release(f);
+}
+
+static mr_tree *
+refuses(void *ctx, const mr_tree *in, int64_t *tag)
+{
+    (void)ctx;
+    (void)in;
+    (void)tag;
+    mr_error_set(MR_E_USER, "not today");
+    return NULL;
+}
+
+static void
+arrays__of_a_failed_trace_are_none(void **state)
+{
+    mr_function *f = mr_compile(body, NULL, NULL);
+    mr_array *a = ramp(3, 1.0), *none = NULL;
+    mr_call_results r;
+
+    (void)state;
+    assert_int_equal(mr_call_arrays(f, 1, &a, NULL, 0, refuses, NULL, &r),
+                     MR_E_USER);
+    assert_int_equal(r.n, 0);
+    mr_call_results_end(&r);
+    mr_error_take();
+    assert_int_equal(mr_call_arrays(f, 1, &none, NULL, 0, refuses, NULL, &r),
+                     MR_E_NULL);
+    mr_error_take();
+    assert_int_equal(mr_call_arrays(f, 1, &a, NULL, 1, refuses, NULL, &r),
+                     MR_E_NULL);
+    mr_error_take();
+    mr_function_release(f);
+}
+
+typedef struct erasing {
+    mr_function *f;
+} erasing;
+
+/* Drops the last reference of its own function half way. */
+static mr_tree *
+erases_itself(void *ctx, const mr_tree *in, int64_t *tag)
+{
+    erasing *e = ctx;
+    mr_array *x = mr_tree_array_at(in, 0), *y = mr_multiply(x, x);
+    mr_tree *t;
+
+    *tag = 1;
+    mr_function_cache_clear(e->f);
+    mr_compile_cache_clear();
+    t = mr_tree_leaf(y);
+    mr_release(y);
+    return t;
+}
+
+static void
+erase__inside_a_trace_leaves_the_trace_whole(void **state)
+{
+    erasing e = {mr_compile(body, NULL, NULL)};
+    mr_array *a = ramp(3, 1.0);
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        mr_call_results r;
+
+        assert_int_equal(
+            mr_call_arrays(e.f, 1, &a, NULL, 0, erases_itself, &e, &r), MR_OK);
+        mrt_assert_same(r.leaf[0], mr_multiply(a, a));
+        mr_call_results_end(&r);
+        mr_compile_cache_clear();
+    }
+    mr_function_release(e.f);
+}
+
+static mr_tree *
+square_inside(void *ctx, const mr_tree *in)
+{
+    mr_array *a = mr_tree_array_at(in, 0), *y;
+    mr_call_results r;
+    int tag = 3;
+
+    if (mr_call_arrays(ctx, 1, &a, NULL, 0, twenty, &tag, &r) != MR_OK)
+        return NULL;
+    y = mr_sum(mr_multiply(r.leaf[2], r.leaf[2]), MR_AXES_ALL, false);
+    mr_call_results_end(&r);
+    return mr_tree_leaf(y);
+}
+
+static void
+arrays__are_part_of_an_open_trace(void **state)
+{
+    mr_function *f = mr_compile(body, NULL, NULL);
+    mr_tree *g = mr_grad(square_inside, f, MR_ARRAYS(ramp(3, 1)), NULL, 0);
+
+    (void)state;
+    /* d/da sum (a + 2)^2 */
+    mrt_assert_f32(mr_tree_array(g), (float[]){4, 6, 8}, 3);
+    mr_function_release(f);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        mrt_test(arrays__come_back_with_the_tag_of_their_trace),
+        mrt_test(arrays__of_a_failed_trace_are_none),
+        mrt_test(arrays__are_part_of_an_open_trace),
+        mrt_test(erase__inside_a_trace_leaves_the_trace_whole),
         mrt_test(call__equals_eager),
         mrt_test(call__rows_and_products_equal_eager),
         mrt_test(call__gives_arguments_and_captured_arrays_back),
