@@ -160,6 +160,16 @@ mr__arena_zero(mr_arena *a, size_t bytes)
     return p == NULL ? NULL : memset(p, 0, bytes);
 }
 
+size_t
+mr__arena_bytes(const mr_arena *a)
+{
+    size_t n = 0;
+
+    for (const mr_arena_chunk *c = a->head; c != NULL; c = c->next)
+        n += sizeof *c + c->bytes;
+    return n;
+}
+
 void
 mr__arena_free(mr_arena *a)
 {

@@ -20,6 +20,8 @@ typedef struct mr_arena {
 /* 16-byte aligned, not cleared; NULL with MR_E_MEMORY set on failure. */
 void *mr__arena_alloc(mr_arena *a, size_t bytes);
 void *mr__arena_zero(mr_arena *a, size_t bytes);
+/* Bytes that it has from malloc. */
+size_t mr__arena_bytes(const mr_arena *a);
 /* Frees all chunks; the arena can be used again. */
 void mr__arena_free(mr_arena *a);
 

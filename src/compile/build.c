@@ -41,9 +41,10 @@ typedef struct temp {
 
 typedef struct builder {
     mr_program *p;
-    mr_map node;  /* array -> build_node */
-    mr_map known; /* array -> its dependence, DEPENDS or FREE */
-    mr_vec order; /* build_node, topological */
+    mr_arena scratch; /* what the program does not keep */
+    mr_map node;      /* array -> build_node */
+    mr_map known;     /* array -> its dependence, DEPENDS or FREE */
+    mr_vec order;     /* build_node, topological */
     mr_vec consts;
     mr_vec stack;
     mr_array *const *args;
@@ -83,7 +84,7 @@ judge(const builder *bu, const mr_array *x)
 static bool
 add_node(builder *bu, mr_array *x)
 {
-    build_node *n = mr__arena_zero(&bu->p->arena, sizeof *n);
+    build_node *n = mr__arena_zero(&bu->scratch, sizeof *n);
 
     if (n == NULL)
         return false;
@@ -91,7 +92,7 @@ add_node(builder *bu, mr_array *x)
     n->out = -1;
     n->temp = -1;
     n->f.in =
-        mr__arena_zero(&bu->p->arena, (size_t)(x->n_in + 1) * sizeof *n->f.in);
+        mr__arena_zero(&bu->scratch, (size_t)(x->n_in + 1) * sizeof *n->f.in);
     return n->f.in != NULL && mr__map_put(&bu->node, x, n) &&
            mr__vec_push(&bu->order, n);
 }
@@ -287,7 +288,7 @@ temp_new(builder *bu, int64_t bytes)
 
     if (bu->n_temps == bu->temps_cap) {
         size_t cap = bu->temps_cap ? 2 * bu->temps_cap : 32;
-        temp *more = mr__arena_alloc(&bu->p->arena, cap * sizeof *more);
+        temp *more = mr__arena_alloc(&bu->scratch, cap * sizeof *more);
 
         if (more == NULL)
             return -1;
@@ -318,7 +319,7 @@ step_new(builder *bu, const mr_array *node, int n_in, int n_out)
 
     if ((size_t)p->n_steps == bu->steps_cap) {
         size_t cap = bu->steps_cap ? 2 * bu->steps_cap : 16;
-        mr_step *more = mr__arena_alloc(&p->arena, cap * sizeof *more);
+        mr_step *more = mr__arena_alloc(&bu->scratch, cap * sizeof *more);
 
         if (more == NULL)
             return NULL;
@@ -387,7 +388,7 @@ place_tuple(builder *bu, build_node *n)
 {
     const mr_array *x = n->f.x;
 
-    n->outs = mr__arena_zero(&bu->p->arena, (size_t)x->n_out * sizeof *n->outs);
+    n->outs = mr__arena_zero(&bu->scratch, (size_t)x->n_out * sizeof *n->outs);
     if (n->outs == NULL)
         return false;
     for (int k = 0; k < x->n_out; k++) {
@@ -568,7 +569,7 @@ kernel_workspace(builder *bu, mr_step *s, mr_vec *scratch)
 {
     mr_program *p = bu->p;
     mr_kernel_view *v = mr__arena_alloc(
-        &p->arena, (size_t)(s->n_in + s->n_out + 1) * sizeof *v);
+        &bu->scratch, (size_t)(s->n_in + s->n_out + 1) * sizeof *v);
     mr_kernel_args a;
     size_t bytes = 0;
     int32_t t;
@@ -611,7 +612,7 @@ fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k, mr_vec *scratch)
     build_node *n = (build_node *)g->root;
     const mr_array *x = n->f.x;
     mr_slot *in =
-        mr__arena_alloc(&bu->p->arena, (size_t)(x->n_in + 1) * sizeof *in);
+        mr__arena_alloc(&bu->scratch, (size_t)(x->n_in + 1) * sizeof *in);
     bool tuple = x->flags & MR_NODE_TUPLE;
     mr_step *s;
 
@@ -768,7 +769,7 @@ build_steps(builder *bu)
 
     if (bu->order.n == 0)
         return true;
-    groups = mr__fuse(&bu->p->arena, (mr_fuse_node *const *)bu->order.v,
+    groups = mr__fuse(&bu->scratch, (mr_fuse_node *const *)bu->order.v,
                       bu->order.n, bu->p->device->fuses, MR_FUSE_ALL);
 
     if (groups == NULL)
@@ -796,6 +797,21 @@ build(builder *bu, mr_array *const *outs, int n_outs)
 }
 
 static bool
+keep_steps(builder *bu)
+{
+    mr_program *p = bu->p;
+    size_t bytes = (size_t)p->n_steps * sizeof *p->steps;
+    mr_step *steps = mr__arena_alloc(&p->arena, bytes);
+
+    if (steps == NULL)
+        return false;
+    if (bytes > 0)
+        memcpy(steps, p->steps, bytes);
+    p->steps = steps;
+    return true;
+}
+
+static bool
 keep_consts(builder *bu)
 {
     mr_program *p = bu->p;
@@ -819,11 +835,13 @@ mr__program_build(mr_program *p, mr_array *const *args, int n_args,
 
     p->n_args = n_args;
     p->device = mr__stream_device(mr__stream_resolve(mr__ctx.stream));
-    ok = build(&bu, outs, n_outs) && keep_consts(&bu);
+    ok = build(&bu, outs, n_outs) && keep_steps(&bu) && keep_consts(&bu);
     p->workspace = bu.high;
+    p->n_nodes = (int)bu.order.n;
     if (!ok)
         for (size_t i = 0; i < bu.consts.n; i++)
             mr__release(bu.consts.v[i]);
+    mr__arena_free(&bu.scratch);
     mr__map_free(&bu.node);
     mr__map_free(&bu.known);
     mr__vec_free(&bu.order);

@@ -15,6 +15,9 @@
 #include "marram/array.h"
 #include "marram/scope.h"
 
+/* About what a node of the trace takes, with its lists. */
+enum { NODE_BYTES = 192 };
+
 static void
 program_free(void *unused, void *data)
 {
@@ -59,8 +62,8 @@ mr__program_new(mr_array *const *args, int n_args, mr_array *const *outs,
         program_free(NULL, p);
         return NULL;
     }
-    p->bytes =
-        sizeof *p + p->workspace + (size_t)p->n_steps * (sizeof(mr_step) + 512);
+    p->bytes = sizeof *p + mr__arena_bytes(&p->arena) +
+               (size_t)(p->n_nodes + p->n_keep) * NODE_BYTES;
     b = mr__buffer_wrap(p, sizeof *p, program_free, NULL);
     if (b == NULL) {
         program_free(NULL, p);

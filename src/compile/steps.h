@@ -52,6 +52,7 @@ struct mr_program {
     mr_arena arena;
     const mr_device_table *device;
     int n_args, n_consts, n_steps, n_out;
+    int n_nodes;       /* of the trace */
     mr_array **consts; /* retained, evaluated */
     mr_array **keep;   /* the trace's roots and placeholders, retained */
     int n_keep;
