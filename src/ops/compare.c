@@ -356,3 +356,63 @@ mr__build_allclose(mr_array *a, mr_array *b, double rtol, double atol,
 {
     return mr_all(mr_isclose(a, b, rtol, atol, equal_nan), MR_AXES_ALL, false);
 }
+
+/* ---- nextafter
+ * --------------------------------------------------------------------- */
+
+/* The common type of both, a real inexact one, and one shape. */
+static bool
+real_operands(mr_array **a, mr_array **b)
+{
+    mr_dtype t = mr__promote((mr_dtype)(*a)->dtype, (mr_dtype)(*b)->dtype);
+    mr_array *same[2] = {*a, *b};
+    mr_tree *both;
+
+    if (mr__dtype_is_complex(t)) {
+        mr__fail(MR_E_DTYPE, "needs real numbers, got %s", mr_dtype_name(t));
+        return false;
+    }
+    if (!mr__dtype_is_inexact(t))
+        t = MR_FLOAT32;
+    both = mr_broadcast_arrays(same, 2);
+    if (both == NULL || mr_tree_leaves(both, same, 2) != MR_OK)
+        return false;
+    *a = mr__cast(same[0], t);
+    *b = mr__cast(same[1], t);
+    return *a != NULL && *b != NULL;
+}
+
+/* Neighbours have neighbouring bits, the larger magnitude the larger ones. */
+static mr_array *
+neighbour(mr_array *a, mr_array *b)
+{
+    mr_dtype t = (mr_dtype)a->dtype;
+    mr_dtype bits = mr__dtype_size(t) == 2   ? MR_INT16
+                    : mr__dtype_size(t) == 4 ? MR_INT32
+                                             : MR_INT64;
+    mr_array *zero = mr__number(t, 0.0);
+    mr_array *away = mr_equal(mr_greater(b, a), mr_greater(a, zero));
+    mr_array *step =
+        mr_where(away, mr__integer(bits, 1), mr__integer(bits, -1));
+    mr_array *next = mr_view(mr_add(mr_view(a, bits), step), t);
+    mr_array *tiny = mr_view(mr_ones(MR_SHAPE(1), bits), t);
+
+    next = mr_where(mr_equal(a, zero), mr_copysign(tiny, b), next);
+    next = mr_where(mr_equal(a, b), b, next);
+    return mr_where(mr_logical_or(mr_isnan(a), mr_isnan(b)), mr_add(a, b),
+                    next);
+}
+
+/* a moves with its neighbour: so the difference is added, which is exact. */
+mr_array *
+mr__build_nextafter(mr_array *a, mr_array *b)
+{
+    mr_array *next, *moves;
+
+    if (!real_operands(&a, &b))
+        return NULL;
+    next = mr_stop_gradient(neighbour(a, b));
+    moves = mr_logical_and(mr_isfinite(a), mr_not_equal(a, b));
+    return mr_where(
+        moves, mr_add(a, mr_stop_gradient(mr_subtract(next, a))), next);
+}
