@@ -52,8 +52,7 @@ fill_of(PyObject *o, mr_dtype t)
         return MR_NONE;
     r = ext_is_array(o) ? 0 : ext_scalar(o, &s);
     if (r > 0)
-        return ext_scalar_array(ext_site(), &s,
-                                mr_promote_scalar(t, s.kind));
+        return ext_scalar_array(ext_site(), &s, mr_promote_scalar(t, s.kind));
     return r < 0 ? NULL : array_of(o, "unique", "fill_value");
 }
 
@@ -127,10 +126,9 @@ repeated(mr_array *x, PyObject *repeats, int32_t axis, int64_t size)
     mr_array *counts, *y;
     int64_t n;
 
-    if (PyLong_Check(repeats) || !(ext_is_array(repeats) ||
-                                   PyList_Check(repeats) ||
-                                   PyTuple_Check(repeats) ||
-                                   ext_is_foreign_array(repeats))) {
+    if (PyLong_Check(repeats) ||
+        !(ext_is_array(repeats) || PyList_Check(repeats) ||
+          PyTuple_Check(repeats) || ext_is_foreign_array(repeats))) {
         if (size != MR_INT_NONE) {
             PyErr_SetString(PyExc_ValueError,
                             "repeat(): size goes with an array of repeats");
@@ -169,8 +167,8 @@ repeat(PyObject *self, PyObject *args, PyObject *kw)
     old = mr_stream_scope(s);
     if (stream == Py_None)
         mr_stream_scope(old);
-    r = ext_wrap(repeated(
-        x, repeats, k == MR_INT_NONE ? MR_AXIS_NONE : (int32_t)k, n));
+    r = ext_wrap(
+        repeated(x, repeats, k == MR_INT_NONE ? MR_AXIS_NONE : (int32_t)k, n));
     mr_stream_scope(old);
     mr_release(x);
     return r;

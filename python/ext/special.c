@@ -89,17 +89,20 @@ static PyObject *
 arange(PyObject *self, PyObject *args, PyObject *kw)
 {
     static char *names[] = {WORD("start"), WORD("stop"),   WORD("step"),
-                            WORD("dtype"), WORD("stream"), NULL};
+                            WORD("dtype"), WORD("stream"), WORD("device"),
+                            NULL};
     PyObject *first = NULL, *second = Py_None, *step = Py_None,
-             *dtype = Py_None, *stream = Py_None, *r;
+             *dtype = Py_None, *stream = Py_None, *device = Py_None, *r;
     mr_scalar a = {MR_SCALAR_INT, {.i = 0}}, b, s = {MR_SCALAR_INT, {.i = 1}};
     mr_dtype t = MR_DTYPE_DEFAULT;
     mr_stream old;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "|OOOO$O:arange", names, &first,
-                                     &second, &step, &dtype, &stream))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|OOOO$OO:arange", names, &first,
+                                     &second, &step, &dtype, &stream, &device))
         return NULL;
+    if (stream == Py_None)
+        stream = device;
     if (!first && second == Py_None) {
         PyErr_SetString(PyExc_TypeError, "arange() needs a stop");
         return NULL;
@@ -353,13 +356,16 @@ as_array(PyObject *o, mr_dtype t, PyObject *copy)
 static PyObject *
 asarray(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD("a"), WORD("dtype"), WORD("copy"), NULL};
-    PyObject *o, *dtype = Py_None, *copy = Py_None;
+    static char *names[] = {WORD("a"), WORD("dtype"), WORD("copy"),
+                            WORD("device"), NULL};
+    PyObject *o, *dtype = Py_None, *copy = Py_None, *device = Py_None;
     mr_dtype t = MR_DTYPE_DEFAULT;
+    mr_stream s;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O$O:asarray", names, &o,
-                                     &dtype, &copy) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O$OO:asarray", names, &o,
+                                     &dtype, &copy, &device) ||
+        !ext_stream_of(device, &s) ||
         (dtype != Py_None && !ext_dtype_of(dtype, &t)))
         return NULL;
     return ext_wrap(as_array(o, t, copy));
@@ -368,12 +374,14 @@ asarray(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD(""), WORD("copy"), NULL};
-    PyObject *o, *copy = Py_None;
+    static char *names[] = {WORD(""), WORD("copy"), WORD("device"), NULL};
+    PyObject *o, *copy = Py_None, *device = Py_None;
+    mr_stream s;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:from_dlpack", names, &o,
-                                     &copy))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:from_dlpack", names, &o,
+                                     &copy, &device) ||
+        !ext_stream_of(device, &s))
         return NULL;
     if (!PyObject_HasAttrString(o, "__dlpack__")) {
         ext_wrong_type(o, "from_dlpack() needs an object with __dlpack__");
@@ -544,7 +552,8 @@ attention(PyObject *self, PyObject *args, PyObject *kw)
 
 PyMethodDef ext_functions[] = {
     {"arange", KEYWORDS(arange),
-     "arange(start, stop=None, step=None, dtype=None, *, stream=None)\n--\n\n"
+     "arange(start, stop=None, step=None, dtype=None, *, stream=None, "
+     "device=None)\n--\n\n"
      "start, start + step, ... before stop; arange(stop) starts at 0."},
     {"split", KEYWORDS(split),
      "split(a, /, indices_or_sections, axis=0, *, stream=None)\n--\n\n"
@@ -559,13 +568,13 @@ PyMethodDef ext_functions[] = {
      "meshgrid(*arrays, sparse=False, indexing='xy', stream=None)\n--\n\n"
      "Coordinate arrays of a grid, from one 1-d array an axis."},
     {"asarray", KEYWORDS(asarray),
-     "asarray(a, dtype=None, *, copy=None)\n--\n\n"
+     "asarray(a, dtype=None, *, copy=None, device=None)\n--\n\n"
      "An array of a value.\n\n"
      "Args:\n"
      "    copy: None shares memory where that is possible, True always\n"
      "        copies, False raises a ValueError where a copy is needed."},
     {"from_dlpack", KEYWORDS(from_dlpack),
-     "from_dlpack(x, /, *, copy=None)\n--\n\n"
+     "from_dlpack(x, /, *, copy=None, device=None)\n--\n\n"
      "An array over the memory of another library's."},
     {NULL, NULL, 0, NULL},
 };

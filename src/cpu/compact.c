@@ -327,8 +327,7 @@ move_entry(const entries *e, char *to, const char *from, int64_t bytes)
         return;
     }
     for (int64_t i = 0; i < n; i++, mr__walk_next(&w))
-        memcpy(to + i * e->item, from + w.offset[0] * e->item,
-               (size_t)e->item);
+        memcpy(to + i * e->item, from + w.offset[0] * e->item, (size_t)e->item);
 }
 
 /* -- mask_compress --------------------------------------------------------- */

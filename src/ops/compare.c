@@ -395,7 +395,7 @@ neighbour(mr_array *a, mr_array *b)
     mr_array *step =
         mr_where(away, mr__integer(bits, 1), mr__integer(bits, -1));
     mr_array *next = mr_view(mr_add(mr_view(a, bits), step), t);
-    mr_array *tiny = mr_view(mr_ones(MR_SHAPE(1), bits), t);
+    mr_array *tiny = mr_view(mr__integer(bits, 1), t);
 
     next = mr_where(mr_equal(a, zero), mr_copysign(tiny, b), next);
     next = mr_where(mr_equal(a, b), b, next);
@@ -413,6 +413,6 @@ mr__build_nextafter(mr_array *a, mr_array *b)
         return NULL;
     next = mr_stop_gradient(neighbour(a, b));
     moves = mr_logical_and(mr_isfinite(a), mr_not_equal(a, b));
-    return mr_where(
-        moves, mr_add(a, mr_stop_gradient(mr_subtract(next, a))), next);
+    return mr_where(moves, mr_add(a, mr_stop_gradient(mr_subtract(next, a))),
+                    next);
 }

@@ -37,22 +37,22 @@ check_size(int64_t size)
 
 /* The sum of bools or integers, now. */
 static bool
-total_now(mr_array *x, const char *what, int64_t *total)
+total_now(mr_array *x, const char *what, const char *instead, int64_t *total)
 {
     mr_scalar sum;
     mr_code code = mr_eval(x);
 
     if (code == MR_OK)
-        code = mr_array_item(
-            mr_sum(mr__cast(x, MR_INT64), MR_AXES_ALL, false), &sum);
+        code = mr_array_item(mr_sum(mr__cast(x, MR_INT64), MR_AXES_ALL, false),
+                             &sum);
     if (code == MR_OK)
         *total = sum.as.i;
     else if (code == MR_E_STATE && mr_array_is_tracer(x))
         mr__fail(MR_E_STATE,
                  "%s depends on values that are not known while a function is "
-                 "traced: give size=, how many to make room for, or do this "
+                 "traced: %s, with room for as many as you need, or do this "
                  "outside",
-                 what);
+                 what, instead);
     return code == MR_OK;
 }
 
@@ -64,7 +64,8 @@ count_of(mr_array *mask, int64_t size, int64_t *n)
         *n = size;
         return check_size(size) == MR_OK;
     }
-    return total_now(mask, "how many entries are selected", n);
+    return total_now(mask, "the number of entries that are selected",
+                     "give size=", n);
 }
 
 /* -- mask_places ----------------------------------------------------------- */
@@ -164,8 +165,7 @@ compress_jvp(const mr_rule *r, int i)
 {
     const mr_mask_size_params *p = mr__params(r->node);
 
-    return i == 1 ? MR_NONE
-                  : compressed(r->tangent[i], r->primal[1], p->size);
+    return i == 1 ? MR_NONE : compressed(r->tangent[i], r->primal[1], p->size);
 }
 
 /* One mask for the whole batch: the batch axis goes behind the mask's, and
@@ -312,7 +312,7 @@ mr__build_repeat_each(mr_array *a, mr_array *repeats, int32_t axis,
     if (size != MR_INT_NONE && check_size(size) != MR_OK)
         return NULL;
     if (size == MR_INT_NONE &&
-        !total_now(repeats, "the sum of the repeats", &p.size))
+        !total_now(repeats, "the sum of the repeats", "give size=", &p.size))
         return NULL;
     /* counts below 0: the kernel refuses them */
     p.size = p.size < 0 ? 0 : p.size;
@@ -378,13 +378,20 @@ fill_rest(mr_array *x, mr_array *mask, mr_array *fill, int32_t axis)
     if (x == NULL || !mr__given(fill))
         return x;
     if (fill->ndim != 0)
-        return mr__fail_null(MR_E_SHAPE, "a fill value of %d axes, needs one "
-                                         "number",
+        return mr__fail_null(MR_E_SHAPE,
+                             "a fill value of %d axes, needs one "
+                             "number",
                              (int)fill->ndim);
     count = mr_sum(mr__cast(mask, MR_INT64), MR_AXES_ALL, false);
     there = mr_less(mr__cast(mr__iota(x->dim[axis], axis, x->ndim), MR_INT64),
                     count);
     return mr_where(there, x, mr__cast(fill, (mr_dtype)x->dtype));
+}
+
+static mr_array *
+select_rows(mr_array *a, mr_array *mask, int64_t n)
+{
+    return compressed(rows_under(a, mask), mr_flatten(mask, 0, -1), n);
 }
 
 mr_array *
@@ -395,16 +402,20 @@ mr__build_masked_select(mr_array *a, mr_array *mask, int64_t size,
 
     if (check_mask(a, mask) != MR_OK || !count_of(mask, size, &n))
         return NULL;
-    a = rows_under(a, mask);
-    mask = mr_flatten(mask, 0, -1);
-    a = compressed(a, mask, n);
+    a = select_rows(a, mask, n);
     return size == MR_INT_NONE ? a : fill_rest(a, mask, fill_value, 0);
 }
 
 mr_array *
 mr__build_index_compress(mr_array *a, mr_array *mask)
 {
-    return mr_masked_select(a, mask, MR_INT_NONE, MR_NONE);
+    int64_t n;
+
+    if (check_mask(a, mask) != MR_OK ||
+        !total_now(mask, "the number of entries that the mask selects",
+                   "use masked_select(a, mask, size=...)", &n))
+        return NULL;
+    return select_rows(a, mask, n);
 }
 
 mr_array *
@@ -491,8 +502,9 @@ combined(mr_array *a, mr_array *mask, mr_array *v, const char *mode)
         return mr_maximum(a, v);
     if (strcmp(mode, "minimum") == 0)
         return mr_minimum(a, v);
-    return mr__fail_null(MR_E_VALUE, "mode '%s' is none of set, add, subtract, "
-                                     "multiply, divide, maximum, minimum",
+    return mr__fail_null(MR_E_VALUE,
+                         "mode '%s' is none of set, add, subtract, "
+                         "multiply, divide, maximum, minimum",
                          mode);
 }
 

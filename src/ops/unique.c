@@ -24,13 +24,14 @@ typedef struct unique {
     int64_t n, size;
 } unique;
 
+/* Places are sorted along only where they are asked for: that costs twice. */
 static bool
-mark_runs(unique *u)
+mark_runs(unique *u, bool places)
 {
     mr_array *one = mr_ones(MR_SHAPE(1), MR_BOOL), *differs;
 
-    u->order = mr_argsort(u->x, 0);
-    u->sorted = mr__take_along(u->x, u->order, 0);
+    u->order = places ? mr_argsort(u->x, 0) : NULL;
+    u->sorted = places ? mr__take_along(u->x, u->order, 0) : mr_sort(u->x, 0);
     differs = mr_not_equal(mr__slice_one(u->sorted, 0, 1, MR_INT_NONE, 1),
                            mr__slice_one(u->sorted, 0, MR_INT_NONE, -1, 1));
     u->first = mr_concatenate((mr_array *[]){one, differs}, 2, 0);
@@ -54,8 +55,8 @@ find_runs(unique *u, int64_t size)
     if (flat == NULL)
         return false;
     n = mr__integer((mr_dtype)flat->dtype, u->n);
-    u->place = mr_where(
-        mr_less(flat, mr__integer((mr_dtype)flat->dtype, 0)), n, flat);
+    u->place =
+        mr_where(mr_less(flat, mr__integer((mr_dtype)flat->dtype, 0)), n, flat);
     flat = mr__slice_one(u->place, 0, 0, size, 1);
     u->real = mr_less(flat, n);
     u->from = mr__masked(u->real, flat);
@@ -81,10 +82,9 @@ inverse_of(const unique *u, mr_shape shape)
 static mr_array *
 counts_of(const unique *u)
 {
-    return mr__cast(
-        mr_subtract(mr__slice_one(u->place, 0, 1, MR_INT_NONE, 1),
-                    mr__slice_one(u->place, 0, MR_INT_NONE, -1, 1)),
-        MR_INT32);
+    return mr__cast(mr_subtract(mr__slice_one(u->place, 0, 1, MR_INT_NONE, 1),
+                                mr__slice_one(u->place, 0, MR_INT_NONE, -1, 1)),
+                    MR_INT32);
 }
 
 /* Nothing to choose from: the fill alone. */
@@ -131,8 +131,7 @@ check(const mr_array *a, int64_t size, const mr_array *fill)
         return false;
     }
     if (a->size >= UINT32_MAX) {
-        mr__fail(MR_E_OVERFLOW,
-                 "%lld elements, at most 2^32 - 2 are possible",
+        mr__fail(MR_E_OVERFLOW, "%lld elements, at most 2^32 - 2 are possible",
                  (long long)a->size);
         return false;
     }
@@ -154,12 +153,13 @@ mr__build_unique(mr_array *a, int64_t size, bool return_index,
     if (a->size == 0)
         return unique_of_nothing(a, size, want, fill_value);
     u.x = mr_flatten(a, 0, -1);
-    if (u.x == NULL || !mark_runs(&u) || !find_runs(&u, size))
+    if (u.x == NULL || !mark_runs(&u, return_index || return_inverse) ||
+        !find_runs(&u, size))
         return NULL;
     out[0] = mr_take(u.sorted, u.from, 0);
     if (mr__given(fill_value))
-        out[0] = mr_where(u.real, out[0],
-                          mr__cast(fill_value, (mr_dtype)a->dtype));
+        out[0] =
+            mr_where(u.real, out[0], mr__cast(fill_value, (mr_dtype)a->dtype));
     if (return_index)
         out[n++] = mr_take(u.order, u.from, 0);
     if (return_inverse)

@@ -39,6 +39,9 @@ def stub_args(r: Record, method: bool) -> str:
             out.append("/")
     if not r.stream or STREAM not in out:
         out += [STREAM] if star or r.stream else ["*", STREAM]
+    if r.standard:
+        out += [] if "*" in out else ["*"]
+        out += r.standard
     return ", ".join(out)
 
 

@@ -89,6 +89,9 @@ def signature(r: Record, method: bool) -> str:
         out += ["stream=None"] if star or r.stream else ["*", "stream=None"]
     elif "stream=None" not in out:
         out.append("stream=None")
+    if r.standard:
+        out += [] if "*" in out else ["*"]
+        out += [s.split(":")[0] + "=" + s.rsplit("= ", 1)[1] for s in r.standard]
     return ", ".join(out)
 
 
