@@ -188,7 +188,7 @@ ext_is_foreign_array(PyObject *o)
         PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o))
         return false;
     return PyObject_CheckBuffer(o) || has(o, "__array__") ||
-           has(o, "__dlpack__");
+           has(o, "__dlpack__") || has(o, "__mlx_array__");
 }
 
 /* n float64 as float32. */
@@ -350,6 +350,21 @@ from_array_method(PyObject *o, mr_dtype t)
     return x;
 }
 
+/* What MLX code gives objects that stand for an array. */
+static mr_array *
+from_stand_in(PyObject *o, mr_dtype t)
+{
+    PyObject *a = PyObject_CallMethod(o, "__mlx_array__", NULL);
+    mr_array *x = NULL;
+
+    if (a && ext_is_array(a))
+        x = ext_from_object(a, t);
+    else if (a)
+        ext_wrong_type(a, "__mlx_array__() must give an array");
+    Py_XDECREF(a);
+    return x;
+}
+
 mr_array *
 ext_from_foreign(PyObject *o, mr_dtype t)
 {
@@ -359,6 +374,8 @@ ext_from_foreign(PyObject *o, mr_dtype t)
         x = ext_from_buffer(o, t);
         return x ? x : from_fallback(o, t);
     }
+    if (has(o, "__mlx_array__"))
+        return from_stand_in(o, t);
     if (has(o, "__array__"))
         return from_array_method(o, t);
     x = ext_from_dlpack(o);

@@ -153,6 +153,63 @@ split(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
+/* ---- einsum_path -------------------------------------------------------- */
+
+/* [(i, j), ...]; [(0,)] for one operand. */
+static PyObject *
+path_list(const int *path, int n)
+{
+    PyObject *list = PyList_New(0);
+
+    if (list && n == 1) {
+        PyObject *alone = Py_BuildValue("(i)", 0);
+        if (!alone || PyList_Append(list, alone) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(alone);
+    }
+    for (int k = 0; list && k < n - 1; k++) {
+        PyObject *pair = Py_BuildValue("(ii)", path[2 * k], path[2 * k + 1]);
+        if (!pair || PyList_Append(list, pair) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+
+static PyObject *
+einsum_path(PyObject *self, PyObject *args)
+{
+    Py_ssize_t n = PyTuple_Size(args);
+    PyObject *first = n > 0 ? PyTuple_GetItem(args, 0) : Py_None, *list;
+    const char *subscripts;
+    ext_leaves l = {0};
+    int path[2 * 64] = {0};
+    char *text = NULL;
+
+    (void)self;
+    if (!PyUnicode_Check(first)) {
+        ext_wrong_type(first, "einsum_path() needs subscripts as text");
+        return NULL;
+    }
+    subscripts = PyUnicode_AsUTF8AndSize(first, NULL);
+    for (Py_ssize_t i = 1; subscripts && i < n; i++) {
+        mr_array *x =
+            array_argument(PyTuple_GetItem(args, i), "einsum_path", "operands");
+        if (!x || !ext_leaves_add(&l, x))
+            break;
+    }
+    if (subscripts && l.n == n - 1)
+        text = mr_einsum_path(subscripts, l.x, l.n, path);
+    n = l.n;
+    ext_leaves_free(&l);
+    if (!text)
+        return PyErr_Occurred() ? NULL : ext_raise();
+    list = path_list(path, (int)n);
+    args = list ? Py_BuildValue("(Ns)", list, text) : NULL;
+    mr_text_free(text);
+    return args;
+}
+
 /* ---- atleast_1d and its kind -------------------------------------------- */
 
 typedef mr_array *(*one_array)(const char *site, mr_array *x);
@@ -558,6 +615,12 @@ PyMethodDef ext_functions[] = {
     {"split", KEYWORDS(split),
      "split(a, /, indices_or_sections, axis=0, *, stream=None)\n--\n\n"
      "A list of parts along an axis: equal ones, or cut before indices."},
+    {"einsum_path", einsum_path, METH_VARARGS,
+     "einsum_path(subscripts, *operands)\n--\n\n"
+     "The order in which einsum contracts, and a report of its cost.\n\n"
+     "Returns:\n"
+     "    A list of pairs, each of the places of two operands among those\n"
+     "    left, whose result goes to the end; the text of the report."},
     {"atleast_1d", KEYWORDS(atleast_1d),
      "atleast_1d(*arys, stream=None)\n--\n\nArrays with 1 axis at least."},
     {"atleast_2d", KEYWORDS(atleast_2d),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # importing typing takes longer than all the rest
     Kind: TypeAlias = Dtype | str | tuple[Dtype | str, ...]
 
 __all__ = [
+    "ArrayLike",
     "DtypeCategory",
     "PrintOptions",
     "broadcast_shapes",
@@ -235,6 +236,20 @@ def printoptions(precision: int = -1) -> _PrintOptionsContext:
 
 
 # ---- the rest -----------------------------------------------------------------
+
+
+class ArrayLike:
+    """A value that stands for an array: one, or what has __mlx_array__."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, arg: object, /) -> None:
+        self._value = arg
+
+    def __mlx_array__(self) -> array:
+        """The array."""
+        value = self._value
+        return value.__mlx_array__() if hasattr(value, "__mlx_array__") else array(value)
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
