@@ -15,11 +15,11 @@
 #include "marram/marram.h"
 
 static const char *const formats[MR_N_DTYPES] = {
-    [MR_BOOL] = "?",    [MR_UINT8] = "B",           [MR_UINT16] = "H",
-    [MR_UINT32] = "I",  [MR_UINT64] = "Q",          [MR_INT8] = "b",
-    [MR_INT16] = "h",   [MR_INT32] = "i",           [MR_INT64] = "q",
-    [MR_FLOAT16] = "e", [MR_BFLOAT16] = "bfloat16", [MR_FLOAT32] = "f",
-    [MR_FLOAT64] = "d", [MR_COMPLEX64] = "Zf",      [MR_COMPLEX128] = "Zd",
+    [MR_BOOL] = "?",       [MR_UINT8] = "B",       [MR_UINT16] = "H",
+    [MR_UINT32] = "I",     [MR_UINT64] = "Q",      [MR_INT8] = "b",
+    [MR_INT16] = "h",      [MR_INT32] = "i",       [MR_INT64] = "q",
+    [MR_FLOAT16] = "e",    [MR_FLOAT32] = "f",     [MR_FLOAT64] = "d",
+    [MR_COMPLEX64] = "Zf", [MR_COMPLEX128] = "Zd",
 };
 
 const char *
@@ -118,6 +118,13 @@ ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
     int ndim = mr_array_ndim(x);
 
     view->obj = NULL;
+    /* refused, NumPy asks __array__, which knows ml_dtypes */
+    if (t == MR_BFLOAT16 && (flags & PyBUF_FORMAT) == PyBUF_FORMAT) {
+        PyErr_SetString(PyExc_BufferError,
+                        "buffers have no format for bfloat16: use "
+                        "x.view(mx.uint16), or x.astype(mx.float32)");
+        return -1;
+    }
     if (fixed && (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) {
         PyErr_SetString(PyExc_BufferError,
                         "an array inside a transform is read-only");

@@ -449,6 +449,38 @@ from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 
 /* ---- random ------------------------------------------------------------- */
 
+/* Too large a seed is a TypeError, as a negative one is. */
+static bool
+seed_number(PyObject *o, mr_scalar *s)
+{
+    int r = ext_scalar(o, s);
+
+    if (r == 0)
+        ext_wrong_type(o, "a seed must be an int");
+    else if (r < 0 && PyErr_ExceptionMatches(PyExc_OverflowError))
+        PyErr_SetString(PyExc_TypeError,
+                        "a seed is an integer from 0 to 2^64 - 1");
+    return r > 0;
+}
+
+static PyObject *
+key_of(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD("seed"), WORD("stream"), NULL};
+    PyObject *o, *stream = Py_None, *r;
+    mr_scalar s;
+    mr_stream old;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:key", names, &o,
+                                     &stream) ||
+        !seed_number(o, &s) || !stream_open(stream, &old))
+        return NULL;
+    r = ext_wrap(mr_random_key_at(ext_site(), s));
+    mr_stream_scope(old);
+    return r;
+}
+
 static PyObject *
 seed(PyObject *self, PyObject *args, PyObject *kw)
 {
@@ -456,20 +488,11 @@ seed(PyObject *self, PyObject *args, PyObject *kw)
     PyObject *o;
     mr_scalar s;
     mr_array *x;
-    int r;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O:seed", names, &o))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O:seed", names, &o) ||
+        !seed_number(o, &s))
         return NULL;
-    r = ext_scalar(o, &s);
-    if (r <= 0) {
-        if (r == 0)
-            ext_wrong_type(o, "a seed must be an int");
-        else if (PyErr_ExceptionMatches(PyExc_OverflowError))
-            PyErr_SetString(PyExc_TypeError,
-                            "a seed is an integer from 0 to 2^64 - 1");
-        return NULL;
-    }
     x = mr_random_seed_at(ext_site(), s);
     if (!x)
         return ext_raise();
@@ -643,6 +666,9 @@ PyMethodDef ext_functions[] = {
 };
 
 PyMethodDef ext_random_functions[] = {
+    {"key", KEYWORDS(key_of),
+     "key(seed, *, stream=None)\n--\n\n"
+     "The key of a seed: its high and low 32 bits."},
     {"seed", KEYWORDS(seed),
      "seed(seed)\n--\n\nStarts this thread's sequence."},
     {"permutation", KEYWORDS(permutation),

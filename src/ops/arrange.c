@@ -213,8 +213,8 @@ mr__build_roll(mr_array *a, mr_ints shift, mr_axes axis)
     int64_t total = 0;
 
     if (axis.n < 0) {
-        for (int64_t i = 0; i < shift.n; i++)
-            total += shift.v[i];
+        for (int64_t i = 0; i < shift.n && a->size > 0; i++)
+            total = (total + shift.v[i] % a->size) % a->size;
         a = mr_flatten(a, 0, -1);
         return a == NULL
                    ? NULL

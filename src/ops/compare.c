@@ -176,6 +176,7 @@ mr__build_round(mr_array *a, int64_t decimals)
     int64_t places = decimals == INT64_MIN ? INT64_MAX
                      : decimals < 0        ? -decimals
                                            : decimals;
+    mr_array *y, *fits;
     double ten;
 
     if (!mr__dtype_is_inexact(t)) {
@@ -191,11 +192,17 @@ mr__build_round(mr_array *a, int64_t decimals)
         return decimals > 0 ? a : mr__zeros_like(a);
     }
     ten = pow(10.0, (double)places);
-    /* Scaling by a whole power of ten, up or down, rounds least. */
-    a = decimals > 0 ? mr__scale(a, ten) : mr_divide(a, mr__number(t, ten));
-    if (a != NULL)
-        a = mr__node_elementwise(&mr__op_rint, t, 1, &a);
-    return decimals > 0 ? mr_divide(a, mr__number(t, ten)) : mr__scale(a, ten);
+    /* Scaling by a whole power of ten, up or down, rounds least.  What
+     * overflows then has no such decimals: it stays. */
+    y = decimals > 0 ? mr__scale(a, ten) : mr_divide(a, mr__number(t, ten));
+    if (y == NULL)
+        return NULL;
+    fits = mr_isfinite(y);
+    y = mr__node_elementwise(&mr__op_rint, t, 1, &y);
+    if (decimals < 0)
+        return mr__scale(y, ten);
+    return mr_where(fits, mr_divide(y, mr__number(t, ten)),
+                    mr_stop_gradient(a));
 }
 
 mr_array *
