@@ -15,11 +15,11 @@
 #include "marram/marram.h"
 
 static const char *const formats[MR_N_DTYPES] = {
-    [MR_BOOL] = "?",       [MR_UINT8] = "B",       [MR_UINT16] = "H",
-    [MR_UINT32] = "I",     [MR_UINT64] = "Q",      [MR_INT8] = "b",
-    [MR_INT16] = "h",      [MR_INT32] = "i",       [MR_INT64] = "q",
-    [MR_FLOAT16] = "e",    [MR_FLOAT32] = "f",     [MR_FLOAT64] = "d",
-    [MR_COMPLEX64] = "Zf", [MR_COMPLEX128] = "Zd",
+    [MR_BOOL] = "?",    [MR_UINT8] = "B",           [MR_UINT16] = "H",
+    [MR_UINT32] = "I",  [MR_UINT64] = "Q",          [MR_INT8] = "b",
+    [MR_INT16] = "h",   [MR_INT32] = "i",           [MR_INT64] = "q",
+    [MR_FLOAT16] = "e", [MR_BFLOAT16] = "bfloat16", [MR_FLOAT32] = "f",
+    [MR_FLOAT64] = "d", [MR_COMPLEX64] = "Zf",      [MR_COMPLEX128] = "Zd",
 };
 
 const char *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * select.c -- functions of api/select.toml whose Python form the table cannot
- * say: unique, whose single result comes alone, and repeat, whose count is a
- * number or an array.
+ * select.c -- functions whose Python form the table cannot say: unique, whose
+ * single result comes alone, repeat, whose count is a number or an array, and
+ * moveaxis, which takes one axis or several.
  *
  * Called by: module.c.
  */
@@ -174,10 +174,45 @@ repeat(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
+/* ---- moveaxis ----------------------------------------------------------- */
+
+static PyObject *
+moveaxis(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD(""), WORD("source"), WORD("destination"),
+                            WORD("stream"), NULL};
+    int64_t from[MR_MAX_NDIM], to[MR_MAX_NDIM];
+    PyObject *o, *source, *destination, *stream = Py_None, *r = NULL;
+    mr_array *x;
+    mr_stream s, old;
+    int n, m;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO|$O:moveaxis", names, &o,
+                                     &source, &destination, &stream) ||
+        (n = ext_int_list(source, from, MR_MAX_NDIM, "moveaxis", "source")) <
+            0 ||
+        (m = ext_int_list(destination, to, MR_MAX_NDIM, "moveaxis",
+                          "destination")) < 0 ||
+        !ext_stream_of(stream, &s) || !(x = array_of(o, "moveaxis", "a")))
+        return NULL;
+    old = mr_stream_scope(s);
+    if (stream == Py_None)
+        mr_stream_scope(old);
+    r = ext_wrap(
+        mr_moveaxes_at(ext_site(), x, (mr_ints){from, n}, (mr_ints){to, m}));
+    mr_stream_scope(old);
+    mr_release(x);
+    return r;
+}
+
 #define KEYWORDS(f)                                                            \
     (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 
 PyMethodDef ext_select_functions[] = {
+    {"moveaxis", KEYWORDS(moveaxis),
+     "moveaxis(a, /, source, destination, *, stream=None)\n--\n\n"
+     "The axis or axes at source moved to destination, the others in order."},
     {"unique", KEYWORDS(unique),
      "unique(a, /, size=None, return_index=False, return_inverse=False, "
      "return_counts=False, fill_value=None, *, stream=None)\n--\n\n"

@@ -418,7 +418,7 @@ mr__build_nextafter(mr_array *a, mr_array *b)
 
     if (!real_operands(&a, &b))
         return NULL;
-    next = mr_stop_gradient(neighbour(a, b));
+    next = neighbour(mr_stop_gradient(a), mr_stop_gradient(b));
     moves = mr_logical_and(mr_isfinite(a), mr_not_equal(a, b));
     return mr_where(moves, mr_add(a, mr_stop_gradient(mr_subtract(next, a))),
                     next);

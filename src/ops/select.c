@@ -293,6 +293,22 @@ check_counts(mr_array *repeats, int64_t n)
     return mr_broadcast_to(repeats, MR_SHAPE(n));
 }
 
+/* The sum of the counts, now; in double it cannot wrap. */
+static bool
+total_repeats(mr_array *repeats, int64_t *total)
+{
+    double sum;
+
+    if (!total_now(repeats, "the sum of the repeats", "give size=", total))
+        return false;
+    sum = mr_array_item_f64(
+        mr_sum(mr__cast(repeats, MR_FLOAT64), MR_AXES_ALL, false));
+    if (sum < 1e17) /* below 0: the kernel refuses a count */
+        return true;
+    mr__fail(MR_E_OVERFLOW, "%.0f repeats in all are too many", sum);
+    return false;
+}
+
 mr_array *
 mr__build_repeat_each(mr_array *a, mr_array *repeats, int32_t axis,
                       int64_t size)
@@ -311,8 +327,7 @@ mr__build_repeat_each(mr_array *a, mr_array *repeats, int32_t axis,
         return NULL;
     if (size != MR_INT_NONE && check_size(size) != MR_OK)
         return NULL;
-    if (size == MR_INT_NONE &&
-        !total_now(repeats, "the sum of the repeats", "give size=", &p.size))
+    if (size == MR_INT_NONE && !total_repeats(repeats, &p.size))
         return NULL;
     /* counts below 0: the kernel refuses them */
     p.size = p.size < 0 ? 0 : p.size;
