@@ -297,15 +297,16 @@ check_counts(mr_array *repeats, int64_t n)
 static bool
 total_repeats(mr_array *repeats, int64_t *total)
 {
-    double sum;
+    mr_scalar sum;
 
     if (!total_now(repeats, "the sum of the repeats", "give size=", total))
         return false;
-    sum = mr_array_item_f64(
-        mr_sum(mr__cast(repeats, MR_FLOAT64), MR_AXES_ALL, false));
-    if (sum < 1e17) /* below 0: the kernel refuses a count */
+    if (mr_array_item(mr_sum(mr__cast(repeats, MR_FLOAT64), MR_AXES_ALL, false),
+                      &sum) != MR_OK)
+        return false;
+    if (sum.as.f < 1e17) /* below 0: the kernel refuses a count */
         return true;
-    mr__fail(MR_E_OVERFLOW, "%.0f repeats in all are too many", sum);
+    mr__fail(MR_E_OVERFLOW, "%.0f repeats in all are too many", sum.as.f);
     return false;
 }
 

@@ -246,7 +246,8 @@ def convolved(x, w, stride, low, high, kernel_dilation, input_dilation, groups, 
     out = np.zeros((x.shape[0], *sizes, w.shape[0]))
     per_in, per_out = x.shape[-1] // groups, w.shape[0] // groups
     for place in itertools.product(*map(range, sizes)):
-        window = spread[(slice(None), *[slice(p * t, p * t + r, d) for p, t, r, d in zip(place, stride, reach, kernel_dilation, strict=True)])]
+        steps = zip(place, stride, reach, kernel_dilation, strict=True)
+        window = spread[(slice(None), *[slice(p * t, p * t + r, d) for p, t, r, d in steps])]
         for g in range(groups):
             o = slice(g * per_out, (g + 1) * per_out)
             part = window[..., g * per_in : (g + 1) * per_in]

@@ -338,7 +338,8 @@ def unique_inverse(x: array, /) -> UniqueInverse:
 
 def unique_values(x: array, /) -> array:
     """Distinct values."""
-    return _core.unique(x)
+    values: array = _core.unique(x)
+    return values
 
 
 class _Info:

@@ -338,6 +338,7 @@ def arange(
     dtype: Dtype | None = None,
     *,
     stream: StreamOrDevice = None,
+    device: StreamOrDevice = None,
 ) -> array: ...
 def split(
     a: array,
@@ -357,6 +358,6 @@ def meshgrid(
     stream: StreamOrDevice = None,
 ) -> tuple[array, ...]: ...
 def asarray(
-    a: Any, dtype: Dtype | None = None, *, copy: _bool | None = None
+    a: Any, dtype: Dtype | None = None, *, copy: _bool | None = None, device: StreamOrDevice = None
 ) -> array: ...
-def from_dlpack(x: Any, /, *, copy: _bool | None = None) -> array: ...
+def from_dlpack(x: Any, /, *, copy: _bool | None = None, device: StreamOrDevice = None) -> array: ...
