@@ -414,11 +414,15 @@ neighbour(mr_array *a, mr_array *b)
 mr_array *
 mr__build_nextafter(mr_array *a, mr_array *b)
 {
-    mr_array *next, *moves;
+    mr_array *next, *moves, *from, *to;
 
     if (!real_operands(&a, &b))
         return NULL;
-    next = neighbour(mr_stop_gradient(a), mr_stop_gradient(b));
+    from = mr_stop_gradient(a);
+    to = mr_stop_gradient(b);
+    if (from == NULL || to == NULL)
+        return NULL;
+    next = neighbour(from, to);
     moves = mr_logical_and(mr_isfinite(a), mr_not_equal(a, b));
     return mr_where(moves, mr_add(a, mr_stop_gradient(mr_subtract(next, a))),
                     next);
