@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * compact.c -- where a mask is True: places, packed entries, entries spread
- * out again; places repeated by counts.
+ * out again; places and entries repeated by counts.
  *
  * A row (the last axis of a mask or of counts) is cut into blocks of fixed
  * length.  A first pass counts in each block, sums of the counts say where
@@ -470,23 +470,127 @@ repeat_piece(void *ctx, int64_t from, int64_t to)
     }
 }
 
+/* The counts added up; a negative one is an error. */
+static mr_code
+add_counts(compact *c)
+{
+    int64_t bad;
+
+    atomic_init(&c->bad, 0);
+    mr__cpu_for(c->n_rows * c->n_blocks, block_grain(c), total_piece, c);
+    bad = atomic_load_explicit(&c->bad, memory_order_relaxed);
+    if (bad < 0)
+        return mr__fail(MR_E_VALUE, "%lld repeats, needs 0 or more",
+                        (long long)bad);
+    add_up(c);
+    return MR_OK;
+}
+
 mr_code
 mr__cpu_repeat_places(const mr_kernel_args *a)
 {
     const mr_mask_size_params *p = a->params;
     compact c;
-    int64_t last, bad;
+    int64_t last;
 
     compact_init(&c, a, p->size);
-    atomic_init(&c.bad, 0);
-    mr__cpu_for(c.n_rows * c.n_blocks, block_grain(&c), total_piece, &c);
-    bad = atomic_load_explicit(&c.bad, memory_order_relaxed);
-    if (bad < 0)
-        return mr__fail(MR_E_VALUE, "%lld repeats, needs 0 or more",
-                        (long long)bad);
-    add_up(&c);
+    if (add_counts(&c) != MR_OK)
+        return mr__error_code();
     mr__cpu_for(c.n_rows * c.n_blocks, block_grain(&c), repeat_piece, &c);
     last = c.n - 1;
     fill_tails(&c, 8, &last, 8);
+    return MR_OK;
+}
+
+/* -- repeat_entries -------------------------------------------------------- */
+
+/* n results from k on, all of them entry j of a row. */
+static void
+put_repeated(const compact *c, int64_t row, int64_t k, int64_t j, int64_t n)
+{
+    const entries *e = &c->from;
+    int64_t bytes = c->to.bytes;
+    char *to = c->out + (row * c->size + k) * bytes;
+    const char *from = entries_row(e, row) + j * e->stride;
+
+    for (int64_t m = 0; m < n; m++)
+        move_entry(e, to + m * bytes, from, bytes);
+}
+
+#define REPEAT(type)                                                           \
+    for (int64_t j = begin; j < end && k < c->size; j++) {                     \
+        int64_t n = count[j];                                                  \
+        type v;                                                                \
+                                                                               \
+        memcpy(&v, from + j * c->from.stride, sizeof v);                       \
+        n = n < c->size - k ? n : c->size - k;                                 \
+        for (int64_t m = 0; m < n; m++)                                        \
+            ((type *)(void *)to)[k + m] = v;                                   \
+        k += n;                                                                \
+    }
+
+/* A block of entries of one word; false: they are none. */
+static bool
+repeat_words(const compact *c, int64_t row, int64_t begin, int64_t end)
+{
+    const int64_t *count = (const int64_t *)c->rows->data + row * c->n;
+    const char *from = entries_row(&c->from, row);
+    char *to = c->out + row * c->size * c->to.bytes;
+    int64_t k = *start_at(c, row, begin / BLOCK);
+
+    if (c->from.bytes == 4 && c->to.bytes == 4) {
+        REPEAT(uint32_t)
+        return true;
+    }
+    if (c->from.bytes == 8 && c->to.bytes == 8) {
+        REPEAT(uint64_t)
+        return true;
+    }
+    return false;
+}
+
+static void
+entries_piece(void *ctx, int64_t from, int64_t to)
+{
+    const compact *c = ctx;
+    const int64_t *count = c->rows->data;
+
+    for (int64_t i = from; i < to; i++) {
+        int64_t row, block, begin, end, k;
+
+        block_range(c, i, &row, &block, &begin, &end);
+        if (repeat_words(c, row, begin, end))
+            continue;
+        k = *start_at(c, row, block);
+        for (int64_t j = begin; j < end && k < c->size; j++) {
+            int64_t n = count[row * c->n + j];
+
+            n = n < c->size - k ? n : c->size - k;
+            put_repeated(c, row, k, j, n);
+            k += n;
+        }
+    }
+}
+
+mr_code
+mr__cpu_repeat_entries(const mr_kernel_args *a)
+{
+    const mr_mask_size_params *p = a->params;
+    int32_t axis = a->in[1].ndim - 1;
+    compact c;
+
+    compact_init(&c, a, p->size);
+    entries_init(&c.from, &a->in[0], axis);
+    entries_init(&c.to, &a->out[0], axis);
+    if (add_counts(&c) != MR_OK)
+        return mr__error_code();
+    if (a->out[0].size == 0)
+        return MR_OK;
+    mr__cpu_for(c.n_rows * c.n_blocks, block_grain(&c), entries_piece, &c);
+    for (int64_t row = 0; row < c.n_rows; row++) {
+        int64_t n = results_of(&c, row);
+
+        put_repeated(&c, row, n, c.n - 1, c.size - n);
+    }
     return MR_OK;
 }

@@ -96,6 +96,11 @@ static const mr_kernel kernels[] = {
      .run = mr__cpu_repeat_places,
      .workspace = mr__cpu_compact_workspace,
      .cost = mr__cpu_compact_cost},
+    {.op = MR_OP_REPEAT_ENTRIES,
+     .contiguous = INPUT_1,
+     .run = mr__cpu_repeat_entries,
+     .workspace = mr__cpu_compact_workspace,
+     .cost = mr__cpu_compact_cost},
     {0},
 };
 

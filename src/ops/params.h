@@ -203,7 +203,9 @@ typedef struct mr_mask_places_params {
  * order, then zeros; cut when there are more.
  * repeat_places: input counts (batch..., n), int64; output (batch..., size),
  * int64: each place of a row as often as its count says, then n - 1; cut when
- * there are more.  A negative count is MR_E_VALUE. */
+ * there are more.  A negative count is MR_E_VALUE.
+ * repeat_entries: inputs x (batch..., n, inner...), counts (batch..., n);
+ * output (batch..., size, inner...): the entries at these places. */
 typedef struct mr_mask_size_params {
     int64_t size;
 } mr_mask_size_params;

@@ -2,11 +2,12 @@
  *
  * select.c -- what masks and counts select: results whose size the data say.
  *
- * Four operators work at a size that is known: mask_places, mask_compress with
- * its mirror mask_expand, repeat_places.  The functions on top take that size
- * from the caller (size=), which works inside every transform, or else evaluate
- * the mask, and nothing else, and count.  Their results are lazy as all are.
- * Called by: the generated doors, transforms.  Calls: marram/ops.h.
+ * Five operators work at a size that is known: mask_places, mask_compress with
+ * its mirror mask_expand, repeat_places, repeat_entries.  The functions on top
+ * take that size from the caller (size=), which works inside every transform,
+ * or else evaluate the mask, and nothing else, and count.  Their results are
+ * lazy as all are. Called by: the generated doors, transforms.  Calls:
+ * marram/ops.h.
  */
 #include <string.h>
 
@@ -275,6 +276,57 @@ const mr_op mr__op_repeat_places = {
     .vmap = same_vmap,
 };
 
+/* -- repeat_entries -------------------------------------------------------- */
+
+static mr_array *
+entries_at(const mr_rule *r, mr_array *x)
+{
+    return mr__node_new(r->node->op, mr__params(r->node), 2,
+                        (mr_array *[]){x, r->primal[1]});
+}
+
+/* Each entry gets the sum of what its repeats got. */
+static mr_array *
+entries_vjp(const mr_rule *r, int i)
+{
+    mr_array *c = r->cotangent[0], *places;
+    int32_t axis = r->primal[1]->ndim - 1;
+    mr_list shape;
+
+    if (i == 1)
+        return MR_NONE;
+    places = mr__node_new(&mr__op_repeat_places, mr__params(r->node), 1,
+                          &r->primal[1]);
+    if (places == NULL)
+        return NULL;
+    shape = mr__dims(places);
+    while (shape.n < c->ndim)
+        shape.v[shape.n++] = 1;
+    places = mr_reshape(places, mr__shape(&shape));
+    shape = mr__dims(c);
+    places = mr_broadcast_to(places, mr__shape(&shape));
+    return mr__put_along(mr__zeros_like(r->primal[0]), places, c, axis,
+                         MR_SCATTER_ADD);
+}
+
+static mr_array *
+entries_jvp(const mr_rule *r, int i)
+{
+    return i == 1 ? MR_NONE : entries_at(r, r->tangent[0]);
+}
+
+const mr_op mr__op_repeat_entries = {
+    .id = MR_OP_REPEAT_ENTRIES,
+    .version = 1,
+    .n_in = 2,
+    .name = "repeat_entries",
+    MR__PARAMS(mr_mask_size_params, size_fields),
+    .infer = compress_infer,
+    .vjp = entries_vjp,
+    .jvp = entries_jvp,
+    .vmap = entries_vmap,
+};
+
 /* One count for each of the n places, or one for all; of int64. */
 static mr_array *
 check_counts(mr_array *repeats, int64_t n)
@@ -336,6 +388,9 @@ mr__build_repeat_each(mr_array *a, mr_array *repeats, int32_t axis,
         return mr__fail_null(MR_E_VALUE,
                              "a size of %lld, but there is nothing to repeat",
                              (long long)p.size);
+    if (k == 0) /* entries in one piece, mostly; others by their places */
+        return mr__node_new(&mr__op_repeat_entries, &p, 2,
+                            (mr_array *[]){a, repeats});
     repeats = mr__node_new(&mr__op_repeat_places, &p, 1, &repeats);
     return mr_take(a, repeats, k);
 }

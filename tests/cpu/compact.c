@@ -155,6 +155,44 @@ repeat_case(int64_t n, int64_t size)
 }
 
 static void
+entries_case(mr_dtype t, layout l, int64_t n, int64_t inner, int64_t size)
+{
+    arr *x = ARR(t, l, 2, n, inner), *count = ARR(MR_INT64, PLAIN, 2, n);
+    arr *out = ARR(t, PLAIN, 2, size, inner),
+        *at = ARR(MR_INT64, PLAIN, 2, size);
+    mr_mask_size_params p = {size};
+
+    arr_count(x, 5);
+    for (int64_t i = 0; i < 2 * n; i++)
+        arr_set(count, i, (double)((i * 5 + i / 7) % 3));
+    assert_int_equal(RUN(MR_OP_REPEAT_ENTRIES, &p, out, x, count), MR_OK);
+    assert_int_equal(RUN(MR_OP_REPEAT_PLACES, &p, at, count), MR_OK);
+    for (int64_t i = 0; i < 2 * size * inner; i++) {
+        int64_t row = i / (size * inner), k = i / inner % size, j = i % inner;
+        int64_t from = (int64_t)arr_get(at, row * size + k);
+
+        assert_true(arr_get(out, i) ==
+                    arr_get(x, (row * n + from) * inner + j));
+    }
+    arr_free(x);
+    arr_free(count);
+    arr_free(out);
+    arr_free(at);
+}
+
+static void
+repeat__entries_are_those_at_the_places(void **state)
+{
+    (void)state;
+    for (int l = 0; l < N_LAYOUTS; l++) {
+        entries_case(MR_FLOAT32, (layout)l, 30, 1, 40);
+        entries_case(MR_INT8, (layout)l, 30, 3, 20);
+        entries_case(MR_COMPLEX128, (layout)l, 30, 2, 35);
+    }
+    entries_case(MR_FLOAT32, PLAIN, 40000, 1, 40100);
+}
+
+static void
 repeat__counts_cut_and_filled(void **state)
 {
     (void)state;
@@ -193,6 +231,7 @@ main(void)
         cmocka_unit_test(compress__packs_and_expand_undoes_it),
         cmocka_unit_test(expand__exact_needs_a_value_for_each),
         cmocka_unit_test(repeat__counts_cut_and_filled),
+        cmocka_unit_test(repeat__entries_are_those_at_the_places),
         cmocka_unit_test(repeat__a_negative_or_huge_count_is_no_overflow),
     };
 
