@@ -443,8 +443,8 @@ predicates_in_tier(const mr_tier *t)
                                         (int64_t[]){1}, N_SPECIAL);
         for (size_t i = 0; i < N_SPECIAL; i++) {
             double v = special[i];
-            bool want[] = {isnan(v),      isinf(v) != 0,  isfinite(v) != 0,
-                           v == INFINITY, v == -INFINITY, v == 0,
+            bool want[] = {isnan(v),       isinf(v) != 0,  isfinite(v) != 0,
+                           v == INFINITY,  v == -INFINITY, v == 0,
                            signbit(v) != 0};
 
             assert_int_equal(out[i], want[j]);
