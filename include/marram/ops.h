@@ -29,6 +29,7 @@
 #include "marram/ops/random.h"
 #include "marram/ops/reduce.h"
 #include "marram/ops/rows.h"
+#include "marram/ops/select.h"
 #include "marram/ops/shape.h"
 #include "marram/ops/unary.h"
 

@@ -21,6 +21,7 @@ typedef struct bound {
     Py_ssize_t n_rest;
     bool has_rest;
     PyObject *stream;
+    ext_extras extras;
 } bound;
 
 static bool
@@ -90,16 +91,33 @@ is_name(PyObject *name, const char *text)
     return PyUnicode_CompareWithASCIIString(name, text) == 0;
 }
 
-/* var and std also know ddof by the array API's name. */
 static int
 find_keyword(const ext_spec *s, PyObject *name)
 {
     for (int i = 0; i < s->n; i++)
-        if (i != s->variadic && (is_name(name, s->param[i].name) ||
-                                 (strcmp(s->param[i].name, "ddof") == 0 &&
-                                  is_name(name, "correction"))))
+        if (i != s->variadic && is_name(name, s->param[i].name))
+            return i;
+    for (int i = 0; i < s->n; i++)
+        if (i != s->variadic && ext_standard_alias(s->param[i].name, name))
             return i;
     return -1;
+}
+
+/* A keyword of the standard's that is no parameter; a device is a stream. */
+static bool
+bind_extra(bound *b, const ext_spec *s, PyObject *name, PyObject *value)
+{
+    ext_extra_kind kind = ext_standard_extra(s, name);
+
+    if (is_name(name, "device") && !b->stream) {
+        b->stream = value;
+        return true;
+    }
+    if (kind == EXT_EXTRA_NONE || b->extras.n == EXT_MAX_EXTRAS)
+        return false;
+    b->extras.kind[b->extras.n] = kind;
+    b->extras.value[b->extras.n++] = value;
+    return true;
 }
 
 static bool
@@ -112,6 +130,8 @@ bind_keyword(bound *b, const ext_spec *s, PyObject *name, PyObject *value)
             b->stream = value;
             return true;
         }
+        if (bind_extra(b, s, name, value))
+            return true;
         PyErr_Format(PyExc_TypeError,
                      "%s() got an unexpected keyword argument '%U'", s->name,
                      name);
@@ -659,10 +679,12 @@ ext_run(const ext_spec *spec, PyObject *self, PyObject *const *args,
     if (!bind(&b, spec, self, args, n, kw))
         return NULL;
     c.site = ext_site();
-    if (!parse(&c, &b)) {
+    if (!parse(&c, &b) || (b.extras.n && !ext_standard_before(&c, &b.extras))) {
         ext_end(&c);
         return PyErr_Occurred() ? NULL : ext_raise();
     }
+    if (b.extras.n)
+        return ext_standard_after(&c, &b.extras, spec->call(&c));
     return spec->call(&c);
 }
 

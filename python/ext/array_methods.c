@@ -103,6 +103,15 @@ get_at(PyObject *self, void *closure)
     return PyObject_CallFunctionObjArgs((PyObject *)ext.array_at, self, NULL);
 }
 
+/* Memory is shared: an array lies on no device more than on another. */
+static PyObject *
+get_device(PyObject *self, void *closure)
+{
+    (void)self;
+    (void)closure;
+    return ext_default_device();
+}
+
 PyGetSetDef ext_array_getset[] = {
     {"shape", get_shape, NULL, "The sizes of the axes, a tuple.", NULL},
     {"dtype", get_dtype, NULL, "The type of the elements.", NULL},
@@ -114,6 +123,8 @@ PyGetSetDef ext_array_getset[] = {
     {"mT", get_mT, NULL, "The last two axes exchanged.", NULL},
     {"real", get_real, NULL, "The real parts.", NULL},
     {"imag", get_imag, NULL, "The imaginary parts.", NULL},
+    {"device", get_device, NULL, "The default device: memory is shared by all.",
+     NULL},
     {"at", get_at, NULL,
      "x.at[i].add(v), and so on: a new array in which repeated places "
      "accumulate.",
@@ -455,15 +466,21 @@ static PyObject *
 array_namespace(PyObject *self, PyObject *args, PyObject *kw)
 {
     static char *names[] = {(char *)(uintptr_t) "api_version", NULL};
+    static const char *const versions[] = {"2021.12", "2022.12", "2023.12",
+                                           "2024.12"};
     PyObject *version = Py_None;
+    bool ok;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "|O:__array_namespace__", names,
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|$O:__array_namespace__", names,
                                      &version))
         return NULL;
-    if (version != Py_None) {
-        PyErr_SetString(PyExc_ValueError,
-                        "no version can be chosen: api_version must be None");
+    ok = version == Py_None;
+    for (int i = 0; !ok && i < 4 && PyUnicode_Check(version); i++)
+        ok = PyUnicode_CompareWithASCIIString(version, versions[i]) == 0;
+    if (!ok) {
+        PyErr_Format(PyExc_ValueError,
+                     "api_version %R is none of 2021.12 to 2024.12", version);
         return NULL;
     }
     return PyImport_ImportModule("marram.core");
@@ -475,15 +492,20 @@ array_namespace(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 astype(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "dtype",
-                            (char *)(uintptr_t) "stream", NULL};
-    PyObject *dtype, *stream = Py_None, *r;
+    static char *names[] = {
+        (char *)(uintptr_t) "dtype", (char *)(uintptr_t) "stream",
+        (char *)(uintptr_t) "copy", (char *)(uintptr_t) "device", NULL};
+    PyObject *dtype, *stream = Py_None, *device = Py_None, *r;
+    int copies; /* arrays are values: nothing to copy for */
     mr_dtype t;
     mr_stream s, old;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O:astype", names, &dtype,
-                                     &stream) ||
-        !ext_dtype_of(dtype, &t) || !ext_stream_of(stream, &s))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O$pO:astype", names, &dtype,
+                                     &stream, &copies, &device))
+        return NULL;
+    if (stream == Py_None)
+        stream = device;
+    if (!ext_dtype_of(dtype, &t) || !ext_stream_of(stream, &s))
         return NULL;
     if (stream == Py_None)
         return ext_wrap(mr_astype_at(ext_site(), ext_x(self), t));
@@ -491,6 +513,22 @@ astype(PyObject *self, PyObject *args, PyObject *kw)
     r = ext_wrap(mr_astype_at(ext_site(), ext_x(self), t));
     mr_stream_scope(old);
     return r;
+}
+
+/* x.to_device(device, stream=None): the array itself. */
+static PyObject *
+to_device(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {(char *)(uintptr_t) "",
+                            (char *)(uintptr_t) "stream", NULL};
+    PyObject *device, *stream = Py_None;
+    mr_stream s;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:to_device", names, &device,
+                                     &stream) ||
+        !ext_stream_of(device, &s))
+        return NULL;
+    return Py_NewRef(self);
 }
 
 /* x.f(...) as core.f(x, ...) */
@@ -537,7 +575,11 @@ PyMethodDef ext_array_methods[] = {
     {"tolist", tolist, METH_NOARGS,
      "tolist($self, /)\n--\n\nThe values as nested lists."},
     {"astype", KEYWORDS(astype), METH_VARARGS | METH_KEYWORDS,
-     "astype($self, /, dtype, stream=None)\n--\n\nThe array cast to a dtype."},
+     "astype($self, /, dtype, stream=None, *, copy=True, "
+     "device=None)\n--\n\nThe array cast to a dtype."},
+    {"to_device", KEYWORDS(to_device), METH_VARARGS | METH_KEYWORDS,
+     "to_device($self, device, /, *, stream=None)\n--\n\n"
+     "The array itself: memory is shared by all devices."},
     {"split", KEYWORDS(split), METH_VARARGS | METH_KEYWORDS,
      "split($self, /, indices_or_sections, axis=0, *, stream=None)\n--\n\n"
      "The array cut along an axis."},

@@ -154,6 +154,13 @@ ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
     int ndim = mr_array_ndim(x);
 
     view->obj = NULL;
+    /* refused, NumPy asks __array__, which knows ml_dtypes */
+    if (t == MR_BFLOAT16 && (flags & PyBUF_FORMAT) == PyBUF_FORMAT) {
+        PyErr_SetString(PyExc_BufferError,
+                        "buffers have no format for bfloat16: use "
+                        "x.view(mx.uint16), or x.astype(mx.float32)");
+        return -1;
+    }
     if (fixed && (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) {
         PyErr_SetString(PyExc_BufferError,
                         "an array inside a transform is read-only");
@@ -225,7 +232,7 @@ ext_is_foreign_array(PyObject *o)
         PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o))
         return false;
     return PyObject_CheckBuffer(o) || has(o, "__array__") ||
-           has(o, "__dlpack__");
+           has(o, "__dlpack__") || has(o, "__mlx_array__");
 }
 
 /* n float64 as float32. */
@@ -387,6 +394,21 @@ from_array_method(PyObject *o, mr_dtype t)
     return x;
 }
 
+/* What MLX code gives objects that stand for an array. */
+static mr_array *
+from_stand_in(PyObject *o, mr_dtype t)
+{
+    PyObject *a = PyObject_CallMethod(o, "__mlx_array__", NULL);
+    mr_array *x = NULL;
+
+    if (a && ext_is_array(a))
+        x = ext_from_object(a, t);
+    else if (a)
+        ext_wrong_type(a, "__mlx_array__() must give an array");
+    Py_XDECREF(a);
+    return x;
+}
+
 mr_array *
 ext_from_foreign(PyObject *o, mr_dtype t)
 {
@@ -396,6 +418,8 @@ ext_from_foreign(PyObject *o, mr_dtype t)
         x = ext_from_buffer(o, t);
         return x ? x : from_fallback(o, t);
     }
+    if (has(o, "__mlx_array__"))
+        return from_stand_in(o, t);
     if (has(o, "__array__"))
         return from_array_method(o, t);
     x = ext_from_dlpack(o);

@@ -139,23 +139,38 @@ any_dtype(PyObject *o, mr_dtype *out)
     return false;
 }
 
+/* Numbers are weak: they count after all arrays and Dtypes. */
 static PyObject *
 result_type(PyObject *self, PyObject *args)
 {
     Py_ssize_t n = PyTuple_Size(args);
     mr_dtype t = MR_BOOL;
+    bool any = false;
+    mr_scalar v;
 
     (void)self;
-    if (n == 0) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *o = PyTuple_GetItem(args, i);
+        mr_dtype u = MR_BOOL;
+        if (!ext_is_array(o) && Py_TYPE(o) != ext.dtype &&
+            ext_scalar(o, &v) > 0)
+            continue;
+        PyErr_Clear();
+        if (!any_dtype(o, &u))
+            return NULL;
+        t = any ? mr_promote_types(t, u) : u;
+        any = true;
+    }
+    if (!any) {
         PyErr_SetString(PyExc_ValueError,
                         "result_type() needs an array or a Dtype");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        mr_dtype u = MR_BOOL;
-        if (!any_dtype(PyTuple_GetItem(args, i), &u))
-            return NULL;
-        t = i == 0 ? u : mr_promote_types(t, u);
+        PyObject *o = PyTuple_GetItem(args, i);
+        if (!ext_is_array(o) && Py_TYPE(o) != ext.dtype &&
+            ext_scalar(o, &v) > 0)
+            t = mr_promote_scalar(t, v.kind);
     }
     return Py_NewRef(ext.dtypes[t]);
 }

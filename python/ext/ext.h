@@ -88,6 +88,7 @@ bool ext_dtype_of(PyObject *o, mr_dtype *out);
 int ext_init_stream(PyObject *module);
 /* From a Stream, Device, DeviceType or None; false with an exception. */
 bool ext_stream_of(PyObject *o, mr_stream *out);
+PyObject *ext_default_device(void); /* a Device, a new reference */
 
 /* ---- numbers and arrays from Python ----------------------------------------
  */
@@ -244,6 +245,34 @@ PyObject *ext_list(ext_call *c, mr_tree *result);
 /* Ends a call without one. */
 void ext_end(ext_call *c);
 
+/* Keywords of the array API standard that are no parameters (standard.c). */
+typedef enum ext_extra_kind {
+    EXT_EXTRA_NONE,
+    EXT_EXTRA_IGNORED,
+    EXT_EXTRA_DTYPE,
+    EXT_EXTRA_DESCENDING,
+    EXT_EXTRA_PREPEND,
+    EXT_EXTRA_APPEND,
+    EXT_EXTRA_INITIAL,
+    EXT_EXTRA_SORTER
+} ext_extra_kind;
+
+enum { EXT_MAX_EXTRAS = 2 };
+
+typedef struct ext_extras {
+    int n;
+    ext_extra_kind kind[EXT_MAX_EXTRAS];
+    PyObject *value[EXT_MAX_EXTRAS]; /* borrowed */
+} ext_extras;
+
+/* Is the keyword the standard's name of a parameter? */
+bool ext_standard_alias(const char *parameter, PyObject *keyword);
+ext_extra_kind ext_standard_extra(const ext_spec *s, PyObject *keyword);
+/* What they change in the parsed arguments; in the result, which is taken. */
+bool ext_standard_before(ext_call *c, const ext_extras *e);
+PyObject *ext_standard_after(const ext_call *c, const ext_extras *e,
+                             PyObject *result);
+
 /* int or sequence of ints into out (cap entries); -1 with an exception. */
 int ext_int_list(PyObject *o, int64_t *out, int cap, const char *function,
                  const char *argument);
@@ -255,7 +284,8 @@ typedef struct ext_module {
 } ext_module;
 extern const ext_module ext_generated[];
 extern PyMethodDef ext_generated_methods[];
-extern PyMethodDef ext_functions[]; /* special.c: arange, split, ... */
+extern PyMethodDef ext_functions[];        /* special.c: arange, split, ... */
+extern PyMethodDef ext_select_functions[]; /* select.c: unique, repeat */
 extern PyMethodDef ext_random_functions[];
 extern PyMethodDef ext_fast_functions[];
 extern PyMethodDef ext_system_functions[]; /* eval, memory */

@@ -390,23 +390,14 @@ write_arrays(const index_plan *p, const char *site, mr_array *x, mr_array *v,
 }
 
 static mr_array *
-write_mask(const char *site, mr_array *x, mr_array *mask, PyObject *key,
-           PyObject *value, const char *mode)
+write_mask(const char *site, mr_array *x, mr_array *mask, PyObject *value,
+           const char *mode)
 {
-    mr_array *v, *y = NULL;
-    PyObject *tuple;
+    mr_array *v = value_of(site, value, mr_array_dtype(x)), *y = NULL;
 
-    if (strcmp(mode, "set") == 0) {
-        v = value_of(site, value, mr_array_dtype(x));
-        if (v)
-            y = mr_index_mask_set_at(site, x, mask, v);
-        mr_release(v);
-        return y;
-    }
-    /* (mask, ...): as index arrays */
-    tuple = PyTuple_Pack(2, key, Py_Ellipsis);
-    y = tuple ? ext_update(x, tuple, value, mode) : NULL;
-    Py_XDECREF(tuple);
+    if (v)
+        y = mr_index_mask_update_at(site, x, mask, v, mode);
+    mr_release(v);
     return y;
 }
 
@@ -442,7 +433,7 @@ ext_update(mr_array *x, PyObject *key, PyObject *value, const char *mode)
         index_free(&p);
         break;
     case INDEX_MASK:
-        y = write_mask(site, x, mask, key, value, mode);
+        y = write_mask(site, x, mask, value, mode);
         mr_release(mask);
         break;
     case INDEX_NOTHING:

@@ -181,8 +181,9 @@ static bool
 push_mask(index_plan *p, mr_array *mask, int axis)
 {
     int ndim = mr_array_ndim(mask);
-    int64_t n = mr_array_size(mask), found = 0, *place;
-    bool *bits = malloc((size_t)(n ? n : 1)), ok = false;
+    ext_leaves l = {0};
+    bool ok = true;
+    mr_tree *places;
 
     for (int k = 0; k < ndim; k++)
         if (axis + k >= p->ndim || mr_array_dim(mask, k) != p->dim[axis + k]) {
@@ -192,35 +193,16 @@ push_mask(index_plan *p, mr_array *mask, int axis)
                 "%d has %lld",
                 k, (long long)mr_array_dim(mask, k), axis + k,
                 (long long)(axis + k < p->ndim ? p->dim[axis + k] : 0));
-            free(bits);
             return false;
         }
-    place = malloc((size_t)(n ? n : 1) * sizeof *place);
-    if (!bits || !place) {
-        PyErr_NoMemory();
-        goto out;
-    }
-    if (mr_array_copy_out(mask, bits, (size_t)n) != MR_OK) {
-        ext_raise();
-        goto out;
-    }
-    ok = true;
-    for (int k = 0; ok && k < ndim; k++) {
-        int64_t below = 1;
-        mr_array *x;
-        for (int j = k + 1; j < ndim; j++)
-            below *= mr_array_dim(mask, j);
-        found = 0;
-        for (int64_t i = 0; i < n; i++)
-            if (bits[i])
-                place[found++] = i / below % mr_array_dim(mask, k);
-        x = mr_array_from_at(ext_site(), place, (mr_shape){&found, 1},
-                             MR_INT64);
-        ok = x ? push_array(p, x, axis + k) : ext_raise() != NULL;
-    }
-out:
-    free(place);
-    free(bits);
+    places = mr_nonzero_at(ext_site(), mask, MR_INT_NONE, 0);
+    if (!places)
+        return ext_raise() != NULL;
+    ok = ext_tree_leaves(places, &l);
+    mr_tree_release(places);
+    for (int k = 0; ok && k < ndim; k++)
+        ok = push_array(p, mr_retain(l.x[k]), axis + k);
+    ext_leaves_free(&l);
     return ok;
 }
 

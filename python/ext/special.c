@@ -89,17 +89,20 @@ static PyObject *
 arange(PyObject *self, PyObject *args, PyObject *kw)
 {
     static char *names[] = {WORD("start"), WORD("stop"),   WORD("step"),
-                            WORD("dtype"), WORD("stream"), NULL};
+                            WORD("dtype"), WORD("stream"), WORD("device"),
+                            NULL};
     PyObject *first = NULL, *second = Py_None, *step = Py_None,
-             *dtype = Py_None, *stream = Py_None, *r;
+             *dtype = Py_None, *stream = Py_None, *device = Py_None, *r;
     mr_scalar a = {MR_SCALAR_INT, {.i = 0}}, b, s = {MR_SCALAR_INT, {.i = 1}};
     mr_dtype t = MR_DTYPE_DEFAULT;
     mr_stream old;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "|OOOO$O:arange", names, &first,
-                                     &second, &step, &dtype, &stream))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|OOOO$OO:arange", names, &first,
+                                     &second, &step, &dtype, &stream, &device))
         return NULL;
+    if (stream == Py_None)
+        stream = device;
     if (!first && second == Py_None) {
         PyErr_SetString(PyExc_TypeError, "arange() needs a stop");
         return NULL;
@@ -148,6 +151,63 @@ split(PyObject *self, PyObject *args, PyObject *kw)
     }
     mr_release(x);
     return r;
+}
+
+/* ---- einsum_path -------------------------------------------------------- */
+
+/* [(i, j), ...]; [(0,)] for one operand. */
+static PyObject *
+path_list(const int *path, int n)
+{
+    PyObject *list = PyList_New(0);
+
+    if (list && n == 1) {
+        PyObject *alone = Py_BuildValue("(i)", 0);
+        if (!alone || PyList_Append(list, alone) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(alone);
+    }
+    for (int k = 0; list && k < n - 1; k++) {
+        PyObject *pair = Py_BuildValue("(ii)", path[2 * k], path[2 * k + 1]);
+        if (!pair || PyList_Append(list, pair) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+
+static PyObject *
+einsum_path(PyObject *self, PyObject *args)
+{
+    Py_ssize_t n = PyTuple_Size(args);
+    PyObject *first = n > 0 ? PyTuple_GetItem(args, 0) : Py_None, *list;
+    const char *subscripts;
+    ext_leaves l = {0};
+    int path[2 * 64] = {0};
+    char *text = NULL;
+
+    (void)self;
+    if (!PyUnicode_Check(first)) {
+        ext_wrong_type(first, "einsum_path() needs subscripts as text");
+        return NULL;
+    }
+    subscripts = PyUnicode_AsUTF8AndSize(first, NULL);
+    for (Py_ssize_t i = 1; subscripts && i < n; i++) {
+        mr_array *x =
+            array_argument(PyTuple_GetItem(args, i), "einsum_path", "operands");
+        if (!x || !ext_leaves_add(&l, x))
+            break;
+    }
+    if (subscripts && l.n == n - 1)
+        text = mr_einsum_path(subscripts, l.x, l.n, path);
+    n = l.n;
+    ext_leaves_free(&l);
+    if (!text)
+        return PyErr_Occurred() ? NULL : ext_raise();
+    list = path_list(path, (int)n);
+    args = list ? Py_BuildValue("(Ns)", list, text) : NULL;
+    mr_text_free(text);
+    return args;
 }
 
 /* ---- atleast_1d and its kind -------------------------------------------- */
@@ -353,13 +413,16 @@ as_array(PyObject *o, mr_dtype t, PyObject *copy)
 static PyObject *
 asarray(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD("a"), WORD("dtype"), WORD("copy"), NULL};
-    PyObject *o, *dtype = Py_None, *copy = Py_None;
+    static char *names[] = {WORD("a"), WORD("dtype"), WORD("copy"),
+                            WORD("device"), NULL};
+    PyObject *o, *dtype = Py_None, *copy = Py_None, *device = Py_None;
     mr_dtype t = MR_DTYPE_DEFAULT;
+    mr_stream s;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O$O:asarray", names, &o,
-                                     &dtype, &copy) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O$OO:asarray", names, &o,
+                                     &dtype, &copy, &device) ||
+        !ext_stream_of(device, &s) ||
         (dtype != Py_None && !ext_dtype_of(dtype, &t)))
         return NULL;
     return ext_wrap(as_array(o, t, copy));
@@ -368,12 +431,14 @@ asarray(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD(""), WORD("copy"), NULL};
-    PyObject *o, *copy = Py_None;
+    static char *names[] = {WORD(""), WORD("copy"), WORD("device"), NULL};
+    PyObject *o, *copy = Py_None, *device = Py_None;
+    mr_stream s;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:from_dlpack", names, &o,
-                                     &copy))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:from_dlpack", names, &o,
+                                     &copy, &device) ||
+        !ext_stream_of(device, &s))
         return NULL;
     if (!PyObject_HasAttrString(o, "__dlpack__")) {
         ext_wrong_type(o, "from_dlpack() needs an object with __dlpack__");
@@ -384,6 +449,38 @@ from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 
 /* ---- random ------------------------------------------------------------- */
 
+/* Too large a seed is a TypeError, as a negative one is. */
+static bool
+seed_number(PyObject *o, mr_scalar *s)
+{
+    int r = ext_scalar(o, s);
+
+    if (r == 0)
+        ext_wrong_type(o, "a seed must be an int");
+    else if (r < 0 && PyErr_ExceptionMatches(PyExc_OverflowError))
+        PyErr_SetString(PyExc_TypeError,
+                        "a seed is an integer from 0 to 2^64 - 1");
+    return r > 0;
+}
+
+static PyObject *
+key_of(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD("seed"), WORD("stream"), NULL};
+    PyObject *o, *stream = Py_None, *r;
+    mr_scalar s;
+    mr_stream old;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:key", names, &o,
+                                     &stream) ||
+        !seed_number(o, &s) || !stream_open(stream, &old))
+        return NULL;
+    r = ext_wrap(mr_random_key_at(ext_site(), s));
+    mr_stream_scope(old);
+    return r;
+}
+
 static PyObject *
 seed(PyObject *self, PyObject *args, PyObject *kw)
 {
@@ -391,20 +488,11 @@ seed(PyObject *self, PyObject *args, PyObject *kw)
     PyObject *o;
     mr_scalar s;
     mr_array *x;
-    int r;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O:seed", names, &o))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O:seed", names, &o) ||
+        !seed_number(o, &s))
         return NULL;
-    r = ext_scalar(o, &s);
-    if (r <= 0) {
-        if (r == 0)
-            ext_wrong_type(o, "a seed must be an int");
-        else if (PyErr_ExceptionMatches(PyExc_OverflowError))
-            PyErr_SetString(PyExc_TypeError,
-                            "a seed is an integer from 0 to 2^64 - 1");
-        return NULL;
-    }
     x = mr_random_seed_at(ext_site(), s);
     if (!x)
         return ext_raise();
@@ -544,11 +632,18 @@ attention(PyObject *self, PyObject *args, PyObject *kw)
 
 PyMethodDef ext_functions[] = {
     {"arange", KEYWORDS(arange),
-     "arange(start, stop=None, step=None, dtype=None, *, stream=None)\n--\n\n"
+     "arange(start, stop=None, step=None, dtype=None, *, stream=None, "
+     "device=None)\n--\n\n"
      "start, start + step, ... before stop; arange(stop) starts at 0."},
     {"split", KEYWORDS(split),
      "split(a, /, indices_or_sections, axis=0, *, stream=None)\n--\n\n"
      "A list of parts along an axis: equal ones, or cut before indices."},
+    {"einsum_path", einsum_path, METH_VARARGS,
+     "einsum_path(subscripts, *operands)\n--\n\n"
+     "The order in which einsum contracts, and a report of its cost.\n\n"
+     "Returns:\n"
+     "    A list of pairs, each of the places of two operands among those\n"
+     "    left, whose result goes to the end; the text of the report."},
     {"atleast_1d", KEYWORDS(atleast_1d),
      "atleast_1d(*arys, stream=None)\n--\n\nArrays with 1 axis at least."},
     {"atleast_2d", KEYWORDS(atleast_2d),
@@ -559,18 +654,21 @@ PyMethodDef ext_functions[] = {
      "meshgrid(*arrays, sparse=False, indexing='xy', stream=None)\n--\n\n"
      "Coordinate arrays of a grid, from one 1-d array an axis."},
     {"asarray", KEYWORDS(asarray),
-     "asarray(a, dtype=None, *, copy=None)\n--\n\n"
+     "asarray(a, dtype=None, *, copy=None, device=None)\n--\n\n"
      "An array of a value.\n\n"
      "Args:\n"
      "    copy: None shares memory where that is possible, True always\n"
      "        copies, False raises a ValueError where a copy is needed."},
     {"from_dlpack", KEYWORDS(from_dlpack),
-     "from_dlpack(x, /, *, copy=None)\n--\n\n"
+     "from_dlpack(x, /, *, copy=None, device=None)\n--\n\n"
      "An array over the memory of another library's."},
     {NULL, NULL, 0, NULL},
 };
 
 PyMethodDef ext_random_functions[] = {
+    {"key", KEYWORDS(key_of),
+     "key(seed, *, stream=None)\n--\n\n"
+     "The key of a seed: its high and low 32 bits."},
     {"seed", KEYWORDS(seed),
      "seed(seed)\n--\n\nStarts this thread's sequence."},
     {"permutation", KEYWORDS(permutation),

@@ -449,12 +449,18 @@ static PyType_Slot context_slots[] = {
 
 /* ---- functions ---------------------------------------------------------- */
 
+PyObject *
+ext_default_device(void)
+{
+    return device_new_of(ext.device, mr_default_device());
+}
+
 static PyObject *
 default_device(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    return device_new_of(ext.device, mr_default_device());
+    return ext_default_device();
 }
 
 static PyObject *

@@ -111,4 +111,12 @@ mr_code mr__cpu_conv(const mr_kernel_args *a);
 size_t mr__cpu_conv_workspace(const mr_kernel_args *a);
 double mr__cpu_conv_cost(const mr_kernel_args *a);
 
+mr_code mr__cpu_mask_places(const mr_kernel_args *a);
+mr_code mr__cpu_mask_compress(const mr_kernel_args *a);
+mr_code mr__cpu_mask_expand(const mr_kernel_args *a);
+mr_code mr__cpu_repeat_places(const mr_kernel_args *a);
+mr_code mr__cpu_repeat_entries(const mr_kernel_args *a);
+size_t mr__cpu_compact_workspace(const mr_kernel_args *a);
+double mr__cpu_compact_cost(const mr_kernel_args *a);
+
 #endif

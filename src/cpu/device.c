@@ -10,7 +10,7 @@
 #include "gen/ids.h"
 
 /* Bit i: input i must be row-major. */
-enum { INPUT_0 = 1 };
+enum { INPUT_0 = 1, INPUT_1 = 2 };
 
 /* Nanoseconds on one thread of what moves memory by index, not in order. */
 static double
@@ -76,6 +76,31 @@ static const mr_kernel kernels[] = {
      .cost = mr__cpu_sort_cost},
     {.op = MR_OP_SEARCHSORTED, .run = mr__cpu_searchsorted},
     {.op = MR_OP_SCAN, .contiguous = INPUT_0, .run = mr__cpu_scan},
+    {.op = MR_OP_MASK_PLACES,
+     .contiguous = INPUT_0,
+     .run = mr__cpu_mask_places,
+     .workspace = mr__cpu_compact_workspace,
+     .cost = mr__cpu_compact_cost},
+    {.op = MR_OP_MASK_COMPRESS,
+     .contiguous = INPUT_1,
+     .run = mr__cpu_mask_compress,
+     .workspace = mr__cpu_compact_workspace,
+     .cost = mr__cpu_compact_cost},
+    {.op = MR_OP_MASK_EXPAND,
+     .contiguous = INPUT_1,
+     .run = mr__cpu_mask_expand,
+     .workspace = mr__cpu_compact_workspace,
+     .cost = mr__cpu_compact_cost},
+    {.op = MR_OP_REPEAT_PLACES,
+     .contiguous = INPUT_0,
+     .run = mr__cpu_repeat_places,
+     .workspace = mr__cpu_compact_workspace,
+     .cost = mr__cpu_compact_cost},
+    {.op = MR_OP_REPEAT_ENTRIES,
+     .contiguous = INPUT_1,
+     .run = mr__cpu_repeat_entries,
+     .workspace = mr__cpu_compact_workspace,
+     .cost = mr__cpu_compact_cost},
     {0},
 };
 

@@ -38,7 +38,9 @@
 /* Of two. */
 #define MR_K_MAP_FUNCTIONS_2(X)                                                \
     X(ARCTAN2, arctan2, 2, SAME)                                               \
-    X(LOGADDEXP, logaddexp, 2, SAME)
+    X(LOGADDEXP, logaddexp, 2, SAME)                                           \
+    X(COPYSIGN, copysign, 2, SAME)                                             \
+    X(HYPOT, hypot, 2, SAME)
 /* clang-format on */
 #endif
 
@@ -69,7 +71,7 @@ typedef R V;
 #define MR_MAP_V_BOOL(X)                                                       \
     X(LOGICAL_NOT, logical_not)                                                \
     X(ISNAN, isnan) X(ISINF, isinf) X(ISFINITE, isfinite)                      \
-        X(ISPOSINF, isposinf) X(ISNEGINF, isneginf)
+        X(ISPOSINF, isposinf) X(ISNEGINF, isneginf) X(SIGNBIT, signbit)
 /* clang-format on */
 #define MR_MAP_V_REAL(X)
 /* clang-format off */
@@ -78,7 +80,8 @@ typedef R V;
     X(SUBTRACT, subtract) X(MULTIPLY, multiply) X(DIVIDE, divide)              \
         X(FLOOR_DIVIDE, floor_divide) X(REMAINDER, remainder) X(POWER, power)  \
             X(MAXIMUM, maximum) X(MINIMUM, minimum) X(ARCTAN2, arctan2)        \
-                X(LOGADDEXP, logaddexp)
+                X(LOGADDEXP, logaddexp) X(COPYSIGN, copysign)              \
+                    X(HYPOT, hypot)
 /* clang-format on */
 /* clang-format off */
 #define MR_MAP_VV_BOOL(X)                                                      \
@@ -343,6 +346,12 @@ k_isneginf(V x)
     return v_eq(x, C(-HUGE_VAL));
 }
 
+INLINE M
+k_signbit(V x)
+{
+    return v_lt(v_copysign(C(1), x), C(0));
+}
+
 /* ---- two operands ---------------------------------------------------------
  */
 
@@ -438,6 +447,21 @@ k_logaddexp(V a, V b)
     V d = v_select(v_eq(a, b), C(0), v_neg(v_abs(a - b)));
 
     return k_maximum(a, b) + v_log1p(v_exp(d));
+}
+
+INLINE V
+k_copysign(V a, V b)
+{
+    return v_copysign(a, b);
+}
+
+/* An infinite operand makes the length infinite, whatever the other is. */
+INLINE V
+k_hypot(V a, V b)
+{
+    M inf = m_or(v_eq(v_abs(a), C(HUGE_VAL)), v_eq(v_abs(b), C(HUGE_VAL)));
+
+    return v_select(inf, C(HUGE_VAL), v_hypot(a, b));
 }
 
 /* ---- two operands, a bool -------------------------------------------------

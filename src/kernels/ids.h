@@ -40,6 +40,7 @@
     X(ISFINITE, isfinite, 1, BOOL)                                             \
     X(ISPOSINF, isposinf, 1, BOOL)                                             \
     X(ISNEGINF, isneginf, 1, BOOL)                                             \
+    X(SIGNBIT, signbit, 1, BOOL)                                               \
     X(REAL, real, 1, REAL)                                                     \
     X(IMAG, imag, 1, REAL)                                                     \
     X(CONJUGATE, conjugate, 1, SAME)                                           \

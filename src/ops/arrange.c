@@ -58,6 +58,56 @@ mr__build_moveaxis(mr_array *a, int64_t source, int64_t destination)
     return mr_transpose(a, mr__ints(&order));
 }
 
+/* The axes of a list, each once; false with an error. */
+static bool
+read_axes(mr_ints list, int32_t ndim, int32_t *axes)
+{
+    uint32_t seen = 0;
+
+    for (int64_t i = 0; i < list.n; i++) {
+        if (!mr__axis(list.v[i], ndim, &axes[i]))
+            return false;
+        if (seen >> axes[i] & 1) {
+            mr__fail(MR_E_VALUE, "axis %d is given twice", (int)axes[i]);
+            return false;
+        }
+        seen |= (uint32_t)1 << axes[i];
+    }
+    return true;
+}
+
+mr_array *
+mr__build_moveaxes(mr_array *a, mr_ints sources, mr_ints destinations)
+{
+    int32_t from[MR_MAX_NDIM], to[MR_MAX_NDIM], next = 0;
+    bool moved[MR_MAX_NDIM] = {false};
+    mr_list order = {.n = a->ndim};
+
+    if (sources.n != destinations.n || sources.n > a->ndim || sources.n < 0)
+        return mr__fail_null(MR_E_VALUE,
+                             "%lld sources and %lld destinations for an array "
+                             "of %d axes: needs as many of both, and no more",
+                             (long long)sources.n, (long long)destinations.n,
+                             (int)a->ndim);
+    if (!read_axes(sources, a->ndim, from) ||
+        !read_axes(destinations, a->ndim, to))
+        return NULL;
+    for (int32_t k = 0; k < a->ndim; k++)
+        order.v[k] = -1;
+    for (int64_t i = 0; i < sources.n; i++) {
+        order.v[to[i]] = from[i];
+        moved[from[i]] = true;
+    }
+    for (int32_t k = 0; k < a->ndim; k++) {
+        if (order.v[k] >= 0)
+            continue;
+        while (moved[next])
+            next++;
+        order.v[k] = next++;
+    }
+    return mr_transpose(a, mr__ints(&order));
+}
+
 mr_array *
 mr__build_matrix_transpose(mr_array *a)
 {
@@ -213,8 +263,8 @@ mr__build_roll(mr_array *a, mr_ints shift, mr_axes axis)
     int64_t total = 0;
 
     if (axis.n < 0) {
-        for (int64_t i = 0; i < shift.n; i++)
-            total += shift.v[i];
+        for (int64_t i = 0; i < shift.n && a->size > 0; i++)
+            total = (total + shift.v[i] % a->size) % a->size;
         a = mr_flatten(a, 0, -1);
         return a == NULL
                    ? NULL

@@ -212,6 +212,40 @@ const mr_op mr__op_logaddexp = {
     MR__SLOPED(logaddexp_slope),
 };
 
+/* -- copysign -------------------------------------------------------------- */
+/* By a: whether its sign was changed.  The sign of b is a step function. */
+static mr_array *
+copysign_slope(const mr_rule *r, int i)
+{
+    mr_array *const *x = r->primal;
+
+    if (i == 1)
+        return mr__zeros_like(x[1]);
+    return mr_multiply(mr_copysign(mr__ones_like(x[0]), x[0]),
+                       mr_copysign(mr__ones_like(x[1]), x[1]));
+}
+
+const mr_op mr__op_copysign = {
+    MR__ELEMENTWISE(MR_OP_COPYSIGN, "copysign", 2, MR_K_COPYSIGN),
+    MR__SLOPED(copysign_slope),
+};
+
+/* -- hypot ----------------------------------------------------------------- */
+/* The share of each in the length; 0 at the origin. */
+static mr_array *
+hypot_slope(const mr_rule *r, int i)
+{
+    mr_array *h = r->output[0];
+    mr_array *flat = mr_equal(h, mr__number((mr_dtype)h->dtype, 0.0));
+
+    return mr_divide(r->primal[i], mr_where(flat, mr__ones_like(h), h));
+}
+
+const mr_op mr__op_hypot = {
+    MR__ELEMENTWISE(MR_OP_HYPOT, "hypot", 2, MR_K_HYPOT),
+    MR__SLOPED(hypot_slope),
+};
+
 /* -- equal ----------------------------------------------------------------- */
 const mr_op mr__op_equal = {
     MR__ELEMENTWISE(MR_OP_EQUAL, "equal", 2, MR_K_EQUAL),

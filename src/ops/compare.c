@@ -176,6 +176,7 @@ mr__build_round(mr_array *a, int64_t decimals)
     int64_t places = decimals == INT64_MIN ? INT64_MAX
                      : decimals < 0        ? -decimals
                                            : decimals;
+    mr_array *y, *fits;
     double ten;
 
     if (!mr__dtype_is_inexact(t)) {
@@ -191,11 +192,17 @@ mr__build_round(mr_array *a, int64_t decimals)
         return decimals > 0 ? a : mr__zeros_like(a);
     }
     ten = pow(10.0, (double)places);
-    /* Scaling by a whole power of ten, up or down, rounds least. */
-    a = decimals > 0 ? mr__scale(a, ten) : mr_divide(a, mr__number(t, ten));
-    if (a != NULL)
-        a = mr__node_elementwise(&mr__op_rint, t, 1, &a);
-    return decimals > 0 ? mr_divide(a, mr__number(t, ten)) : mr__scale(a, ten);
+    /* Scaling by a whole power of ten, up or down, rounds least.  What
+     * overflows then has no such decimals: it stays. */
+    y = decimals > 0 ? mr__scale(a, ten) : mr_divide(a, mr__number(t, ten));
+    if (y == NULL)
+        return NULL;
+    fits = mr_isfinite(y);
+    y = mr__node_elementwise(&mr__op_rint, t, 1, &y);
+    if (decimals < 0)
+        return mr__scale(y, ten);
+    return mr_where(fits, mr_divide(y, mr__number(t, ten)),
+                    mr_stop_gradient(a));
 }
 
 mr_array *
@@ -355,4 +362,68 @@ mr__build_allclose(mr_array *a, mr_array *b, double rtol, double atol,
                    bool equal_nan)
 {
     return mr_all(mr_isclose(a, b, rtol, atol, equal_nan), MR_AXES_ALL, false);
+}
+
+/* ---- nextafter
+ * --------------------------------------------------------------------- */
+
+/* The common type of both, a real inexact one, and one shape. */
+static bool
+real_operands(mr_array **a, mr_array **b)
+{
+    mr_dtype t = mr__promote((mr_dtype)(*a)->dtype, (mr_dtype)(*b)->dtype);
+    mr_array *same[2] = {*a, *b};
+    mr_tree *both;
+
+    if (mr__dtype_is_complex(t)) {
+        mr__fail(MR_E_DTYPE, "needs real numbers, got %s", mr_dtype_name(t));
+        return false;
+    }
+    if (!mr__dtype_is_inexact(t))
+        t = MR_FLOAT32;
+    both = mr_broadcast_arrays(same, 2);
+    if (both == NULL || mr_tree_leaves(both, same, 2) != MR_OK)
+        return false;
+    *a = mr__cast(same[0], t);
+    *b = mr__cast(same[1], t);
+    return *a != NULL && *b != NULL;
+}
+
+/* Neighbours have neighbouring bits, the larger magnitude the larger ones. */
+static mr_array *
+neighbour(mr_array *a, mr_array *b)
+{
+    mr_dtype t = (mr_dtype)a->dtype;
+    mr_dtype bits = mr__dtype_size(t) == 2   ? MR_INT16
+                    : mr__dtype_size(t) == 4 ? MR_INT32
+                                             : MR_INT64;
+    mr_array *zero = mr__number(t, 0.0);
+    mr_array *away = mr_equal(mr_greater(b, a), mr_greater(a, zero));
+    mr_array *step =
+        mr_where(away, mr__integer(bits, 1), mr__integer(bits, -1));
+    mr_array *next = mr_view(mr_add(mr_view(a, bits), step), t);
+    mr_array *tiny = mr_view(mr__integer(bits, 1), t);
+
+    next = mr_where(mr_equal(a, zero), mr_copysign(tiny, b), next);
+    next = mr_where(mr_equal(a, b), b, next);
+    return mr_where(mr_logical_or(mr_isnan(a), mr_isnan(b)), mr_add(a, b),
+                    next);
+}
+
+/* a moves with its neighbour: so the difference is added, which is exact. */
+mr_array *
+mr__build_nextafter(mr_array *a, mr_array *b)
+{
+    mr_array *next, *moves, *from, *to;
+
+    if (!real_operands(&a, &b))
+        return NULL;
+    from = mr_stop_gradient(a);
+    to = mr_stop_gradient(b);
+    if (from == NULL || to == NULL)
+        return NULL;
+    next = neighbour(from, to);
+    moves = mr_logical_and(mr_isfinite(a), mr_not_equal(a, b));
+    return mr_where(moves, mr_add(a, mr_stop_gradient(mr_subtract(next, a))),
+                    next);
 }

@@ -3,23 +3,27 @@
  * contract.c -- sums of products over labelled axes (einsum), and products of
  * picked, segmented and masked matrices.
  *
- * einsum keeps a list of terms, each an array and a label for each axis.  The
- * first two terms are contracted until one is left: labels that nobody else
- * wants are summed first, those that both have and somebody wants are batch
- * axes, those that both have alone are contracted by a matrix product.
- * Called by: the generated doors.  Calls: marram/ops.h.
+ * einsum keeps a list of terms, each an array and a label for each axis.  Two
+ * terms are contracted (path.c says which) until one is left: labels that
+ * nobody else wants are summed first, those that both have and somebody wants
+ * are batch axes, those that both have alone are contracted by a matrix
+ * product. Called by: the generated doors.  Calls: marram/ops.h.
  */
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "array/dtype.h"
 #include "array/layout.h"
+#include "base/alloc.h"
 #include "base/error.h"
 #include "gen/build.h"
 #include "graph/op.h"
 #include "marram/array.h"
+#include "marram/einsum.h"
 #include "marram/ops.h"
 #include "ops/door.h"
+#include "ops/path.h"
 #include "ops/rules.h"
 
 /* ---- terms
@@ -380,53 +384,205 @@ contract_pair(term *a, term *b, const term *rest)
     return a->x != NULL;
 }
 
-/* All labels that the result or the terms from `first` on want. */
+/* All labels that the result or a term but i and j want. */
 static void
-wanted_labels(const term *terms, int first, int n, const term *out, term *rest)
+wanted_labels(const term *terms, int n, int i, int j, const term *out,
+              term *rest)
 {
     bool seen[DOTS + MR_MAX_NDIM] = {false};
 
     rest->n = 0;
-    for (int k = first; k <= n; k++) {
+    for (int k = 0; k <= n; k++) {
         const term *t = k == n ? out : &terms[k];
 
-        for (int i = 0; i < t->n; i++)
-            seen[t->label[i]] = true;
+        for (int m = 0; k != i && k != j && m < t->n; m++)
+            seen[t->label[m]] = true;
     }
     for (int c = 0; c < DOTS + MR_MAX_NDIM && rest->n < MR_MAX_NDIM; c++)
         if (seen[c])
             rest->label[rest->n++] = c;
 }
 
+/* ---- the order
+ * ------------------------------------------------------------------------ */
+
+/* The number of a label among those seen so far; -1: there are too many. */
+static int
+label_number(int *labels, int *n, int label)
+{
+    for (int i = 0; i < *n; i++)
+        if (labels[i] == label)
+            return i;
+    if (*n == MR_PATH_LABELS)
+        return -1;
+    labels[*n] = label;
+    return (*n)++;
+}
+
+/* One more axis; false with an error where its size does not fit. */
+static bool
+add_axis(mr_path *p, int number, int label, int64_t size)
+{
+    double have = p->size[number];
+
+    if (have < 0.0 || have == 1.0)
+        have = (double)size;
+    if (size != 1 && have != (double)size) {
+        mr__fail(MR_E_SHAPE,
+                 "label '%c' has the sizes %.0f and %lld: needs one",
+                 label < DOTS ? label : '.', have, (long long)size);
+        return false;
+    }
+    p->size[number] = have;
+    return true;
+}
+
+/* What the terms look like to path.c; false with an error. */
+static bool
+describe(const term *terms, int n, const term *out, mr_path *p)
+{
+    int labels[MR_PATH_LABELS], n_labels = 0;
+
+    p->n = n;
+    p->out = 0;
+    for (int i = 0; i < MR_PATH_LABELS; i++)
+        p->size[i] = -1.0; /* not seen */
+    for (int k = 0; k <= n; k++) {
+        const term *t = k == n ? out : &terms[k];
+        uint64_t *bits = k == n ? &p->out : &p->term[k];
+
+        *bits = 0;
+        for (int i = 0; i < t->n; i++) {
+            int number = label_number(labels, &n_labels, t->label[i]);
+
+            if (number < 0) {
+                mr__fail(MR_E_VALUE, "more than %d different labels",
+                         MR_PATH_LABELS);
+                return false;
+            }
+            *bits |= (uint64_t)1 << number;
+            if (k < n && !add_axis(p, number, t->label[i], t->x->dim[i]))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool
+read_terms(const char *subscripts, mr_array *const *operands, int n,
+           term *terms, term *out)
+{
+    if (subscripts == NULL || n < 1 || n > MAX_TERMS) {
+        mr__fail(MR_E_VALUE,
+                 "needs subscripts and 1 to %d operands, got %s and %d",
+                 MAX_TERMS, subscripts == NULL ? "none" : "some", n);
+        return false;
+    }
+    for (int i = 0; i < n; i++)
+        terms[i] = (term){.x = operands[i]};
+    return read_subscripts(subscripts, terms, n, out);
+}
+
+/* Terms i and j are taken away, their contraction comes last. */
+static bool
+contract_step(term *terms, int *n, const int *step, const term *out)
+{
+    term rest, a = terms[step[0]], b = terms[step[1]];
+    int k = 0;
+
+    wanted_labels(terms, *n, step[0], step[1], out, &rest);
+    if (!contract_pair(&a, &b, &rest))
+        return false;
+    for (int i = 0; i < *n; i++)
+        if (i != step[0] && i != step[1])
+            terms[k++] = terms[i];
+    terms[k++] = a;
+    *n = k;
+    return true;
+}
+
 mr_array *
 mr__build_einsum(const char *subscripts, mr_array *const *operands,
                  int n_operands)
 {
-    term terms[MAX_TERMS], out = {.n = 0}, rest;
+    term terms[MAX_TERMS], out = {.n = 0};
     mr_list order = {.n = 0};
+    int n = n_operands;
+    mr_path path;
 
-    if (subscripts == NULL || n_operands < 1 || n_operands > MAX_TERMS)
-        return mr__fail_null(
-            MR_E_VALUE, "needs subscripts and 1 to %d operands, got %s and %d",
-            MAX_TERMS, subscripts == NULL ? "none" : "some", n_operands);
-    for (int i = 0; i < n_operands; i++)
-        terms[i] = (term){.x = operands[i]};
-    if (!read_subscripts(subscripts, terms, n_operands, &out))
+    if (!read_terms(subscripts, operands, n, terms, &out))
         return NULL;
-    for (int i = 0; i < n_operands; i++)
+    for (int i = 0; i < n; i++)
         if (!take_diagonals(&terms[i]))
             return NULL;
-    for (int i = 1; i < n_operands; i++) {
-        wanted_labels(terms, i + 1, n_operands, &out, &rest);
-        if (!contract_pair(&terms[0], &terms[i], &rest))
+    if (!describe(terms, n, &out, &path))
+        return NULL;
+    mr__path_find(&path);
+    for (int k = 0; k < path.n_steps; k++)
+        if (!contract_step(terms, &n, path.step[k], &out))
             return NULL;
-    }
     if (!sum_unwanted(&terms[0], &out, &out))
         return NULL;
     order.n = out.n;
     for (int i = 0; i < out.n; i++)
         order.v[i] = find_label(&terms[0], out.label[i]);
     return mr_transpose(terms[0].x, mr__ints(&order));
+}
+
+static char *
+path_report(const char *subscripts, const mr_path *p)
+{
+    size_t cap = strlen(subscripts) + 256;
+    char *text = mr__alloc(cap);
+
+    if (text != NULL)
+        snprintf(text, cap,
+                 "  Complete contraction:  %s\n"
+                 "         Naive scaling:  %d\n"
+                 "     Optimized scaling:  %d\n"
+                 "      Naive FLOP count:  %.0f\n"
+                 "  Optimized FLOP count:  %.0f\n",
+                 subscripts, p->naive_labels, p->labels, p->naive_flops,
+                 p->flops);
+    return text;
+}
+
+static char *
+find_and_report(const char *subscripts, mr_array *const *operands, int n,
+                int *path)
+{
+    term terms[MAX_TERMS], out = {.n = 0};
+    mr_path p;
+
+    if (!read_terms(subscripts, operands, n, terms, &out) ||
+        !describe(terms, n, &out, &p))
+        return NULL;
+    mr__path_find(&p);
+    mr__path_measure(&p);
+    for (int k = 0; path != NULL && k < p.n_steps; k++) {
+        path[2 * k] = p.step[k][0];
+        path[2 * k + 1] = p.step[k][1];
+    }
+    return path_report(subscripts, &p);
+}
+
+char *
+mr_einsum_path(const char *subscripts, mr_array *const *operands, int n,
+               int *path)
+{
+    struct mr__door outer = mr__error_door_outer("einsum_path", NULL);
+    char *text = NULL;
+    bool all = true;
+
+    for (int i = 0; all && i < n; i++) {
+        all = operands[i] != NULL && operands[i] != MR_NONE;
+        if (!all)
+            mr__fail(MR_E_NULL, "operand %d is NULL", i);
+    }
+    if (all)
+        text = find_and_report(subscripts, operands, n, path);
+    mr__error_door_restore(outer);
+    return text;
 }
 
 /* ---- picked, segmented, masked matrices

@@ -467,6 +467,10 @@ transposed_conv(mr_array *x, mr_array *w, int32_t n, mr_ints stride,
         per_axis("output padding", output_padding, n, 0, &extra) != MR_OK)
         return NULL;
     for (int32_t i = 0; i < n; i++) {
+        if (extra.v[i] < 0)
+            return mr__fail_null(MR_E_VALUE,
+                                 "an output padding of %lld: needs 0 or more",
+                                 (long long)extra.v[i]);
         low.v[i] = dil.v[i] * (w->dim[i + 1] - 1) - pad.v[i];
         high.v[i] = low.v[i] + extra.v[i];
     }

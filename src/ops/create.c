@@ -365,49 +365,49 @@ mr__build_trace(mr_array *a, int64_t offset, int64_t axis1, int64_t axis2,
 
 /* ---- windows
  * ------------------------------------------------------------------- c0 - c1
- * cos(2 pi i / (M - 1)) + c2 cos(4 pi i / (M - 1)), in double. */
-static mr_array *
-window(int64_t m, double (*at)(double x))
-{
-    float *v;
-    mr_array *y;
+ * cos(2 pi i / (M - 1)) + c2 cos(4 pi i / (M - 1)), in double, lazily. */
+typedef mr_array *window_fn(mr_array *x);
 
+static mr_array *
+window(int64_t m, window_fn *at)
+{
     if (m < 1)
         return mr_zeros(MR_SHAPE(0), MR_FLOAT32);
-    v = mr__alloc_array((size_t)m, sizeof *v);
-    if (v == NULL)
-        return NULL;
-    for (int64_t i = 0; i < m; i++)
-        v[i] = m == 1 ? 1.0F : (float)at((double)i / (double)(m - 1));
-    y = mr_array_from_f32(v, MR_SHAPE(m));
-    mr__dealloc(v);
-    return y;
+    if (m == 1)
+        return mr_ones(MR_SHAPE(1), MR_FLOAT32);
+    return mr__cast(at(mr_linspace(0.0, 1.0, m, true, MR_FLOAT64)), MR_FLOAT32);
 }
 
-#define TWO_PI 6.283185307179586
-
-static double
-hanning_at(double x)
+/* amount * cos(turns * 2 pi x) */
+static mr_array *
+wave(mr_array *x, double turns, double amount)
 {
-    return 0.5 - 0.5 * cos(TWO_PI * x);
+    return mr__scale(mr_cos(mr__scale(x, turns * 6.283185307179586)), amount);
 }
 
-static double
-hamming_at(double x)
+static mr_array *
+hanning_at(mr_array *x)
 {
-    return 0.54 - 0.46 * cos(TWO_PI * x);
+    return mr__shift(wave(x, 1.0, -0.5), 0.5);
 }
 
-static double
-blackman_at(double x)
+static mr_array *
+hamming_at(mr_array *x)
 {
-    return 0.42 - 0.5 * cos(TWO_PI * x) + 0.08 * cos(2.0 * TWO_PI * x);
+    return mr__shift(wave(x, 1.0, -0.46), 0.54);
 }
 
-static double
-bartlett_at(double x)
+static mr_array *
+blackman_at(mr_array *x)
 {
-    return 1.0 - fabs(2.0 * x - 1.0);
+    return mr_add(mr__shift(wave(x, 1.0, -0.5), 0.42), wave(x, 2.0, 0.08));
+}
+
+static mr_array *
+bartlett_at(mr_array *x)
+{
+    return mr__shift(mr_negative(mr_abs(mr__shift(mr__scale(x, 2.0), -1.0))),
+                     1.0);
 }
 
 mr_array *

@@ -258,3 +258,22 @@ const mr_op mr__op_searchsorted = {
     .infer = searchsorted_infer,
     .vmap = searchsorted_vmap,
 };
+
+/* ---- isin
+ * ------------------------------------------------------------------------ */
+
+/* Sorted elements have a place on either side of what is among them.  NaN
+ * equals nothing. */
+mr_array *
+mr__build_isin(mr_array *a, mr_array *elements, bool invert)
+{
+    mr_dtype t = mr__promote((mr_dtype)a->dtype, (mr_dtype)elements->dtype);
+    mr_array *sorted = mr_sort(mr_flatten(mr__cast(elements, t), 0, -1), 0);
+    mr_array *low, *high, *in;
+
+    a = mr__cast(a, t);
+    low = mr_searchsorted(sorted, a, "left");
+    high = mr_searchsorted(sorted, a, "right");
+    in = mr_logical_and(mr_less(low, high), mr_logical_not(mr_isnan(a)));
+    return invert ? mr_logical_not(in) : in;
+}

@@ -190,6 +190,34 @@ typedef struct mr_put_params {
     int64_t mode; /* mr_scatter_mode: SET or ADD */
 } mr_put_params;
 
+/* mask_places: input mask (batch..., n), bool; output (batch..., size), dtype
+ * int32 or int64: where each row is True, in order, then `fill`; cut when there
+ * are more. */
+typedef struct mr_mask_places_params {
+    int64_t size, fill;
+    mr_dtype dtype;
+} mr_mask_places_params;
+
+/* mask_compress: inputs x (batch..., n, inner...), mask (batch..., n), bool;
+ * output (batch..., size, inner...): the entries where the mask is True, in
+ * order, then zeros; cut when there are more.
+ * repeat_places: input counts (batch..., n), int64; output (batch..., size),
+ * int64: each place of a row as often as its count says, then n - 1; cut when
+ * there are more.  A negative count is MR_E_VALUE.
+ * repeat_entries: inputs x (batch..., n, inner...), counts (batch..., n);
+ * output (batch..., size, inner...): the entries at these places. */
+typedef struct mr_mask_size_params {
+    int64_t size;
+} mr_mask_size_params;
+
+/* mask_expand: inputs values (batch..., m, inner...), mask (batch..., n),
+ * bool; output (batch..., n, inner...): value k where the mask is True for the
+ * k-th time, zeros elsewhere and where there are no values left; exact: that is
+ * MR_E_STATE. */
+typedef struct mr_mask_expand_params {
+    bool exact;
+} mr_mask_expand_params;
+
 /* ---- products, rows ------------------------------------------------------ */
 
 /* matmul: inputs a (..., m, k), b (..., k, n), one inexact dtype, both of at

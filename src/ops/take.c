@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * take.c -- entries along one axis, and masks.
+ * take.c -- entries along one axis.
  *
  * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
@@ -8,7 +8,6 @@
 
 #include "array/dtype.h"
 #include "array/layout.h"
-#include "base/alloc.h"
 #include "base/error.h"
 #include "gen/build.h"
 #include "gen/ids.h"
@@ -323,132 +322,3 @@ const mr_op mr__op_put_along_axis = {
     .jvp = put_jvp,
     .vmap = put_vmap,
 };
-
-/* ---- masks
- * -------------------------------------------------------------------------- */
-
-static mr_code
-check_mask(const mr_array *a, const mr_array *mask)
-{
-    bool fits = mask->ndim <= a->ndim;
-    mr_text ta, tm;
-
-    if ((mr_dtype)mask->dtype != MR_BOOL)
-        return mr__fail(MR_E_VALUE, "a mask is of bool, not %s",
-                        mr_dtype_name((mr_dtype)mask->dtype));
-    for (int32_t i = 0; fits && i < mask->ndim; i++)
-        fits = mask->dim[i] == a->dim[i];
-    if (!fits)
-        return mr__fail(MR_E_SHAPE,
-                        "a mask of shape %s for an array of shape %s: its axes "
-                        "must be the array's first ones",
-                        mr__shape_of(mask, &tm), mr__shape_of(a, &ta));
-    return MR_OK;
-}
-
-/* The mask with axes of size 1 behind, to broadcast over an array. */
-static mr_array *
-mask_over(mr_array *mask, int32_t ndim)
-{
-    mr_list shape = mr__dims(mask);
-
-    while (shape.n < ndim)
-        shape.v[shape.n++] = 1;
-    return mr_reshape(mask, mr__shape(&shape));
-}
-
-/* Row k of values for the k-th True; 0 rows are asked for none. */
-static mr_array *
-spread_values(const mr_array *a, mr_array *mask, mr_array *values)
-{
-    mr_array *flat = mr_flatten(mask, 0, -1), *count, *zero;
-    mr_dtype t = mask->size > INT32_MAX ? MR_INT64 : MR_INT32;
-    mr_list shape = mr__dims(values), full = mr__dims(a);
-    bool empty = values->dim[0] == 0;
-
-    count = mr_cumsum(mr__cast(flat, t), 0, false, true, t);
-    zero = mr__integer(t, 0);
-    if (empty) { /* entry 0 stands for "not asked for" */
-        shape.v[0] = 1;
-        values = mr__filled((mr_dtype)a->dtype, (int32_t)shape.n, shape.v, 0.0);
-    } else
-        count = mr_subtract(count, mr__integer(t, 1));
-    count = mr_where(flat, count, zero);
-    for (int32_t i = mask->ndim; i < a->ndim; i++)
-        shape.v[1 + i - mask->ndim] = a->dim[i];
-    values = mr_broadcast_to(values, mr__shape(&shape));
-    return mr_reshape(mr_take(values, count, 0), mr__shape(&full));
-}
-
-mr_array *
-mr__build_index_mask_set(mr_array *a, mr_array *mask, mr_array *values)
-{
-    int32_t rest = a->ndim - mask->ndim;
-    mr_list shape;
-    mr_text text;
-
-    if (check_mask(a, mask) != MR_OK)
-        return NULL;
-    values = mr__cast(values, (mr_dtype)a->dtype);
-    if (values == NULL)
-        return NULL;
-    if (values->ndim > rest + 1)
-        return mr__fail_null(MR_E_SHAPE,
-                             "values of shape %s for entries of %d axes: needs "
-                             "that many, or one more",
-                             mr__shape_of(values, &text), (int)rest);
-    if (values->ndim == rest + 1 && values->dim[0] == 1)
-        values = mr_squeeze(values, MR_AXES(0));
-    else if (values->ndim == rest + 1)
-        values = spread_values(a, mask, values);
-    if (values == NULL)
-        return NULL;
-    shape = mr__dims(a);
-    return mr_where(mask_over(mask, a->ndim),
-                    mr_broadcast_to(values, mr__shape(&shape)), a);
-}
-
-/* The places of the True entries, on the host. */
-static mr_array *
-true_places(mr_array *mask)
-{
-    bool *m = mr__alloc((size_t)mask->size);
-    int64_t *place = NULL, n = 0;
-    mr_array *y = NULL;
-
-    if (m == NULL)
-        return NULL;
-    if (mr_array_copy_out(mask, m, (size_t)mask->size) != MR_OK)
-        goto out;
-    for (int64_t i = 0; i < mask->size; i++)
-        n += m[i];
-    place = mr__alloc_array((size_t)n, sizeof *place);
-    if (place == NULL)
-        goto out;
-    n = 0;
-    for (int64_t i = 0; i < mask->size; i++)
-        if (m[i])
-            place[n++] = i;
-    y = mr_array_from(place, MR_SHAPE(n), MR_INT64);
-out:
-    mr__dealloc(place);
-    mr__dealloc(m);
-    return y;
-}
-
-mr_array *
-mr__build_index_compress(mr_array *a, mr_array *mask)
-{
-    mr_list shape = {.n = 0};
-    mr_array *places;
-
-    if (check_mask(a, mask) != MR_OK)
-        return NULL;
-    places = true_places(mask);
-    if (places == NULL)
-        return NULL;
-    shape.v[shape.n++] = mask->size;
-    for (int32_t i = mask->ndim; i < a->ndim; i++)
-        shape.v[shape.n++] = a->dim[i];
-    return mr_take(mr_reshape(a, mr__shape(&shape)), places, 0);
-}

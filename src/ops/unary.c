@@ -470,6 +470,12 @@ const mr_op mr__op_isneginf = {
     MR__FLAT,
 };
 
+/* -- signbit --------------------------------------------------------------- */
+const mr_op mr__op_signbit = {
+    MR__ELEMENTWISE(MR_OP_SIGNBIT, "signbit", 1, MR_K_SIGNBIT),
+    MR__FLAT,
+};
+
 /* -- real ------------------------------------------------------------------ */
 mr_array *
 mr__build_real(mr_array *a)

@@ -152,8 +152,9 @@ index__out_of_range_names_the_first_place(void **state)
     assert_index_error(RUN(MR_OP_INDEX_GATHER, &p, out, x, index),
                        "index -1 is out of range");
     memcpy(arr_at(along, 3), &huge, sizeof huge);
-    assert_index_error(RUN(MR_OP_TAKE_ALONG_AXIS, &ap, taken, x, along),
-                       "index 9223372036854775807 is out of range for axis 1");
+    assert_index_error(
+        RUN(MR_OP_TAKE_ALONG_AXIS, &ap, taken, x, along),
+        "an index of 2^63 - 1 or more is out of range for axis 1");
     assert_index_error(
         RUN(MR_OP_PUT_ALONG_AXIS, &pp, scattered, x, along, taken),
         "out of range for axis 1 of size 5");

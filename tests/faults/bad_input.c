@@ -308,6 +308,7 @@ indexing__refuses(void **state)
     mr_array *x = matrix(), *v = vector(), *one = mr_float(1);
     mr_array *nine = mr_full(MR_SHAPE(2), 9, MR_INT32);
     mr_array *minus = mr_full(MR_SHAPE(1), -4, MR_INT64);
+    mr_array *mask_5 = of(MR_SHAPE(5), MR_BOOL);
     mr_array *at[] = {nine, nine};
     mr_array *up = mr_zeros(MR_SHAPE(2, 1, 4), MR_FLOAT32);
     mr_ints a = MR_INTS(0), ones = MR_INTS(1, 1), zero_2 = MR_INTS(0, 0);
@@ -344,6 +345,17 @@ indexing__refuses(void **state)
             "mask of shape (4,)");
     REFUSED(mr_index_compress(v, of(MR_SHAPE(3), MR_BOOL)), MR_E_SHAPE,
             "(3,) for an array of shape (5,)");
+    REFUSED(mr_masked_select(v, mask_5, -1, MR_NONE), MR_E_VALUE, "size of -1");
+    REFUSED(mr_masked_select(v, mask_5, INT64_MAX, MR_NONE), MR_E_VALUE,
+            "size of 9223372036854775807");
+    REFUSED(mr_masked_select(v, mask_5, 2, v), MR_E_SHAPE, "fill value");
+    REFUSED(mr_compress(v, v, 3, MR_INT_NONE, MR_NONE), MR_E_INDEX, "axis 3");
+    REFUSED(mr_nonzero(one, MR_INT_NONE, 0), MR_E_VALUE, "0-d");
+    REFUSED(mr_nonzero(v, 3, INT64_MAX), MR_E_OVERFLOW, "int32");
+    REFUSED(mr_unique(v, -5, false, false, false, MR_NONE), MR_E_VALUE, "-5");
+    REFUSED(mr_repeat_each(v, v, 0, 3), MR_E_VALUE, "integers, got float32");
+    REFUSED(mr_index_mask_update(v, mask_5, one, NULL), MR_E_VALUE, "mode");
+    REFUSED(mr_moveaxes(x, MR_INTS(0, 0), MR_INTS(0, 1)), MR_E_VALUE, "twice");
     REFUSED(mr_slice(x, nine, a, ones), MR_E_VALUE, "2 start indices");
     REFUSED(mr_slice(x, nine, MR_INTS(0, 1), MR_INTS(5, 1)), MR_E_VALUE,
             "size 5");

@@ -315,6 +315,12 @@ ref_logaddexp(long double a, long double b)
     return (a > b ? a : b) + log1pl(expl(-fabsl(a - b)));
 }
 
+static long double
+ref_hypot(long double a, long double b)
+{
+    return isinf(a) || isinf(b) ? (long double)INFINITY : hypotl(a, b);
+}
+
 static const struct {
     mr_k k;
     binary_ref *ref;
@@ -327,6 +333,8 @@ static const struct {
     {MR_K_MAXIMUM, ref_maximum, 1e3, 0.5, 0.5},
     {MR_K_MINIMUM, ref_minimum, 1e3, 0.5, 0.5},
     {MR_K_REMAINDER, ref_remainder, 1e3, 1.01, 1.01},
+    {MR_K_COPYSIGN, copysignl, 1e3, 0.5, 0.5},
+    {MR_K_HYPOT, ref_hypot, 1e3, 1.01, 1.01},
     {MR_K_POWER, powl, 10, 1.01, 1.01},
     {MR_K_ARCTAN2, atan2l, 1e2, 1.01, 1.01},
     {MR_K_LOGADDEXP, ref_logaddexp, 20, 2.5, 2.5},
@@ -425,17 +433,19 @@ static void
 predicates_in_tier(const mr_tier *t)
 {
     static const mr_k k[] = {MR_K_ISNAN,    MR_K_ISINF,    MR_K_ISFINITE,
-                             MR_K_ISPOSINF, MR_K_ISNEGINF, MR_K_LOGICAL_NOT};
+                             MR_K_ISPOSINF, MR_K_ISNEGINF, MR_K_LOGICAL_NOT,
+                             MR_K_SIGNBIT};
 
-    for (int j = 0; j < 6; j++) {
+    for (int j = 0; j < 7; j++) {
         uint8_t out[N_SPECIAL];
 
         t->dtype[MR_FLOAT64]->map[k[j]](out, (const void *[]){special},
                                         (int64_t[]){1}, N_SPECIAL);
         for (size_t i = 0; i < N_SPECIAL; i++) {
             double v = special[i];
-            bool want[] = {isnan(v),      isinf(v) != 0,  isfinite(v) != 0,
-                           v == INFINITY, v == -INFINITY, v == 0};
+            bool want[] = {isnan(v),       isinf(v) != 0,  isfinite(v) != 0,
+                           v == INFINITY,  v == -INFINITY, v == 0,
+                           signbit(v) != 0};
 
             assert_int_equal(out[i], want[j]);
         }

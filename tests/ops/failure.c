@@ -79,9 +79,70 @@ body_normal(mr_array *x)
                             MR_NONE);
 }
 
+static mr_array *
+first_of(mr_tree *t)
+{
+    mr_array *x[4] = {NULL};
+
+    return t == NULL || mr_tree_leaves(t, x, mr_tree_n_leaves(t)) != MR_OK
+               ? NULL
+               : x[0];
+}
+
+static mr_array *
+body_select(mr_array *x)
+{
+    return mr_masked_select(x, mr_greater(x, mr_float(2)), 3, mr_float(7));
+}
+
+static mr_array *
+body_compress(mr_array *x)
+{
+    return mr_index_compress(x, mr_greater(x, mr_float(2)));
+}
+
+static mr_array *
+body_nonzero(mr_array *x)
+{
+    return first_of(mr_nonzero(x, MR_INT_NONE, 0));
+}
+
+static mr_array *
+body_unique(mr_array *x)
+{
+    return first_of(mr_unique(x, MR_INT_NONE, true, true, true, MR_NONE));
+}
+
+static mr_array *
+body_repeat(mr_array *x)
+{
+    return mr_repeat_each(x, mr_ones(MRT_SHAPE(2), MR_INT32), 0, MR_INT_NONE);
+}
+
+static mr_array *
+body_update(mr_array *x)
+{
+    return mr_index_mask_update(x, mr_greater(x, mr_float(2)),
+                                mr_ones(MRT_SHAPE(2), MR_FLOAT32), "add");
+}
+
+static mr_array *
+body_einsum(mr_array *x)
+{
+    return mr_einsum("ij,jk,kl->il", (mr_array *[]){x, x, x}, 3);
+}
+
+static mr_array *
+body_nextafter(mr_array *x)
+{
+    return mr_nextafter(x, mr_float(9));
+}
+
 static const body bodies[] = {
     body_lined_up, body_variance, body_take,      body_concatenate, body_split,
     body_pad,      body_softmax,  body_tensordot, body_mask,        body_normal,
+    body_select,   body_compress, body_nonzero,   body_unique,      body_repeat,
+    body_update,   body_einsum,   body_nextafter,
 };
 
 typedef struct attempt {

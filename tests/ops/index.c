@@ -169,11 +169,11 @@ mask_set__too_few_values_fail_at_evaluation(void **state)
 
     assert_int_equal(
         mr_eval(mr_index_mask_set(iota(3), mask, mrt_f32((float[]){7, 8}, 2))),
-        MR_E_INDEX);
-    mrt_assert_error(MR_E_INDEX, "");
+        MR_E_STATE);
+    mrt_assert_error(MR_E_STATE, "2 values for a mask with 3 True");
     assert_int_equal(mr_eval(mr_index_mask_set(iota(3), mask, none)),
-                     MR_E_INDEX);
-    mrt_assert_error(MR_E_INDEX, "");
+                     MR_E_STATE);
+    mrt_assert_error(MR_E_STATE, "0 values");
     mask = mr_zeros(MRT_SHAPE(3), MR_BOOL);
     mrt_assert_f32(mr_index_mask_set(iota(3), mask, none), (float[]){0, 1, 2},
                    3);

@@ -588,9 +588,9 @@ def test_functions__methods_take_spread_arguments():
 
 
 def test_functions__have_signatures_and_docs():
-    assert str(inspect.signature(mx.sum)) == "(a, /, axis=None, keepdims=False, *, stream=None)"
+    assert str(inspect.signature(mx.sum)) == "(a, /, axis=None, keepdims=False, *, dtype=None, stream=None)"
     assert str(inspect.signature(mx.add)) == "(a, b, stream=None)"
-    assert str(inspect.signature(mx.array.sum)) == "(self, /, axis=None, keepdims=False, *, stream=None)"
+    assert str(inspect.signature(mx.array.sum)) == "(self, /, axis=None, keepdims=False, *, dtype=None, stream=None)"
     assert mx.sum.__doc__.startswith("Sum over")
     assert mx.sum.__module__ == "marram.core"
     assert pickle.loads(pickle.dumps(mx.sum)) is mx.sum

@@ -247,6 +247,31 @@ def expand_dims(a: Any, axis: Any) -> Any:
     return np.expand_dims(a, tuple(axis) if isinstance(axis, list) else axis)
 
 
+def sized(x: Any, size: int, fill: Any) -> Any:
+    """The first `size` entries, filled up."""
+    x = np.asarray(x)[:size]
+    return np.concatenate([x, np.full((size - len(x), *x.shape[1:]), fill, x.dtype)])
+
+
+def nonzero(a: Any, size: int, fill_value: int = 0) -> Any:
+    return [sized(i, size, fill_value) for i in np.nonzero(a)]
+
+
+def compress(c: Any, a: Any, axis: Any = None, size: int = 0, fill_value: Any = 0) -> Any:
+    a, axis = (np.reshape(a, -1), 0) if axis is None else (a, axis)
+    y = np.moveaxis(np.compress(c, a, axis), axis, 0)
+    return np.moveaxis(sized(y, size, fill_value), 0, axis)
+
+
+def unique(a: Any, size: int, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
+           fill_value: Any = None) -> Any:  # fmt: skip
+    v, i, k, n = np.unique(a, True, True, True)
+    out = [sized(v, size, v[0] if fill_value is None else np.asarray(fill_value).astype(v.dtype))]
+    out += [sized(i, size, i[0])] if return_index else []
+    out += [np.minimum(k, size - 1).reshape(a.shape)] if return_inverse else []
+    return out + ([sized(n, size, 0)] if return_counts else [])
+
+
 OWN: dict[str, Callable[..., Any] | None] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "reciprocal": lambda x: 1 / x,
@@ -323,6 +348,10 @@ OWN: dict[str, Callable[..., Any] | None] = {
     "cumsum": scan(np.cumsum, lambda t: 0), "cumprod": scan(np.cumprod, lambda t: 1),
     "cummax": scan(np.maximum.accumulate, lowest), "cummin": scan(np.minimum.accumulate, highest),
     "logcumsumexp": scan(logcumsumexp, lambda t: -np.inf),
+    "masked_select": lambda a, m, size, fill_value=0: sized(a[m], size, fill_value),
+    "compress": compress, "unique": unique, "nonzero": nonzero,
+    "flatnonzero": lambda a, size, fill_value=0: sized(np.flatnonzero(a), size, fill_value),
+    "argwhere": lambda a, size, fill_value=0: sized(np.argwhere(a), size, fill_value),
     "isposinf": np.isposinf, "isneginf": np.isneginf,
 }  # fmt: skip
 

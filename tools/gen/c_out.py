@@ -142,7 +142,9 @@ def door_body(r: Record) -> str:
         out.append("    static const char *const names[] = {" + ", ".join(f'"{a.name}"' for a in arrays) + "};")
     out.append(f"    {r.c_result}result = NULL;\n")
     given = "in, names" if arrays else "NULL, NULL"
-    out.append(wrap("    if (!mr__door_open(", ["&d", "site", f'"{r.name}"', str(len(arrays)), given], "))"))
+    # a function of C alone is known by its C name
+    title = r.name if r.python or r.module != "core" else r.c_name
+    out.append(wrap("    if (!mr__door_open(", ["&d", "site", f'"{title}"', str(len(arrays)), given], "))"))
     out.append("        return NULL;")
     checks = [f'needed({a.c_name}, "{a.name}")' for a in arrays if not a.optional]
     checks += [f'list_ok("{a.name}", n_{a.c_name}, {a.c_name})' for a in r.args if a.type == "arrays"]

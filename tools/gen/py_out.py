@@ -67,6 +67,13 @@ def values(r: Record) -> list[str]:
     return out
 
 
+def with_standard(args: list[str], more: list[str], stream: str) -> list[str]:
+    """More keyword-only arguments, before the stream where it is one, too."""
+    if more and "*" in args and args[-1] == stream:
+        return [*args[:-1], *more, stream]
+    return [*args, *([] if "*" in args or not more else ["*"]), *more]
+
+
 def signature(r: Record, method: bool) -> str:
     """As inspect.signature can read it back: a dtype's default reads None."""
     args = r.args[1:] if method else r.args
@@ -89,7 +96,8 @@ def signature(r: Record, method: bool) -> str:
         out += ["stream=None"] if star or r.stream else ["*", "stream=None"]
     elif "stream=None" not in out:
         out.append("stream=None")
-    return ", ".join(out)
+    more = [s.split(":")[0] + "=" + s.rsplit("= ", 1)[1] for s in r.standard]
+    return ", ".join(with_standard(out, more, "stream=None"))
 
 
 def doc(r: Record, name: str, method: bool) -> str:

@@ -113,6 +113,7 @@ class Record:
     mlx_c: list[str] = field(default_factory=list)
     python: bool = True
     example: str | None = None
+    standard: list[str] = field(default_factory=list)
 
     @property
     def c_names(self) -> list[str]:
@@ -130,8 +131,9 @@ class Record:
 KEYS: dict[str, Any] = dict(
     id=int, op=bool, public=bool, module=str, args=list, returns=str, door=str, promote=str, c_name=str, aliases=list,
     method=(bool, list), spread=bool, doc=str, errors=list, mlx_c=list, python=bool, example=str, sample=list, oracle=str,
+    standard=list,
 )  # fmt: skip
-PLAIN = "id public module returns door promote aliases spread errors mlx_c python example".split()
+PLAIN = "id public module returns door promote aliases spread errors mlx_c python example standard".split()
 ARG = re.compile(r"^(\*?)(\w+)\s*:\s*(\w+)(\??)\s*(?:=\s*(.+))?$")
 
 

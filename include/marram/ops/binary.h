@@ -99,6 +99,33 @@ MR_API mr_array *mr_logaddexp_at(const char *site, mr_array *a, mr_array *b);
 MR_API mr_array *mr_logaddexp(mr_array *a, mr_array *b);
 #define mr_logaddexp(...) mr_logaddexp_at(MR_SITE, __VA_ARGS__)
 
+/* The magnitude of a with the sign of b.
+ * The operands take their common dtype, integers and bool then float32;
+ * complex is refused.
+ * Errors: ValueError: complex input; ValueError: the shapes do not
+ * broadcast. */
+MR_API mr_array *mr_copysign_at(const char *site, mr_array *a, mr_array *b);
+MR_API mr_array *mr_copysign(mr_array *a, mr_array *b);
+#define mr_copysign(...) mr_copysign_at(MR_SITE, __VA_ARGS__)
+
+/* sqrt(a^2 + b^2) without overflow; infinite where a or b is, whatever the
+ * other.
+ * The operands take their common dtype, integers and bool then float32;
+ * complex is refused.
+ * Errors: ValueError: complex input; ValueError: the shapes do not
+ * broadcast. */
+MR_API mr_array *mr_hypot_at(const char *site, mr_array *a, mr_array *b);
+MR_API mr_array *mr_hypot(mr_array *a, mr_array *b);
+#define mr_hypot(...) mr_hypot_at(MR_SITE, __VA_ARGS__)
+
+/* The next number from a towards b; b where they are equal. The derivative
+ * by a is 1.
+ * Errors: ValueError: complex input; ValueError: the shapes do not
+ * broadcast. */
+MR_API mr_array *mr_nextafter_at(const char *site, mr_array *a, mr_array *b);
+MR_API mr_array *mr_nextafter(mr_array *a, mr_array *b);
+#define mr_nextafter(...) mr_nextafter_at(MR_SITE, __VA_ARGS__)
+
 /* True where a equals b; NaN equals nothing.
  * The operands take their common dtype; the result is bool.
  * Errors: ValueError: the shapes do not broadcast. */

@@ -64,8 +64,8 @@ MR_API mr_array *mr_index_scatter(mr_array *a,
 
 /* The array with values where the mask is True: a value that broadcasts to
  * one entry fills, a list of entries is used up in row-major order.
- * Errors: ValueError: a mask of another shape; IndexError: fewer values than
- * True entries, at evaluation. */
+ * Errors: ValueError: a mask of another shape; RuntimeError: fewer values
+ * than True entries, at evaluation. */
 MR_API mr_array *mr_index_mask_set_at(const char *site, mr_array *a,
                                       mr_array *mask, mr_array *values);
 MR_API mr_array *mr_index_mask_set(mr_array *a, mr_array *mask,

@@ -154,8 +154,8 @@ MR_API mr_array *mr_conv_transpose3d(mr_array *input, mr_array *weight,
 /* Sums of products over labelled axes: ij,jk->ik. Without -> the labels that
  * occur once, in order, are kept; ... stands for the axes that are not
  * labelled; a label repeated in one operand takes its diagonal. Operands are
- * contracted from left to right, pairs that share a label to be summed by a
- * matrix product.
+ * contracted in the order of einsum_path, pairs that share a label to be
+ * summed by a matrix product.
  * Errors: ValueError: labels that do not fit the operands, sizes that
  * differ, integers to be contracted. */
 MR_API mr_array *mr_einsum_at(const char *site, const char *subscripts,

@@ -198,6 +198,13 @@ MR_API mr_tree *mr_gated_delta_update(mr_array *q, mr_array *k, mr_array *v,
 #define mr_gated_delta_update(...) \
     mr_gated_delta_update_at(MR_SITE, __VA_ARGS__)
 
+/* Whether each element of a is among the elements, or not when inverted. NaN
+ * is among none. */
+MR_API mr_array *mr_isin_at(const char *site, mr_array *a, mr_array *elements,
+                            bool invert);
+MR_API mr_array *mr_isin(mr_array *a, mr_array *elements, bool invert);
+#define mr_isin(...) mr_isin_at(MR_SITE, __VA_ARGS__)
+
 /* Another name of mr_cumsum. */
 MR_API mr_array *mr_cumulative_sum_at(const char *site, mr_array *a,
                                       int32_t axis, bool reverse,

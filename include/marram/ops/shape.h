@@ -136,6 +136,16 @@ MR_API mr_array *mr_moveaxis_at(const char *site, mr_array *a, int64_t source,
 MR_API mr_array *mr_moveaxis(mr_array *a, int64_t source, int64_t destination);
 #define mr_moveaxis(...) mr_moveaxis_at(MR_SITE, __VA_ARGS__)
 
+/* The axes at the sources moved to the destinations, the others in order
+ * around them.
+ * Errors: IndexError: an axis out of range; ValueError: lists of different
+ * length, an axis given twice. */
+MR_API mr_array *mr_moveaxes_at(const char *site, mr_array *a, mr_ints sources,
+                                mr_ints destinations);
+MR_API mr_array *mr_moveaxes(mr_array *a, mr_ints sources,
+                             mr_ints destinations);
+#define mr_moveaxes(...) mr_moveaxes_at(MR_SITE, __VA_ARGS__)
+
 /* The last two axes exchanged.
  * Errors: ValueError: fewer than 2 axes. */
 MR_API mr_array *mr_matrix_transpose_at(const char *site, mr_array *a);

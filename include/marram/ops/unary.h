@@ -279,6 +279,14 @@ MR_API mr_array *mr_isneginf_at(const char *site, mr_array *a);
 MR_API mr_array *mr_isneginf(mr_array *a);
 #define mr_isneginf(...) mr_isneginf_at(MR_SITE, __VA_ARGS__)
 
+/* True where the sign bit is set: below 0, -0, a negative NaN.
+ * The operands take their common dtype, integers and bool then float32;
+ * complex is refused.
+ * Errors: ValueError: complex input. */
+MR_API mr_array *mr_signbit_at(const char *site, mr_array *a);
+MR_API mr_array *mr_signbit(mr_array *a);
+#define mr_signbit(...) mr_signbit_at(MR_SITE, __VA_ARGS__)
+
 /* The real part; a real array itself. */
 MR_API mr_array *mr_real_at(const char *site, mr_array *a);
 MR_API mr_array *mr_real(mr_array *a);

@@ -28,5 +28,9 @@ inf = float("inf")
 nan = float("nan")
 newaxis = None
 
-__all__ = [n for n in globals() if not n.startswith("_")]
-__all__ += ["__array_namespace_info__", "__version__", "_PrintOptionsContext"]
+# The array API's name of bool_; no star import takes Python's bool away.
+bool = _core.bool_
+__array_api_version__ = "2024.12"
+
+__all__ = [n for n in globals() if not n.startswith("_") and n != "bool"]
+__all__ += ["__array_api_version__", "__array_namespace_info__", "__version__", "_PrintOptionsContext"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # importing typing takes longer than all the rest
     Kind: TypeAlias = Dtype | str | tuple[Dtype | str, ...]
 
 __all__ = [
+    "ArrayLike",
     "DtypeCategory",
     "PrintOptions",
     "broadcast_shapes",
@@ -34,6 +35,10 @@ __all__ = [
     "printoptions",
     "set_printoptions",
     "signedinteger",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "unsignedinteger",
 ]
 
@@ -149,8 +154,8 @@ class finfo:
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "smallest_normal")
 
-    def __init__(self, dtype: Dtype) -> None:
-        name = dtype.name
+    def __init__(self, dtype: Dtype | array) -> None:
+        name = (dtype.dtype if isinstance(dtype, array) else dtype).name
         if name.startswith("complex"):
             name = "float32" if name == "complex64" else "float64"
         if name not in _FLOATS:
@@ -171,7 +176,9 @@ class iinfo:
 
     __slots__ = ("bits", "dtype", "max", "min")
 
-    def __init__(self, dtype: Dtype) -> None:
+    def __init__(self, dtype: Dtype | array) -> None:
+        if isinstance(dtype, array):
+            dtype = dtype.dtype
         if not issubdtype(dtype, integer):
             raise ValueError(f"iinfo() needs an integer type, not {dtype.name}")
         self.dtype = dtype
@@ -231,6 +238,20 @@ def printoptions(precision: int = -1) -> _PrintOptionsContext:
 # ---- the rest -----------------------------------------------------------------
 
 
+class ArrayLike:
+    """A value that stands for an array: one, or what has __mlx_array__."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, arg: object, /) -> None:
+        self._value = arg
+
+    def __mlx_array__(self) -> array:
+        """The array."""
+        value = self._value
+        return value.__mlx_array__() if hasattr(value, "__mlx_array__") else array(value)
+
+
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape to which shapes broadcast together."""
     if not shapes:
@@ -270,6 +291,55 @@ def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
         "total_memory": memory,
         "memory_size": memory,
     }
+
+
+class UniqueAll(tuple[array, array, array, array]):
+    """values, indices, inverse_indices, counts."""
+
+    __slots__ = ()
+    values = property(lambda s: s[0])
+    indices = property(lambda s: s[1])
+    inverse_indices = property(lambda s: s[2])
+    counts = property(lambda s: s[3])
+
+
+class UniqueCounts(tuple[array, array]):
+    """values, counts."""
+
+    __slots__ = ()
+    values = property(lambda s: s[0])
+    counts = property(lambda s: s[1])
+
+
+class UniqueInverse(tuple[array, array]):
+    """values, inverse_indices."""
+
+    __slots__ = ()
+    values = property(lambda s: s[0])
+    inverse_indices = property(lambda s: s[1])
+
+
+def unique_all(x: array, /) -> UniqueAll:
+    """Distinct values, where each is first, which one each element is, how many there are."""
+    v, i, k, n = _core.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    return UniqueAll((v, i.astype(_core.int32), k.astype(_core.int32), n))
+
+
+def unique_counts(x: array, /) -> UniqueCounts:
+    """Distinct values, and how many there are of each."""
+    return UniqueCounts(_core.unique(x, return_counts=True))
+
+
+def unique_inverse(x: array, /) -> UniqueInverse:
+    """Distinct values, and which one each element is."""
+    v, k = _core.unique(x, return_inverse=True)
+    return UniqueInverse((v, k.astype(_core.int32)))
+
+
+def unique_values(x: array, /) -> array:
+    """Distinct values."""
+    values: array = _core.unique(x)
+    return values
 
 
 class _Info:

@@ -9,6 +9,7 @@ from . import fft as fft
 from . import linalg as linalg
 from . import metal as metal
 from . import random as random
+from ._types import ArrayLike as ArrayLike
 from ._types import DtypeCategory as DtypeCategory
 from ._types import PrintOptions as PrintOptions
 from ._types import __array_namespace_info__ as __array_namespace_info__
@@ -29,6 +30,10 @@ from ._types import number as number
 from ._types import printoptions as printoptions
 from ._types import set_printoptions as set_printoptions
 from ._types import signedinteger as signedinteger
+from ._types import unique_all as unique_all
+from ._types import unique_counts as unique_counts
+from ._types import unique_inverse as unique_inverse
+from ._types import unique_values as unique_values
 from ._types import unsignedinteger as unsignedinteger
 
 _P = ParamSpec("_P")
@@ -41,6 +46,7 @@ _Index: TypeAlias = Any
 _Path: TypeAlias = str | bytes | PathLike[str] | IO[bytes]
 
 __version__: str
+__array_api_version__: str
 pi: float
 e: float
 euler_gamma: float
@@ -147,9 +153,14 @@ class array:
     def imag(self) -> array: ...
     @property
     def at(self) -> ArrayAt: ...
+    @property
+    def device(self) -> Device: ...
+    def to_device(self, device: StreamOrDevice, /, *, stream: Any = None) -> array: ...
     def item(self) -> Any: ...
     def tolist(self) -> Any: ...
-    def astype(self, dtype: Dtype, stream: StreamOrDevice = None) -> array: ...
+    def astype(
+        self, dtype: Dtype, stream: StreamOrDevice = None, *, copy: _bool = True, device: StreamOrDevice = None
+    ) -> array: ...
     def split(
         self,
         indices_or_sections: int | Sequence[int],
@@ -241,7 +252,18 @@ class _Compiled:
     def cache_info(self) -> dict[str, int]: ...
     def cache_clear(self) -> None: ...
 
-def result_type(*arrays_and_dtypes: array | Dtype) -> Dtype: ...
+def moveaxis(
+    a: array, /, source: _int | Sequence[_int], destination: _int | Sequence[_int], *, stream: StreamOrDevice = None
+) -> array: ...
+def repeat(
+    array: array, repeats: _int | array | Sequence[_int], axis: _int | None = None, *, size: _int | None = None, stream: StreamOrDevice = None
+) -> array: ...
+def unique(
+    a: array, /, size: _int | None = None, return_index: _bool = False, return_inverse: _bool = False,
+    return_counts: _bool = False, fill_value: scalar | array | None = None, *, stream: StreamOrDevice = None
+) -> Any: ...
+def einsum_path(subscripts: str, *operands: array) -> tuple[list[tuple[_int, ...]], str]: ...
+def result_type(*arrays_and_dtypes: scalar | array | Dtype) -> Dtype: ...
 def can_cast(from_: array | Dtype, to: Dtype, /) -> _bool: ...
 def eval(*args: Any) -> None: ...
 def async_eval(*args: Any) -> None: ...
@@ -318,6 +340,7 @@ def arange(
     dtype: Dtype | None = None,
     *,
     stream: StreamOrDevice = None,
+    device: StreamOrDevice = None,
 ) -> array: ...
 def split(
     a: array,
@@ -337,6 +360,6 @@ def meshgrid(
     stream: StreamOrDevice = None,
 ) -> tuple[array, ...]: ...
 def asarray(
-    a: Any, dtype: Dtype | None = None, *, copy: _bool | None = None
+    a: Any, dtype: Dtype | None = None, *, copy: _bool | None = None, device: StreamOrDevice = None
 ) -> array: ...
-def from_dlpack(x: Any, /, *, copy: _bool | None = None) -> array: ...
+def from_dlpack(x: Any, /, *, copy: _bool | None = None, device: StreamOrDevice = None) -> array: ...
