@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant.c -- quantised matrices: groups made and packed, rows read, panels for
+ * the packed product, products with few rows; over what the tier gives.
+ *
+ * Affine groups follow the rule that the number of largest magnitude becomes
+ * the bias, with code 0, and zero falls on a code; one bit has the least and
+ * the largest number.  Scales of the mx formats round up to a power of two, so
+ * no element exceeds the largest.
+ * Called by: cpu/quant.c, cpu/quant_product.c.  Calls: the tier's kernels,
+ * casts.
+ */
+#include "kernels/quant.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/float8.h"
+#include "kernels/gemm.h"
+#include "kernels/tier/tier.h"
+
+/* The kernels of the tier in use.  Relaxed: every thread finds the same. */
+static const mr_quant_tier *
+quant_tier(void)
+{
+    static const mr_quant_tier *const tiers[MR_N_TIERS] = {
+        [MR_TIER_BASELINE] = &mr__quant_tier_baseline,
+#if defined(__x86_64__)
+        [MR_TIER_AVX2] = &mr__quant_tier_avx2,
+        [MR_TIER_AVX512] = &mr__quant_tier_avx512,
+#endif
+    };
+    static const mr_quant_tier *_Atomic found;
+    const mr_quant_tier *t = atomic_load_explicit(&found, memory_order_relaxed);
+
+    for (int i = 0; !t; i++)
+        if (mr__tier_by_id(i) == mr__tier()) {
+            t = tiers[i];
+            atomic_store_explicit(&found, t, memory_order_relaxed);
+        }
+    return t;
+}
+
+static mr_quant_kind
+format_kind(const mr_quant_format *f)
+{
+    static const mr_quant_kind by_bits[9] = {
+        [1] = MR_QUANT_1, [2] = MR_QUANT_2, [3] = MR_QUANT_3, [4] = MR_QUANT_4,
+        [5] = MR_QUANT_5, [6] = MR_QUANT_6, [8] = MR_QUANT_8};
+
+    assert(f->bits >= 1 && f->bits <= 8);
+    return f->code == MR_CODE_E2M1   ? MR_QUANT_E2M1
+           : f->code == MR_CODE_E4M3 ? MR_QUANT_E4M3
+                                     : by_bits[f->bits];
+}
+
+/* ---- making ---------------------------------------------------------------
+ */
+
+/* The sign that MLX's order of comparing gives: that of the first zero. */
+static float
+first_zero(const float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (x[i] == 0.0F)
+            return x[i];
+    return 0.0F;
+}
+
+void
+mr__quant_affine(const float *x, int n, int bits, uint32_t *codes,
+                 float *scale, float *bias)
+{
+    const mr_quant_tier *t = quant_tier();
+    float largest = (float)((1 << bits) - 1), lo, hi, s, edge, q;
+
+    t->extremes(x, n, &lo, &hi);
+    s = (hi - lo) / largest;
+    s = s < 1e-7F ? 1e-7F : s;
+    *bias = 0.0F;
+    if (bits == 1) {
+        *bias = lo == 0.0F ? first_zero(x, n) : lo;
+    } else {
+        bool negative_wins = fabsf(lo) > fabsf(hi);
+
+        s = negative_wins ? s : -s;
+        edge = negative_wins ? lo : hi;
+        q = rintf(edge / s);
+        if (q != 0.0F) {
+            s = edge / q;
+            *bias = edge;
+        }
+    }
+    *scale = s;
+    t->codes(x, n, s, *bias, largest, codes);
+}
+
+/* The nearest 4-bit element: how many of the midpoints it lies beyond.  On a
+ * midpoint it takes the lower one, or the even one. */
+static uint32_t
+e2m1_from_float(float x, bool ties_even)
+{
+    float a = fabsf(x);
+    uint32_t c;
+
+    if (ties_even)
+        c = (uint32_t)((a > 0.25F) + (a >= 0.75F) + (a > 1.25F) +
+                       (a >= 1.75F) + (a > 2.5F) + (a >= 3.5F) + (a > 5.0F));
+    else
+        c = (uint32_t)((a > 0.25F) + (a > 0.75F) + (a > 1.25F) + (a > 1.75F) +
+                       (a > 2.5F) + (a > 3.5F) + (a > 5.0F));
+    return c > 0 && x < 0.0F ? c | 8 : c;
+}
+
+float
+mr__quant_scale_byte(mr_quant_scale kind, uint8_t byte)
+{
+    uint32_t bits = byte == 0     ? 0x00400000
+                    : byte == 255 ? 0x7fc00000
+                                  : (uint32_t)byte << 23;
+    float y;
+
+    if (kind == MR_SCALE_E4M3)
+        return mr__e4m3_to_float(byte);
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+float
+mr__quant_element(const mr_quant_format *f, uint32_t code)
+{
+    static const float e2m1[8] = {0.0F, 0.5F, 1.0F, 1.5F,
+                                  2.0F, 3.0F, 4.0F, 6.0F};
+
+    if (f->code == MR_CODE_E4M3)
+        return mr__e4m3_to_float((uint8_t)code);
+    return code & 8 ? -e2m1[code & 7] : e2m1[code & 7];
+}
+
+/* The least power of two that is not below x > 0, as a byte. */
+static uint8_t
+e8m0_from_float(float x)
+{
+    int e = (int)ceilf((float)log2((double)x));
+
+    return (uint8_t)((e < -127 ? -127 : e > 127 ? 127 : e) + 127);
+}
+
+void
+mr__quant_float(const float *x, int n, const mr_quant_format *f,
+                bool ties_even, float factor, uint32_t *codes, uint8_t *scale)
+{
+    float largest = f->code == MR_CODE_E4M3 ? MR_E4M3_LARGEST : 6.0F;
+    float lo, hi, most, s;
+
+    quant_tier()->extremes(x, n, &lo, &hi);
+    most = fabsf(lo) > fabsf(hi) ? fabsf(lo) : fabsf(hi);
+    if (f->scale == MR_SCALE_E4M3)
+        *scale = most > 0.0F ? mr__e4m3_from_float(most / largest * factor)
+                             : (uint8_t)0;
+    else if (most == 0.0F)
+        *scale = 127;
+    else /* of infinity and NaN the largest that is a number */
+        *scale = isfinite(most) ? e8m0_from_float(most / largest) : 254;
+    s = mr__quant_scale_byte(f->scale, *scale);
+    for (int i = 0; i < n; i++) {
+        float y = s == 0.0F ? 0.0F : x[i] * factor / s;
+
+        codes[i] = f->code == MR_CODE_E4M3 ? mr__e4m3_from_float(y)
+                                           : e2m1_from_float(y, ties_even);
+    }
+}
+
+void
+mr__quant_pack(const uint32_t *codes, int n, int bits, uint32_t *words)
+{
+    uint64_t wait = 0;
+    int have = 0;
+
+    for (int i = 0; i < n; i++) {
+        wait |= (uint64_t)codes[i] << have;
+        have += bits;
+        if (have >= 32) {
+            *words++ = (uint32_t)wait;
+            wait >>= 32;
+            have -= 32;
+        }
+    }
+}
+
+/* ---- scales ---------------------------------------------------------------
+ */
+
+/* n scales from `at` on as floats. */
+static void
+scales_read(const void *from, mr_quant_scale kind, int64_t at, int64_t n,
+            float *to)
+{
+    const mr_tier_casts *casts = mr__tier()->casts;
+    const uint8_t *bytes = from;
+
+    switch (kind) {
+    case MR_SCALE_FLOAT32:
+        memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+        return;
+    case MR_SCALE_FLOAT16:
+        casts->cast[MR_FLOAT16][MR_FLOAT32](to, (const uint16_t *)from + at, n);
+        return;
+    case MR_SCALE_BFLOAT16:
+        casts->cast[MR_BFLOAT16][MR_FLOAT32](to, (const uint16_t *)from + at,
+                                             n);
+        return;
+    case MR_SCALE_E8M0:
+    case MR_SCALE_E4M3:
+        break;
+    }
+    for (int64_t i = 0; i < n; i++)
+        to[i] = mr__quant_scale_byte(kind, bytes[at + i]);
+}
+
+static mr_dtype
+scale_dtype(mr_quant_scale kind)
+{
+    return kind == MR_SCALE_FLOAT16    ? MR_FLOAT16
+           : kind == MR_SCALE_BFLOAT16 ? MR_BFLOAT16
+                                       : MR_FLOAT32;
+}
+
+/* ---- reading --------------------------------------------------------------
+ */
+
+enum { PIECE = 512 };
+
+static void
+round_to(float *x, int64_t n, mr_dtype t)
+{
+    uint16_t half[PIECE];
+
+    if (t == MR_FLOAT32)
+        return;
+    mr__tier()->casts->cast[MR_FLOAT32][t](half, x, n);
+    mr__tier()->casts->cast[t][MR_FLOAT32](x, half, n);
+}
+
+/* At most PIECE columns. */
+static void
+piece_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
+           bool round, float *to)
+{
+    const mr_quant_tier *t = quant_tier();
+    int64_t group = w->f.group, per_row = w->cols / group;
+    int64_t first = k0 / group, n_groups = (k0 + n - 1) / group - first + 1;
+    const uint8_t *bytes =
+        (const uint8_t *)w->words + (row * w->cols + k0) / 8 * w->f.bits;
+    float scale[PIECE / 16 + 2], bias[PIECE / 16 + 2];
+
+    t->unpack[format_kind(&w->f)](bytes, n, to);
+    scales_read(w->scales, w->f.scale, row * per_row + first, n_groups, scale);
+    if (w->f.biased)
+        scales_read(w->biases, w->f.scale, row * per_row + first, n_groups,
+                    bias);
+    for (int64_t g = 0; !w->f.biased && g < n_groups; g++)
+        bias[g] = -0.0F; /* what adds nothing, not even to -0 */
+    for (int64_t g = 0; g < n_groups; g++) {
+        int64_t from = (first + g) * group - k0, stop = from + group;
+
+        from = from < 0 ? 0 : from;
+        stop = stop < n ? stop : n;
+        if (!round) {
+            t->scale(to + from, stop - from, scale[g], bias[g]);
+            continue;
+        }
+        t->scale(to + from, stop - from, scale[g], -0.0F);
+        round_to(to + from, stop - from, scale_dtype(w->f.scale));
+        t->scale(to + from, stop - from, 1.0F, bias[g]);
+    }
+}
+
+void
+mr__quant_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
+               bool round, float *to)
+{
+    round = round && w->f.biased && w->f.scale != MR_SCALE_FLOAT32;
+    for (int64_t i = 0, count; i < n; i += count) {
+        count = n - i < PIECE ? n - i : PIECE;
+        piece_read(w, row, k0 + i, count, round, to + i);
+    }
+}
+
+/* Each lane a row: some depths of all lanes are read, then turned. */
+static void
+panel_of_rows(const mr_quant_matrix *w, int width, int64_t lane0, int64_t lanes,
+              int64_t depth0, int64_t depth, float *to)
+{
+    enum { DEPTH = 128 };
+    float wide[MR_GEMM_MAX_COLS * DEPTH];
+
+    for (int64_t p = 0; p < depth; p += DEPTH, to += DEPTH * width) {
+        int64_t n = depth - p < DEPTH ? depth - p : DEPTH;
+        mr_gemm_side side = {.data = wide,
+                             .dtype = MR_FLOAT32,
+                             .lanes = lanes,
+                             .lane_stride = DEPTH,
+                             .depth_stride = 1};
+
+        for (int64_t l = 0; l < lanes; l++)
+            mr__quant_read(w, lane0 + l, depth0 + p, n, false,
+                           wide + l * DEPTH);
+        mr__gemm_pack(&side, width, 0, 0, n, to);
+    }
+}
+
+void
+mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
+                int64_t panel, int64_t depth0, int64_t depth, float *to)
+{
+    int64_t lane0 = panel * width;
+    int64_t lanes = (by_rows ? w->rows : w->cols) - lane0;
+
+    lanes = lanes < width ? lanes : width;
+    if (by_rows) {
+        panel_of_rows(w, width, lane0, lanes, depth0, depth, to);
+        return;
+    }
+    for (int64_t p = 0; p < depth; p++, to += width) {
+        mr__quant_read(w, depth0 + p, lane0, lanes, false, to);
+        for (int64_t l = lanes; l < width; l++)
+            to[l] = 0.0F;
+    }
+}
+
+/* ---- few rows -------------------------------------------------------------
+ * Arranged: the numbers of x, in whole blocks, then for biased formats their
+ * sums over the groups, with zeros up to a multiple of 16. */
+
+/* Numbers of a block, 0 when the order is x's own. */
+static int
+block_codes(const mr_quant_format *f)
+{
+    bool words = f->bits == 1 || f->bits == 2 || f->bits == 4;
+
+    return words ? 16 * (32 / f->bits) : 0;
+}
+
+static int64_t
+whole(int64_t n, int64_t of)
+{
+    return (n + of - 1) / of * of;
+}
+
+static int64_t
+numbers_floats(const mr_quant_format *f, int64_t cols)
+{
+    int64_t codes = block_codes(f);
+
+    return whole(cols, codes > 0 ? codes : 16);
+}
+
+int64_t
+mr__quant_arranged_floats(const mr_quant_format *f, int64_t cols)
+{
+    int64_t sums = f->biased ? whole(cols / f->group, 16) : 0;
+
+    return numbers_floats(f, cols) + sums;
+}
+
+void
+mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
+                  float *to)
+{
+    int codes = block_codes(f), per_word = 32 / f->bits;
+    float *sums = to + numbers_floats(f, cols);
+
+    memset(to, 0, (size_t)mr__quant_arranged_floats(f, cols) * sizeof *to);
+    if (codes == 0)
+        memcpy(to, x, (size_t)cols * sizeof *to);
+    for (int64_t k = 0; codes > 0 && k < cols; k++) {
+        int64_t at = k % codes;
+
+        to[k - at + at % per_word * 16 + at / per_word] = x[k];
+    }
+    for (int64_t k = 0; f->biased && k < cols; k++)
+        sums[k / f->group] += x[k];
+}
+
+/* 16 lanes in a fixed order. */
+static float
+lanes_sum(float *lanes)
+{
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+/* m of 1, 2 or 4 rows. */
+static void
+row_dot(const mr_quant_matrix *w, int64_t j, int m, const float *const *x,
+        float *y, int64_t y_row)
+{
+    const mr_quant_format *f = &w->f;
+    mr_quant_dot_fn *dot = quant_tier()->dot[format_kind(f)][m / 2];
+    float scale[MR_QUANT_GROUPS + 16], bias[MR_QUANT_GROUPS + 16];
+    float lanes[MR_QUANT_ROWS][16] = {{0.0F}};
+    int64_t per_row = w->cols / f->group;
+    int64_t numbers = numbers_floats(f, w->cols);
+
+    for (int64_t k = 0; k < w->cols; k += MR_QUANT_SPAN) {
+        int64_t n = w->cols - k < MR_QUANT_SPAN ? w->cols - k : MR_QUANT_SPAN;
+        int64_t groups = n / f->group, at = j * per_row + k / f->group;
+        const float *part[MR_QUANT_ROWS], *sums[MR_QUANT_ROWS];
+        mr_quant_span s = {
+            .from = (const uint8_t *)w->words + (j * w->cols + k) / 8 * f->bits,
+            .n = n,
+            .group = f->group,
+            .n_groups = (int)groups,
+            .scale = scale,
+            .bias = f->biased ? bias : NULL};
+
+        scales_read(w->scales, f->scale, at, groups, scale);
+        memset(scale + groups, 0, 16 * sizeof *scale);
+        if (f->biased) {
+            scales_read(w->biases, f->scale, at, groups, bias);
+            memset(bias + groups, 0, 16 * sizeof *bias);
+        }
+        for (int i = 0; i < m; i++) {
+            part[i] = x[i] + k;
+            sums[i] = x[i] + numbers + k / f->group;
+        }
+        dot(&s, part, sums, lanes);
+    }
+    for (int i = 0; i < m; i++)
+        y[i * y_row] = lanes_sum(lanes[i]);
+}
+
+void
+mr__quant_dot(const mr_quant_matrix *w, int64_t j0, int64_t j1, int m,
+              const float *const *arranged, float *y, int64_t y_row)
+{
+    for (int64_t j = j0; j < j1; j++)
+        for (int i = 0, rows; i < m; i += rows) {
+            rows = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
+            row_dot(w, j, rows, arranged + i, y + i * y_row + (j - j0), y_row);
+        }
+}
