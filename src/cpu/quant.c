@@ -138,8 +138,8 @@ float_piece(void *ctx, int64_t begin, int64_t end)
 
     for (int64_t g = begin; g < end; g++) {
         run_read(&q->a->in[0], g * group, group, x);
-        mr__quant_float(x, group, &q->f, false, group_factor(q, g), codes,
-                        &scales[g]);
+        mr__quant_float(x, group, q->a->in[0].dtype, &q->f, false,
+                        group_factor(q, g), codes, &scales[g]);
         mr__quant_pack(codes, group, bits, words + g * group * bits / 32);
     }
 }
@@ -157,7 +157,8 @@ round_piece(void *ctx, int64_t begin, int64_t end)
         float factor = group_factor(q, g), scale;
 
         run_read(&q->a->in[0], g * group, group, x);
-        mr__quant_float(x, group, &q->f, true, factor, codes, &byte);
+        mr__quant_float(x, group, q->a->in[0].dtype, &q->f, true, factor, codes,
+                        &byte);
         scale = mr__quant_scale_byte(q->f.scale, byte) / factor;
         for (int i = 0; i < group; i++)
             x[i] = mr__quant_element(&q->f, codes[i]) * scale;
@@ -228,10 +229,10 @@ dequantize_piece(void *ctx, int64_t begin, int64_t end)
     for (int64_t u = begin; u < end; u++) {
         int64_t row = u / d->per_row, k = u % d->per_row * PIECE;
         int64_t n = d->w.cols - k < PIECE ? d->w.cols - k : PIECE;
+        float factor =
+            d->global ? d->global[row / d->per_global] / GLOBAL : 1.0F;
 
-        mr__quant_read(&d->w, row, k, n, true, x);
-        for (int64_t i = 0; d->global && i < n; i++)
-            x[i] *= d->global[row / d->per_global] / GLOBAL;
+        mr__quant_read(&d->w, row, k, n, factor, true, x);
         run_write(&d->a->out[0], row * d->w.cols + k, n, x);
     }
 }

@@ -227,7 +227,7 @@ rows_plain(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
         int64_t depth = p->inner - k < DEPTHS ? p->inner - k : DEPTHS;
 
         for (int64_t d = 0; d < depth; d++)
-            mr__quant_read(w, k + d, j, n, false, values[d]);
+            mr__quant_read(w, k + d, j, n, 1.0F, false, values[d]);
         for (int i = 0; i < m; i++)
             memcpy(x[i], x_row(p, jobs[i].x) + k,
                    (size_t)depth * sizeof x[i][0]);

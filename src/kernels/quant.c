@@ -56,6 +56,21 @@ format_kind(const mr_quant_format *f)
                                      : by_bits[f->bits];
 }
 
+enum { MAX_LANES = 16 }; /* of a vector of floats */
+enum { PIECE = 512 }; /* columns that are read at a time */
+
+/* x as it is in type t; n <= PIECE. */
+static void
+round_to(float *x, int64_t n, mr_dtype t)
+{
+    uint16_t half[PIECE];
+
+    if (t == MR_FLOAT32)
+        return;
+    mr__tier()->casts->cast[MR_FLOAT32][t](half, x, n);
+    mr__tier()->casts->cast[t][MR_FLOAT32](x, half, n);
+}
+
 /* ---- making ---------------------------------------------------------------
  */
 
@@ -149,28 +164,30 @@ e8m0_from_float(float x)
 }
 
 void
-mr__quant_float(const float *x, int n, const mr_quant_format *f,
+mr__quant_float(const float *x, int n, mr_dtype t, const mr_quant_format *f,
                 bool ties_even, float factor, uint32_t *codes, uint8_t *scale)
 {
     float largest = f->code == MR_CODE_E4M3 ? MR_E4M3_LARGEST : 6.0F;
-    float lo, hi, most, s;
+    float y[MR_QUANT_FLOAT_GROUP], lo, hi, most, s;
 
     quant_tier()->extremes(x, n, &lo, &hi);
     most = fabsf(lo) > fabsf(hi) ? fabsf(lo) : fabsf(hi);
+    s = most / largest;
+    round_to(&s, 1, t);
     if (f->scale == MR_SCALE_E4M3)
-        *scale = most > 0.0F ? mr__e4m3_from_float(most / largest * factor)
-                             : (uint8_t)0;
-    else if (most == 0.0F)
+        *scale = most > 0.0F ? mr__e4m3_from_float(s * factor) : (uint8_t)0;
+    else if (s == 0.0F)
         *scale = 127;
     else /* of infinity and NaN the largest that is a number */
-        *scale = isfinite(most) ? e8m0_from_float(most / largest) : 254;
+        *scale = isfinite(s) ? e8m0_from_float(s) : 254;
     s = mr__quant_scale_byte(f->scale, *scale);
-    for (int i = 0; i < n; i++) {
-        float y = s == 0.0F ? 0.0F : x[i] * factor / s;
-
-        codes[i] = f->code == MR_CODE_E4M3 ? mr__e4m3_from_float(y)
-                                           : e2m1_from_float(y, ties_even);
-    }
+    for (int i = 0; i < n; i++)
+        y[i] = s == 0.0F ? 0.0F : x[i] / s;
+    round_to(y, n, t);
+    for (int i = 0; i < n; i++)
+        codes[i] = f->code == MR_CODE_E4M3
+                       ? mr__e4m3_from_float(y[i])
+                       : e2m1_from_float(y[i] * factor, ties_even);
 }
 
 void
@@ -231,23 +248,10 @@ scale_dtype(mr_quant_scale kind)
 /* ---- reading --------------------------------------------------------------
  */
 
-enum { PIECE = 512 };
-
-static void
-round_to(float *x, int64_t n, mr_dtype t)
-{
-    uint16_t half[PIECE];
-
-    if (t == MR_FLOAT32)
-        return;
-    mr__tier()->casts->cast[MR_FLOAT32][t](half, x, n);
-    mr__tier()->casts->cast[t][MR_FLOAT32](x, half, n);
-}
-
 /* At most PIECE columns. */
 static void
 piece_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
-           bool round, float *to)
+           float factor, bool round, float *to)
 {
     const mr_quant_tier *t = quant_tier();
     int64_t group = w->f.group, per_row = w->cols / group;
@@ -269,7 +273,7 @@ piece_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
         from = from < 0 ? 0 : from;
         stop = stop < n ? stop : n;
         if (!round) {
-            t->scale(to + from, stop - from, scale[g], bias[g]);
+            t->scale(to + from, stop - from, scale[g] * factor, bias[g]);
             continue;
         }
         t->scale(to + from, stop - from, scale[g], -0.0F);
@@ -280,35 +284,70 @@ piece_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
 
 void
 mr__quant_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
-               bool round, float *to)
+               float factor, bool round, float *to)
 {
     round = round && w->f.biased && w->f.scale != MR_SCALE_FLOAT32;
     for (int64_t i = 0, count; i < n; i += count) {
         count = n - i < PIECE ? n - i : PIECE;
-        piece_read(w, row, k0 + i, count, round, to + i);
+        piece_read(w, row, k0 + i, count, factor, round, to + i);
     }
 }
 
-/* Each lane a row: some depths of all lanes are read, then turned. */
+/* Scales (or biases) of rows [row0, row0 + lanes) for groups [first, first +
+ * n), side by side: to[g][lane]; other lanes are 0. */
 static void
-panel_of_rows(const mr_quant_matrix *w, int width, int64_t lane0, int64_t lanes,
-              int64_t depth0, int64_t depth, float *to)
+lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
+            int64_t lanes, int64_t first, int64_t n, float (*to)[MAX_LANES])
 {
-    enum { DEPTH = 128 };
-    float wide[MR_GEMM_MAX_COLS * DEPTH];
+    int64_t per_row = w->cols / w->f.group;
+    float row[MR_GEMM_DEPTH / 16 + 2];
 
-    for (int64_t p = 0; p < depth; p += DEPTH, to += DEPTH * width) {
-        int64_t n = depth - p < DEPTH ? depth - p : DEPTH;
-        mr_gemm_side side = {.data = wide,
-                             .dtype = MR_FLOAT32,
-                             .lanes = lanes,
-                             .lane_stride = DEPTH,
-                             .depth_stride = 1};
+    memset(to, 0, (size_t)n * sizeof *to);
+    for (int64_t l = 0; l < lanes; l++) {
+        scales_read(from, w->f.scale, (row0 + l) * per_row + first, n, row);
+        for (int64_t g = 0; g < n; g++)
+            to[g][l] = row[g];
+    }
+}
 
-        for (int64_t l = 0; l < lanes; l++)
-            mr__quant_read(w, lane0 + l, depth0 + p, n, false,
-                           wide + l * DEPTH);
-        mr__gemm_pack(&side, width, 0, 0, n, to);
+/* Words [at, at + n) of rows, side by side. */
+static void
+lane_words(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int width,
+           int64_t at, int64_t n, uint32_t *to)
+{
+    int64_t per_row = w->cols / 32 * w->f.bits + w->cols % 32 * w->f.bits / 32;
+    const uint32_t *from = (const uint32_t *)w->words + row0 * per_row + at;
+
+    for (int64_t l = 0; l < lanes; l++, from += per_row)
+        for (int64_t i = 0; i < n; i++)
+            to[i * width + l] = from[i];
+}
+
+/* Each lane a row: the lanes of a vector together, a group (or the part of it
+ * that the depths have) at a time. */
+static void
+panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
+              int64_t depth0, int64_t depth, float *to, int64_t step)
+{
+    const mr_quant_tier *t = quant_tier();
+    mr_quant_lanes_fn *turned = t->turned[format_kind(&w->f)];
+    float scale[MR_GEMM_DEPTH / 16 + 2][MAX_LANES];
+    float bias[MR_GEMM_DEPTH / 16 + 2][MAX_LANES] = {{0.0F}};
+    uint32_t words[128 * 8 / 32 * MAX_LANES] = {0};
+    int64_t group = w->f.group, first = depth0 / group;
+    int64_t n_groups = (depth0 + depth - 1) / group - first + 1;
+
+    lane_scales(w, w->scales, row0, lanes, first, n_groups, scale);
+    if (w->f.biased)
+        lane_scales(w, w->biases, row0, lanes, first, n_groups, bias);
+    for (int64_t k = depth0, n; k < depth0 + depth; k += n, to += n * step) {
+        int64_t g = k / group;
+
+        n = (g + 1) * group - k;
+        n = n < depth0 + depth - k ? n : depth0 + depth - k;
+        lane_words(w, row0, lanes, t->lanes, k * w->f.bits / 32,
+                   n * w->f.bits / 32, words);
+        turned(words, n, scale[g - first], bias[g - first], to, step);
     }
 }
 
@@ -320,12 +359,16 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
     int64_t lanes = (by_rows ? w->rows : w->cols) - lane0;
 
     lanes = lanes < width ? lanes : width;
-    if (by_rows) {
-        panel_of_rows(w, width, lane0, lanes, depth0, depth, to);
-        return;
+    for (int at = 0; by_rows && at < width; at += quant_tier()->lanes) {
+        int64_t left = lanes - at, most = quant_tier()->lanes;
+
+        left = left < 0 ? 0 : left < most ? left : most;
+        panel_of_rows(w, lane0 + at, left, depth0, depth, to + at, width);
     }
+    if (by_rows)
+        return;
     for (int64_t p = 0; p < depth; p++, to += width) {
-        mr__quant_read(w, depth0 + p, lane0, lanes, false, to);
+        mr__quant_read(w, depth0 + p, lane0, lanes, 1.0F, false, to);
         for (int64_t l = lanes; l < width; l++)
             to[l] = 0.0F;
     }

@@ -58,16 +58,19 @@ typedef struct mr_quant_matrix {
 #define MR_QUANT_GROUPS (MR_QUANT_SPAN / 16)
 /* Rows of x in one product. */
 #define MR_QUANT_ROWS 4
+/* Numbers of the largest group that is not affine. */
+#define MR_QUANT_FLOAT_GROUP 32
 
 /* ---- making ---------------------------------------------------------------
  * One group of floats.  Affine: integers' codes, scale and bias as floats (the
  * caller rounds them to their type).  Others: codes and the scale's byte; a
- * global factor (1 without) multiplies before the scale is rounded. */
+ * global factor (1 without) multiplies before the scale is rounded.  Quotients
+ * are rounded to t, the type that x came from, as they are in MLX. */
 void mr__quant_affine(const float *x, int n, int bits, uint32_t *codes,
                       float *scale, float *bias);
-void mr__quant_float(const float *x, int n, const mr_quant_format *f,
-                     bool ties_even, float factor, uint32_t *codes,
-                     uint8_t *scale);
+void mr__quant_float(const float *x, int n, mr_dtype t,
+                     const mr_quant_format *f, bool ties_even, float factor,
+                     uint32_t *codes, uint8_t *scale);
 /* n codes (a multiple of 32 or bits * n of 32) to words. */
 void mr__quant_pack(const uint32_t *codes, int n, int bits, uint32_t *words);
 /* The element of a code, the number of a scale byte. */
@@ -76,9 +79,10 @@ float mr__quant_scale_byte(mr_quant_scale kind, uint8_t byte);
 
 /* ---- reading --------------------------------------------------------------
  * Columns [k0, k0 + n) of a row as floats; k0 and n are multiples of 8.
- * round: affine values are rounded to the scales' type after the product. */
+ * Scales are multiplied by a factor first.  round: affine values are rounded to
+ * the scales' type after the product. */
 void mr__quant_read(const mr_quant_matrix *w, int64_t row, int64_t k0,
-                    int64_t n, bool round, float *to);
+                    int64_t n, float factor, bool round, float *to);
 
 /* Panels of the packed product (gemm.h): lanes are rows of w when `by_rows`,
  * else columns. */
@@ -109,6 +113,10 @@ typedef void mr_quant_dot_fn(const mr_quant_span *s, const float *const *x,
                              const float *const *x_sums, float (*lanes)[16]);
 typedef void mr_quant_unpack_fn(const uint8_t *from, int64_t n, float *to);
 
+typedef void mr_quant_lanes_fn(const uint32_t *words, int64_t n,
+                               const float *scale, const float *bias,
+                               float *to, int64_t step);
+
 typedef enum mr_quant_kind {
     MR_QUANT_1,
     MR_QUANT_2,
@@ -127,6 +135,10 @@ typedef struct mr_quant_tier {
     mr_quant_unpack_fn *unpack[MR_N_QUANT_KINDS];
     /* by the number of rows: 1, 2, 4 */
     mr_quant_dot_fn *dot[MR_N_QUANT_KINDS][3];
+    /* lanes of rows side by side: from words[i][lane] the n codes of each lane
+       (a multiple of 16), scaled: to[k * step + lane] */
+    int32_t lanes;
+    mr_quant_lanes_fn *turned[MR_N_QUANT_KINDS];
     /* x[i] = x[i] * scale + bias, rounded twice; bias may be 0 */
     void (*scale)(float *x, int64_t n, float scale, float bias);
     /* the least and the largest of n (a multiple of 16) numbers; NaN where one

@@ -256,6 +256,41 @@ unpack(const uint8_t *from, int64_t n, float *to, const mr_quant_kind kind)
     }
 }
 
+/* ---- rows side by side --------------------------------------------------------
+ */
+
+/* Code j of each lane of a run of words; what it shares with the next word is
+ * put together. */
+INLINE U
+lane_code(const uint32_t *words, const int j, const int bits)
+{
+    const int at = j * bits / 32, low = j * bits % 32;
+    U w = u_load(words + at * N_LANES) >> (unsigned)low;
+
+    if (low + bits > 32)
+        w |= u_load(words + (at + 1) * N_LANES) << (unsigned)(32 - low);
+    return w;
+}
+
+INLINE void
+turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
+       float *to, int64_t step, const mr_quant_kind kind)
+{
+    const int bits = kind_bits(kind);
+    R s = v_load(scale), b = v_load(bias);
+
+    for (; n >= 32; n -= 32, words += bits * N_LANES, to += 32 * step)
+#pragma GCC unroll 32
+        for (int j = 0; j < 32; j++)
+            v_store(to + j * step, number(lane_code(words, j, bits), kind) * s +
+                                       b);
+    if (n >= 16 && bits % 2 == 0)
+#pragma GCC unroll 16
+        for (int j = 0; j < 16; j++)
+            v_store(to + j * step, number(lane_code(words, j, bits), kind) * s +
+                                       b);
+}
+
 /* ---- products ----------------------------------------------------------------
  */
 
@@ -433,6 +468,12 @@ dot_codes(const mr_quant_span *s, const float *const *x,
     {                                                                          \
         unpack(from, n, to, kind);                                             \
     }                                                                          \
+    static void turned_##name(const uint32_t *words, int64_t n,                \
+                              const float *scale, const float *bias,           \
+                              float *to, int64_t step)                         \
+    {                                                                          \
+        turned(words, n, scale, bias, to, step, kind);                         \
+    }                                                                          \
     DOT(dot_##name##_1, how, kind, 1)                                          \
     DOT(dot_##name##_2, how, kind, 2)                                          \
     DOT(dot_##name##_4, how, kind, 4)
@@ -510,6 +551,9 @@ codes(const float *x, int n, float factor, float bias, float largest,
 const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
     .unpack = {unpack_1, unpack_2, unpack_3, unpack_4, unpack_5, unpack_6,
                unpack_8, unpack_e2m1, unpack_e4m3},
+    .lanes = N_LANES,
+    .turned = {turned_1, turned_2, turned_3, turned_4, turned_5, turned_6,
+               turned_8, turned_e2m1, turned_e4m3},
     .dot = {ROWS(1), ROWS(2), ROWS(3), ROWS(4), ROWS(5), ROWS(6), ROWS(8),
             ROWS(e2m1), ROWS(e4m3)},
     .scale = scale,
