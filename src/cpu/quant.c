@@ -148,6 +148,7 @@ static void
 round_piece(void *ctx, int64_t begin, int64_t end)
 {
     const quantize *q = ctx;
+    const mr_quant_params *p = q->a->params;
     int group = q->f.group;
     uint32_t codes[32];
     uint8_t byte;
@@ -157,8 +158,8 @@ round_piece(void *ctx, int64_t begin, int64_t end)
         float factor = group_factor(q, g), scale;
 
         run_read(&q->a->in[0], g * group, group, x);
-        mr__quant_float(x, group, q->a->in[0].dtype, &q->f, true, factor, codes,
-                        &byte);
+        mr__quant_float(x, group, q->a->in[0].dtype, &q->f, p->ties_even,
+                        factor, codes, &byte);
         scale = mr__quant_scale_byte(q->f.scale, byte) / factor;
         for (int i = 0; i < group; i++)
             x[i] = mr__quant_element(&q->f, codes[i]) * scale;

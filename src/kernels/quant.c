@@ -237,6 +237,23 @@ scales_read(const void *from, mr_quant_scale kind, int64_t at, int64_t n,
         to[i] = mr__quant_scale_byte(kind, bytes[at + i]);
 }
 
+static float
+scale_at(const void *from, mr_quant_scale kind, int64_t i)
+{
+    uint32_t bits;
+    float x;
+
+    if (kind == MR_SCALE_FLOAT32)
+        return ((const float *)from)[i];
+    if (kind == MR_SCALE_BFLOAT16) {
+        bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+    scales_read(from, kind, i, 1, &x);
+    return x;
+}
+
 static mr_dtype
 scale_dtype(mr_quant_scale kind)
 {
@@ -255,30 +272,25 @@ piece_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
 {
     const mr_quant_tier *t = quant_tier();
     int64_t group = w->f.group, per_row = w->cols / group;
-    int64_t first = k0 / group, n_groups = (k0 + n - 1) / group - first + 1;
-    const uint8_t *bytes =
-        (const uint8_t *)w->words + (row * w->cols + k0) / 8 * w->f.bits;
-    float scale[PIECE / 16 + 2], bias[PIECE / 16 + 2];
+    int64_t eights = (row * w->cols + k0) / 8;
+    int64_t behind = (w->rows * w->cols - n) / 8 - eights;
+    const uint8_t *bytes = (const uint8_t *)w->words + eights * w->f.bits;
 
-    t->unpack[format_kind(&w->f)](bytes, n, to);
-    scales_read(w->scales, w->f.scale, row * per_row + first, n_groups, scale);
-    if (w->f.biased)
-        scales_read(w->biases, w->f.scale, row * per_row + first, n_groups,
-                    bias);
-    for (int64_t g = 0; !w->f.biased && g < n_groups; g++)
-        bias[g] = -0.0F; /* what adds nothing, not even to -0 */
-    for (int64_t g = 0; g < n_groups; g++) {
-        int64_t from = (first + g) * group - k0, stop = from + group;
+    t->unpack[format_kind(&w->f)](bytes, n, behind * w->f.bits, to);
+    for (int64_t g = k0 / group; g * group < k0 + n; g++) {
+        int64_t at = row * per_row + g, from = g * group - k0;
+        int64_t stop = from + group < n ? from + group : n;
+        float scale = scale_at(w->scales, w->f.scale, at) * factor;
+        /* -0 adds nothing, not even to -0 */
+        float bias =
+            w->f.biased ? scale_at(w->biases, w->f.scale, at) : -0.0F;
 
         from = from < 0 ? 0 : from;
-        stop = stop < n ? stop : n;
-        if (!round) {
-            t->scale(to + from, stop - from, scale[g] * factor, bias[g]);
+        t->scale(to + from, stop - from, scale, round ? -0.0F : bias);
+        if (!round)
             continue;
-        }
-        t->scale(to + from, stop - from, scale[g], -0.0F);
         round_to(to + from, stop - from, scale_dtype(w->f.scale));
-        t->scale(to + from, stop - from, 1.0F, bias[g]);
+        t->scale(to + from, stop - from, 1.0F, bias);
     }
 }
 

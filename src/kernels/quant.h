@@ -111,7 +111,8 @@ typedef struct mr_quant_span {
 /* lanes[i][0..16) += the products of x[i] with the span. */
 typedef void mr_quant_dot_fn(const mr_quant_span *s, const float *const *x,
                              const float *const *x_sums, float (*lanes)[16]);
-typedef void mr_quant_unpack_fn(const uint8_t *from, int64_t n, float *to);
+typedef void mr_quant_unpack_fn(const uint8_t *from, int64_t n, int64_t behind,
+                                float *to);
 
 typedef void mr_quant_lanes_fn(const uint32_t *words, int64_t n,
                                const float *scale, const float *bias,
@@ -131,7 +132,8 @@ typedef enum mr_quant_kind {
 } mr_quant_kind;
 
 typedef struct mr_quant_tier {
-    /* n codes as numbers; n a multiple of 8: reads n * bits / 8 bytes */
+    /* n codes as numbers; n a multiple of 8: their n * bits / 8 bytes and what
+       lies `behind` them may be read */
     mr_quant_unpack_fn *unpack[MR_N_QUANT_KINDS];
     /* by the number of rows: 1, 2, 4 */
     mr_quant_dot_fn *dot[MR_N_QUANT_KINDS][3];

@@ -264,8 +264,8 @@ typedef struct mr_conv_params {
  * input 1 when has_global; outputs packed, scales.
  * dequantize: inputs packed, scales, then biases (affine) or global_scale
  * (has_global); output dtype, which in affine mode is the scales'.
- * quantize_round: as quantize_float, output w rounded to the format, ties of
- * 4-bit elements to the even one.
+ * quantize_round: as quantize_float, output w rounded to the format; ties_even:
+ * ties of 4-bit elements go to the even one, not to the lower code.
  * quantized_matmul: inputs x (..., M, inner), packed, scales, biases (affine);
  * output (..., M, outer), x's dtype; leading axes broadcast.  gather_qmm: the
  * same, then two index arrays of one shape I, which pick matrices of the
@@ -281,6 +281,7 @@ typedef struct mr_quant_params {
     int64_t group, bits, mode; /* mr_quant_mode */
     bool transpose;            /* products: of w, as it is packed */
     bool has_global;
+    bool ties_even; /* quantize_round */
     mr_dtype dtype; /* dequantize */
 } mr_quant_params;
 

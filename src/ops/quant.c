@@ -23,13 +23,14 @@
 
 #define LEAST_SCALE 1e-7
 
-const mr_field mr__quant_fields[6] = {
+const mr_field mr__quant_fields[7] = {
     MR_FIELD(1, INT, mr_quant_params, group),
     MR_FIELD(2, INT, mr_quant_params, bits),
     MR_FIELD(3, INT, mr_quant_params, mode),
     MR_FIELD(4, BOOL, mr_quant_params, transpose),
     MR_FIELD(5, BOOL, mr_quant_params, has_global),
     MR_FIELD(6, DTYPE, mr_quant_params, dtype),
+    MR_FIELD(7, BOOL, mr_quant_params, ties_even),
 };
 
 /* ---- modes

@@ -10,7 +10,7 @@
 #include "graph/op.h"
 #include "ops/params.h"
 
-extern const mr_field mr__quant_fields[6];
+extern const mr_field mr__quant_fields[7];
 
 /* Mode by name, group size and bits (MR_INT_NONE: the mode's) checked. */
 mr_code mr__quant_read_params(mr_quant_params *p, int64_t group, int64_t bits,

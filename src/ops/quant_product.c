@@ -589,31 +589,6 @@ both_types(const mr_quant_params *p, const mr_array *x, const mr_array *w)
                     mr_dtype_name(tx), mr_dtype_name(tw));
 }
 
-/* w as it is packed: given with scales, or quantised here. */
-static mr_code
-both_packed(both *o, mr_array *global_w)
-{
-    bool given = mr__given(o->scales);
-    mr_array *in[2] = {o->w, global_w}, *y;
-    mr_quant_params p = o->p;
-
-    if (given != ((mr_dtype)o->w->dtype == MR_UINT32))
-        return mr__fail(MR_E_VALUE, "w of %s %s scales: packed w needs its "
-                                    "scales, w of floats has none",
-                        mr_dtype_name((mr_dtype)o->w->dtype),
-                        given ? "with" : "without");
-    if (given)
-        return MR_OK;
-    if (p.has_global)
-        in[1] = mr_reshape(global_w, MR_SCALAR_SHAPE);
-    if (in[1] == NULL)
-        return mr__error_code();
-    y = mr__node_new(&mr__op_quantize_float, &p, p.has_global ? 2 : 1, in);
-    o->w = y ? mr__node_output(y, 0) : NULL;
-    o->scales = y ? mr__node_output(y, 1) : NULL;
-    return o->w && o->scales ? MR_OK : mr__error_code();
-}
-
 static mr_code
 both_globals(both *o, const mr_array *global_x, const mr_array *global_w)
 {
@@ -628,38 +603,89 @@ both_globals(both *o, const mr_array *global_x, const mr_array *global_w)
 
 /* x rounded to the format, as rows of whole groups. */
 static mr_array *
-rounded(const both *o, mr_array *x, mr_array *global_x)
+rounded(const both *o, mr_array *x, mr_array *global, bool ties_even)
 {
-    mr_array *in[2] = {x, global_x}, *y;
+    mr_quant_params p = o->p;
+    mr_array *in[2] = {x, global}, *y;
     mr_text text;
 
-    if (x->ndim == 0 || x->dim[x->ndim - 1] % o->p.group != 0)
+    p.ties_even = ties_even;
+    if (x->ndim == 0 || x->dim[x->ndim - 1] % p.group != 0)
         return mr__fail_null(MR_E_SHAPE,
-                             "x of shape %s: needs a last axis divisible by "
-                             "the group size %lld",
-                             mr__shape_of(x, &text), (long long)o->p.group);
+                             "operand of shape %s: needs a last axis divisible "
+                             "by the group size %lld",
+                             mr__shape_of(x, &text), (long long)p.group);
     if (x->ndim == 1)
         in[0] = mr_expand_dims(x, MR_AXES(0));
-    if (o->p.has_global)
-        in[1] = mr_reshape(global_x, MR_SCALAR_SHAPE);
+    if (p.has_global)
+        in[1] = mr_reshape(global, MR_SCALAR_SHAPE);
     if (in[0] == NULL || in[1] == NULL)
         return NULL;
-    y = mr__node_new(&mr__op_quantize_round, &o->p, o->p.has_global ? 2 : 1,
-                     in);
+    y = mr__node_new(&mr__op_quantize_round, &p, p.has_global ? 2 : 1, in);
     return x->ndim == 1 && y ? mr_squeeze(y, MR_AXES(0)) : y;
 }
 
 static mr_code
-both_read(both *o, mr_array *x, int64_t group, int64_t bits, const char *mode,
-          const mr_array *global_x, mr_array *global_w)
+both_read(both *o, const mr_array *x, int64_t group, int64_t bits,
+          const char *mode, const mr_array *global_x, const mr_array *global_w)
 {
     mr_code code = mr__quant_read_params(&o->p, group, bits, mode);
+    bool given = mr__given(o->scales);
 
     if (code == MR_OK)
         code = both_types(&o->p, x, o->w);
     if (code == MR_OK)
         code = both_globals(o, global_x, global_w);
-    return code == MR_OK ? both_packed(o, global_w) : code;
+    if (code != MR_OK || given == ((mr_dtype)o->w->dtype == MR_UINT32))
+        return code;
+    return mr__fail(MR_E_VALUE,
+                    "w of %s %s scales: packed w needs its scales, w of "
+                    "floats has none",
+                    mr_dtype_name((mr_dtype)o->w->dtype),
+                    given ? "with" : "without");
+}
+
+/* w of floats, rounded by the rule of quantize: a product of floats. */
+static mr_array *
+product_of_floats(const both *o, mr_array *x, mr_array *global_w,
+                  mr_array *lhs, mr_array *rhs, bool picks)
+{
+    mr_array *w = rounded(o, o->w, global_w, false), *pick[2], *y;
+    mr_dtype t;
+
+    if (w == NULL)
+        return NULL;
+    t = (mr_dtype)x->dtype;
+    if (picks) {
+        bool row = x->ndim == 1;
+
+        x = row ? mr_expand_dims(x, MR_AXES(0)) : x;
+        if (x == NULL || picks_read(x, w, lhs, rhs, pick) != MR_OK)
+            return NULL;
+        x = matrices_at(x, pick[0]);
+        w = matrices_at(w, pick[1]);
+        y = w ? mr_matmul(x, mr_swapaxes(w, -2, -1)) : NULL;
+        y = row && y ? mr_squeeze(y, MR_AXES(-2)) : y;
+    } else {
+        y = mr_matmul(x, mr_swapaxes(w, -2, -1));
+    }
+    return mr__cast(y, t);
+}
+
+/* x has been rounded, w is packed. */
+static mr_array *
+product_of_packed(const both *b, mr_array *x, mr_array *global_w,
+                  mr_array *lhs, mr_array *rhs, bool picks)
+{
+    operands o = {.p = b->p};
+    mr_array *pick[2];
+
+    o.p.has_global = false;
+    if (operands_read(&o, x, b->w, b->scales, MR_NONE, true) != MR_OK)
+        return NULL;
+    if (picks && picks_read(o.x, b->w, lhs, rhs, pick) != MR_OK)
+        return NULL;
+    return with_global(&o, picks ? pick : NULL, global_w);
 }
 
 mr_array *
@@ -669,7 +695,6 @@ mr__build_qqmm(mr_array *x, mr_array *w, mr_array *scales, int64_t group_size,
 {
     both b = {.w = w, .scales = scales};
     mr_text text;
-    operands o;
 
     if (w->ndim != 2)
         return mr__fail_null(MR_E_SHAPE,
@@ -679,13 +704,11 @@ mr__build_qqmm(mr_array *x, mr_array *w, mr_array *scales, int64_t group_size,
     if (both_read(&b, x, group_size, bits, mode, global_scale_x,
                   global_scale_w) != MR_OK)
         return NULL;
-    x = rounded(&b, x, global_scale_x);
-    o.p = b.p;
-    o.p.has_global = false;
-    if (x == NULL ||
-        operands_read(&o, x, b.w, b.scales, MR_NONE, true) != MR_OK)
+    x = rounded(&b, x, global_scale_x, true);
+    if (x == NULL)
         return NULL;
-    return with_global(&o, NULL, global_scale_w);
+    return (mr__given(scales) ? product_of_packed : product_of_floats)(
+        &b, x, global_scale_w, MR_NONE, MR_NONE, false);
 }
 
 mr_array *
@@ -696,19 +719,19 @@ mr__build_gather_qqmm(mr_array *x, mr_array *w, mr_array *scales,
                       bool sorted_indices)
 {
     both b = {.w = w, .scales = scales};
-    mr_array *pick[2];
-    operands o;
+    mr_text text;
 
     (void)sorted_indices; /* the kernel sorts */
+    if (w->ndim < 2)
+        return mr__fail_null(MR_E_SHAPE,
+                             "w of shape %s: needs 2 axes or more",
+                             mr__shape_of(w, &text));
     if (both_read(&b, x, group_size, bits, mode, global_scale_x,
                   global_scale_w) != MR_OK)
         return NULL;
-    x = rounded(&b, x, global_scale_x);
-    o.p = b.p;
-    o.p.has_global = false;
-    if (x == NULL ||
-        operands_read(&o, x, b.w, b.scales, MR_NONE, true) != MR_OK ||
-        picks_read(o.x, b.w, lhs_indices, rhs_indices, pick) != MR_OK)
+    x = rounded(&b, x, global_scale_x, true);
+    if (x == NULL)
         return NULL;
-    return with_global(&o, pick, global_scale_w);
+    return (mr__given(scales) ? product_of_packed : product_of_floats)(
+        &b, x, global_scale_w, lhs_indices, rhs_indices, true);
 }

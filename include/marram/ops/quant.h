@@ -104,7 +104,7 @@ MR_API mr_array *mr_from_fp8(mr_array *x, mr_dtype dtype);
 
 /* x @ w.T with both rounded to a quantised format: x on the fly, its ties to
  * the even element (quantize takes the lower code), w already quantised,
- * with its scales, or as floats. Gradients pass the rounding of x unchanged.
+ * with its scales, or as floats. Gradients pass the rounding unchanged.
  * Absent: scales MR_NONE, group_size MR_INT_NONE, bits MR_INT_NONE,
  * global_scale_x MR_NONE, global_scale_w MR_NONE.
  * Errors: ValueError: affine mode, w of other than 2 axes, float64 or

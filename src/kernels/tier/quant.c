@@ -17,8 +17,6 @@
 
 #define VECTORS (16 / N_LANES) /* of the 16 virtual lanes */
 
-typedef uint8_t BYTES __attribute__((vector_size(N_LANES)));
-
 /* Without the instruction a fused multiply-add would be a function call. */
 INLINE R
 multiply_add(R a, R b, R c)
@@ -165,13 +163,10 @@ static const uint32_t shifts[7][16] = {
 INLINE U
 codes_at(const uint8_t *from, const int bits)
 {
-    if (bits == 8) {
-        BYTES b;
-
-        memcpy(&b, from, sizeof b);
-        return __builtin_convertvector(b, U);
-    }
 #if MR_TIER_ID == MR_TIER_AVX512
+    if (bits == 8)
+        return (U)_mm512_cvtepu8_epi32(
+            _mm_loadu_si128((const __m128i *)(const void *)from));
     {
         __m512i x = _mm512_broadcast_i32x4(
             _mm_loadu_si128((const __m128i *)(const void *)from));
@@ -180,6 +175,9 @@ codes_at(const uint8_t *from, const int bits)
         return (U)_mm512_srlv_epi32(x, _mm512_loadu_si512(shifts[bits]));
     }
 #elif MR_TIER_ID == MR_TIER_AVX2
+    if (bits == 8)
+        return (U)_mm256_cvtepu8_epi32(
+            _mm_loadl_epi64((const __m128i *)(const void *)from));
     {
         __m256i x = _mm256_broadcastsi128_si256(
             _mm_loadl_epi64((const __m128i *)(const void *)from));
@@ -193,6 +191,8 @@ codes_at(const uint8_t *from, const int bits)
     {
         uint64_t word;
         U c;
+
+        /* 4 codes of 8 bits and more of others */
 
         memcpy(&word, from, sizeof word);
         for (int i = 0; i < N_LANES; i++)
@@ -235,12 +235,14 @@ step_numbers(const uint8_t *from, float *to, const mr_quant_kind kind)
 }
 
 INLINE void
-unpack(const uint8_t *from, int64_t n, float *to, const mr_quant_kind kind)
+unpack(const uint8_t *from, int64_t n, int64_t behind, float *to,
+       const mr_quant_kind kind)
 {
     const int bits = kind_bits(kind);
     uint8_t last[4 * BEHIND] = {0};
     float numbers[16];
-    int64_t safe = n - (8 * BEHIND + bits - 1) / bits, i = 0;
+    int64_t safe = n + behind * 8 / bits - (8 * BEHIND + bits - 1) / bits;
+    int64_t i = 0;
 
     for (; i <= safe && i + STEP <= n; i += STEP, from += STEP * bits / 8)
         step_numbers(from, to + i, kind);
@@ -464,9 +466,10 @@ dot_codes(const mr_quant_span *s, const float *const *x,
         how(s, x, x_sums, lanes, kind, m);                                     \
     }
 #define KERNELS(name, how, kind)                                               \
-    static void unpack_##name(const uint8_t *from, int64_t n, float *to)       \
+    static void unpack_##name(const uint8_t *from, int64_t n, int64_t behind,  \
+                              float *to)                                       \
     {                                                                          \
-        unpack(from, n, to, kind);                                             \
+        unpack(from, n, behind, to, kind);                                     \
     }                                                                          \
     static void turned_##name(const uint32_t *words, int64_t n,                \
                               const float *scale, const float *bias,           \
