@@ -76,7 +76,8 @@ run_write(const mr_kernel_view *x, int64_t at, int64_t n, const float *from)
         mr__tier()->casts->cast[MR_FLOAT32][x->dtype](to, from, n);
 }
 
-/* ---- quantize ------------------------------------------------------------------
+/* ---- quantize
+ * ------------------------------------------------------------------
  */
 
 typedef struct quantize {
@@ -195,7 +196,8 @@ mr__cpu_quantize_round(const mr_kernel_args *a)
     return quantize_run(a, round_piece);
 }
 
-/* ---- dequantize ----------------------------------------------------------------
+/* ---- dequantize
+ * ----------------------------------------------------------------
  */
 
 mr_quant_matrix
@@ -215,8 +217,8 @@ mr__quant_matrix(const mr_quant_params *p, const mr_kernel_view *w,
 
 typedef struct dequantize {
     const mr_kernel_args *a;
-    mr_quant_matrix w; /* all rows */
-    int64_t per_row;   /* pieces */
+    mr_quant_matrix w;   /* all rows */
+    int64_t per_row;     /* pieces */
     const float *global; /* NULL: none; one for per_global rows */
     int64_t per_global;
 } dequantize;
@@ -259,7 +261,8 @@ mr__cpu_dequantize(const mr_kernel_args *a)
     return MR_OK;
 }
 
-/* ---- E4M3 bytes -----------------------------------------------------------------
+/* ---- E4M3 bytes
+ * -----------------------------------------------------------------
  */
 
 /* To float32 with the last bit set when something was lost, so that rounding

@@ -335,7 +335,8 @@ many_product(const product *p)
     return g;
 }
 
-/* ---- the rows of the table ----------------------------------------------------
+/* ---- the rows of the table
+ * ----------------------------------------------------
  */
 
 static bool

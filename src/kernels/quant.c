@@ -57,7 +57,7 @@ format_kind(const mr_quant_format *f)
 }
 
 enum { MAX_LANES = 16 }; /* of a vector of floats */
-enum { PIECE = 512 }; /* columns that are read at a time */
+enum { PIECE = 512 };    /* columns that are read at a time */
 
 /* x as it is in type t; n <= PIECE. */
 static void
@@ -85,8 +85,8 @@ first_zero(const float *x, int n)
 }
 
 void
-mr__quant_affine(const float *x, int n, int bits, uint32_t *codes,
-                 float *scale, float *bias)
+mr__quant_affine(const float *x, int n, int bits, uint32_t *codes, float *scale,
+                 float *bias)
 {
     const mr_quant_tier *t = quant_tier();
     float largest = (float)((1 << bits) - 1), lo, hi, s, edge, q;
@@ -121,8 +121,8 @@ e2m1_from_float(float x, bool ties_even)
     uint32_t c;
 
     if (ties_even)
-        c = (uint32_t)((a > 0.25F) + (a >= 0.75F) + (a > 1.25F) +
-                       (a >= 1.75F) + (a > 2.5F) + (a >= 3.5F) + (a > 5.0F));
+        c = (uint32_t)((a > 0.25F) + (a >= 0.75F) + (a > 1.25F) + (a >= 1.75F) +
+                       (a > 2.5F) + (a >= 3.5F) + (a > 5.0F));
     else
         c = (uint32_t)((a > 0.25F) + (a > 0.75F) + (a > 1.25F) + (a > 1.75F) +
                        (a > 2.5F) + (a > 3.5F) + (a > 5.0F));
@@ -282,8 +282,7 @@ piece_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
         int64_t stop = from + group < n ? from + group : n;
         float scale = scale_at(w->scales, w->f.scale, at) * factor;
         /* -0 adds nothing, not even to -0 */
-        float bias =
-            w->f.biased ? scale_at(w->biases, w->f.scale, at) : -0.0F;
+        float bias = w->f.biased ? scale_at(w->biases, w->f.scale, at) : -0.0F;
 
         from = from < 0 ? 0 : from;
         t->scale(to + from, stop - from, scale, round ? -0.0F : bias);
@@ -466,13 +465,13 @@ row_dot(const mr_quant_matrix *w, int64_t j, int m, const float *const *x,
         int64_t n = w->cols - k < MR_QUANT_SPAN ? w->cols - k : MR_QUANT_SPAN;
         int64_t groups = n / f->group, at = j * per_row + k / f->group;
         const float *part[MR_QUANT_ROWS], *sums[MR_QUANT_ROWS];
-        mr_quant_span s = {
-            .from = (const uint8_t *)w->words + (j * w->cols + k) / 8 * f->bits,
-            .n = n,
-            .group = f->group,
-            .n_groups = (int)groups,
-            .scale = scale,
-            .bias = f->biased ? bias : NULL};
+        mr_quant_span s = {.from = (const uint8_t *)w->words +
+                                   (j * w->cols + k) / 8 * f->bits,
+                           .n = n,
+                           .group = f->group,
+                           .n_groups = (int)groups,
+                           .scale = scale,
+                           .bias = f->biased ? bias : NULL};
 
         scales_read(w->scales, f->scale, at, groups, scale);
         memset(scale + groups, 0, 16 * sizeof *scale);

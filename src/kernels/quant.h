@@ -115,8 +115,8 @@ typedef void mr_quant_unpack_fn(const uint8_t *from, int64_t n, int64_t behind,
                                 float *to);
 
 typedef void mr_quant_lanes_fn(const uint32_t *words, int64_t n,
-                               const float *scale, const float *bias,
-                               float *to, int64_t step);
+                               const float *scale, const float *bias, float *to,
+                               int64_t step);
 
 typedef enum mr_quant_kind {
     MR_QUANT_1,
@@ -147,8 +147,8 @@ typedef struct mr_quant_tier {
        is NaN */
     void (*extremes)(const float *x, int n, float *lo, float *hi);
     /* codes[i] = clamp(rint((x[i] - bias) / scale), 0, largest); NaN gives 0 */
-    void (*codes)(const float *x, int n, float scale, float bias,
-                  float largest, uint32_t *codes);
+    void (*codes)(const float *x, int n, float scale, float bias, float largest,
+                  uint32_t *codes);
 } mr_quant_tier;
 
 extern const mr_quant_tier mr__quant_tier_baseline, mr__quant_tier_avx2,

@@ -233,8 +233,8 @@ mr__quant_scale_global(mr_array *x, mr_array *global)
 {
     if (x == NULL)
         return NULL;
-    global = mr_reshape(mr__scale(global, 1.0 / (448.0 * 6.0)),
-                        MR_SCALAR_SHAPE);
+    global =
+        mr_reshape(mr__scale(global, 1.0 / (448.0 * 6.0)), MR_SCALAR_SHAPE);
     return mr_multiply(x, mr__cast(global, (mr_dtype)x->dtype));
 }
 
@@ -396,9 +396,10 @@ slopes_wide(const mr_rule *r, mr_array *hi, mr_array *lo, mr_array *spread,
     scale = mr__cast(scale, MR_FLOAT32);
     bias = mr__cast(bias, MR_FLOAT32);
     moved = mr_not_equal(bias, zero);
-    ratio = mr_where(moved, mr_divide(scale, mr_where(moved, bias, mr__number(
-                                                          MR_FLOAT32, 1.0))),
-                     zero);
+    ratio = mr_where(
+        moved,
+        mr_divide(scale, mr_where(moved, bias, mr__number(MR_FLOAT32, 1.0))),
+        zero);
     still = mr_where(moved, zero, mr__scale(spread, 1.0 / n));
     still = mr_where(least_wins, still, mr_negative(still));
     g->bias[0] = as_number(mr_logical_and(moved, mr_logical_not(least_wins)));
@@ -420,8 +421,7 @@ slopes_of(const mr_rule *r, group_slopes *g)
     spread = mr_subtract(hi, lo);
     if (p->bits > 1)
         spread = mr__scale(spread, 1.0 / (double)((1 << p->bits) - 1));
-    spread = as_number(
-        mr_greater(spread, mr__number(MR_FLOAT32, LEAST_SCALE)));
+    spread = as_number(mr_greater(spread, mr__number(MR_FLOAT32, LEAST_SCALE)));
     g->share[0] = shares(w, hi);
     g->share[1] = shares(w, lo);
     if (p->bits > 1) {
@@ -451,8 +451,8 @@ quantize_vjp(const mr_rule *r, int i)
     if (cs == NULL || cb == NULL || slopes_of(r, &g) != MR_OK)
         return NULL;
     for (int k = 0; k < 2; k++) {
-        mr_array *part = mr_add(mr_multiply(cs, g.scale[k]),
-                                mr_multiply(cb, g.bias[k]));
+        mr_array *part =
+            mr_add(mr_multiply(cs, g.scale[k]), mr_multiply(cb, g.bias[k]));
 
         part = mr_multiply(part, g.share[k]);
         y = k == 0 ? part : mr_add(y, part);
@@ -480,8 +480,7 @@ quantize_jvp(const mr_rule *r, int i)
         part = mr_multiply(part, r->which == 1 ? g.scale[k] : g.bias[k]);
         y = k == 0 ? part : mr_add(y, part);
     }
-    return mr__cast(mr_squeeze(y, MR_AXES(-1)),
-                    (mr_dtype)r->output[1]->dtype);
+    return mr__cast(mr_squeeze(y, MR_AXES(-1)), (mr_dtype)r->output[1]->dtype);
 }
 
 /* Rows of a batch are rows, and global scales may have w's first axes. */

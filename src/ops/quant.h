@@ -31,8 +31,8 @@ mr_code mr__quant_operands_of(const mr_quant_params *p, mr_array *w,
                               mr_array *scales, mr_array *biases,
                               mr_quant_operands *out);
 /* Their values in a float type, as a node or, in float64, composed. */
-mr_array *mr__quant_values(const mr_quant_params *p,
-                           const mr_quant_operands *o, mr_dtype t);
+mr_array *mr__quant_values(const mr_quant_params *p, const mr_quant_operands *o,
+                           mr_dtype t);
 /* x * global / (448 * 6). */
 mr_array *mr__quant_scale_global(mr_array *x, mr_array *global);
 /* (..., n) to (..., n / group, group), and its sum over the groups. */

@@ -189,8 +189,8 @@ quantized_product(const operands *o)
 
 mr_array *
 mr__build_quantized_matmul(mr_array *x, mr_array *w, mr_array *scales,
-                           mr_array *biases, bool transpose,
-                           int64_t group_size, int64_t bits, const char *mode)
+                           mr_array *biases, bool transpose, int64_t group_size,
+                           int64_t bits, const char *mode)
 {
     operands o;
     mr_array *y;
@@ -478,8 +478,8 @@ gather_qmm_vjp(const mr_rule *r, int i)
         int64_t count[2] = {lhs->size, 1};
 
         p.transpose = !p.transpose;
-        in[0] = mr_reshape(c, MR_SHAPE(count[0], c->dim[c->ndim - 2],
-                                       c->dim[c->ndim - 1]));
+        in[0] = mr_reshape(
+            c, MR_SHAPE(count[0], c->dim[c->ndim - 2], c->dim[c->ndim - 1]));
         memcpy(in + 1, r->primal + 1, (size_t)n * sizeof *in);
         in[n + 1] = mr__iota(count[0], 0, 1);
         in[n + 2] = mr_reshape(rhs, (mr_shape){count, 1});
@@ -508,10 +508,9 @@ shifted(mr_array *index, int64_t n, int64_t size)
     count = mr__integer(MR_INT64, n);
     at = mr_where(mr_less(at, zero), mr_add(at, count), at);
     bad = mr_logical_or(mr_less(at, zero), mr_greater_equal(at, count));
-    first = mr_multiply(mr__cast(mr__iota(size, 0, index->ndim), MR_INT64),
-                        count);
-    return mr_where(bad, mr__integer(MR_INT64, INT64_MAX),
-                    mr_add(at, first));
+    first =
+        mr_multiply(mr__cast(mr__iota(size, 0, index->ndim), MR_INT64), count);
+    return mr_where(bad, mr__integer(MR_INT64, INT64_MAX), mr_add(at, first));
 }
 
 static int64_t
@@ -647,8 +646,8 @@ both_read(both *o, const mr_array *x, int64_t group, int64_t bits,
 
 /* w of floats, rounded by the rule of quantize: a product of floats. */
 static mr_array *
-product_of_floats(const both *o, mr_array *x, mr_array *global_w,
-                  mr_array *lhs, mr_array *rhs, bool picks)
+product_of_floats(const both *o, mr_array *x, mr_array *global_w, mr_array *lhs,
+                  mr_array *rhs, bool picks)
 {
     mr_array *w = rounded(o, o->w, global_w, false), *pick[2], *y;
     mr_dtype t;
@@ -674,8 +673,8 @@ product_of_floats(const both *o, mr_array *x, mr_array *global_w,
 
 /* x has been rounded, w is packed. */
 static mr_array *
-product_of_packed(const both *b, mr_array *x, mr_array *global_w,
-                  mr_array *lhs, mr_array *rhs, bool picks)
+product_of_packed(const both *b, mr_array *x, mr_array *global_w, mr_array *lhs,
+                  mr_array *rhs, bool picks)
 {
     operands o = {.p = b->p};
     mr_array *pick[2];
@@ -723,8 +722,7 @@ mr__build_gather_qqmm(mr_array *x, mr_array *w, mr_array *scales,
 
     (void)sorted_indices; /* the kernel sorts */
     if (w->ndim < 2)
-        return mr__fail_null(MR_E_SHAPE,
-                             "w of shape %s: needs 2 axes or more",
+        return mr__fail_null(MR_E_SHAPE, "w of shape %s: needs 2 axes or more",
                              mr__shape_of(w, &text));
     if (both_read(&b, x, group_size, bits, mode, global_scale_x,
                   global_scale_w) != MR_OK)

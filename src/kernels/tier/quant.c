@@ -144,8 +144,8 @@ kind_bits(const mr_quant_kind kind)
             PICK(10, b), PICK(11, b), PICK(12, b), PICK(13, b), PICK(14, b),   \
             PICK(15, b)                                                        \
     }
-static const int8_t picks[7][64] = {
-    {0}, PICKS(1), PICKS(2), PICKS(3), PICKS(4), PICKS(5), PICKS(6)};
+static const int8_t picks[7][64] = {{0},      PICKS(1), PICKS(2), PICKS(3),
+                                    PICKS(4), PICKS(5), PICKS(6)};
 #define SHIFT(i, b) ((i) * (b) % 8)
 #define SHIFTS(b)                                                              \
     {                                                                          \
@@ -258,7 +258,8 @@ unpack(const uint8_t *from, int64_t n, int64_t behind, float *to,
     }
 }
 
-/* ---- rows side by side --------------------------------------------------------
+/* ---- rows side by side
+ * --------------------------------------------------------
  */
 
 /* Code j of each lane of a run of words; what it shares with the next word is
@@ -284,16 +285,17 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
     for (; n >= 32; n -= 32, words += bits * N_LANES, to += 32 * step)
 #pragma GCC unroll 32
         for (int j = 0; j < 32; j++)
-            v_store(to + j * step, number(lane_code(words, j, bits), kind) * s +
-                                       b);
+            v_store(to + j * step,
+                    number(lane_code(words, j, bits), kind) * s + b);
     if (n >= 16 && bits % 2 == 0)
 #pragma GCC unroll 16
         for (int j = 0; j < 16; j++)
-            v_store(to + j * step, number(lane_code(words, j, bits), kind) * s +
-                                       b);
+            v_store(to + j * step,
+                    number(lane_code(words, j, bits), kind) * s + b);
 }
 
-/* ---- products ----------------------------------------------------------------
+/* ---- products
+ * ----------------------------------------------------------------
  */
 
 INLINE void
@@ -326,8 +328,8 @@ add_biases(const mr_quant_span *s, const float *const *x_sums,
 
 #pragma GCC unroll 4
             for (int i = 0; i < m; i++)
-                sum[i][v] = multiply_add(
-                    b, v_load(x_sums[i] + g + v * N_LANES), sum[i][v]);
+                sum[i][v] = multiply_add(b, v_load(x_sums[i] + g + v * N_LANES),
+                                         sum[i][v]);
         }
 }
 
@@ -361,8 +363,8 @@ block(const U *w, const R *scale, const float *const *x, int64_t at,
 
 #pragma GCC unroll 4
             for (int i = 0; i < m; i++)
-                t[i] = multiply_add(
-                    v_load(x[i] + at + j * 16 + v * N_LANES), q, t[i]);
+                t[i] = multiply_add(v_load(x[i] + at + j * 16 + v * N_LANES), q,
+                                    t[i]);
         }
 #pragma GCC unroll 4
         for (int i = 0; i < m; i++)
@@ -404,8 +406,8 @@ dot_words(const mr_quant_span *s, const float *const *x,
 
 /* 16 codes in a row: t += x * code. */
 INLINE void
-sixteen(const uint8_t *from, const float *const *x, int64_t at,
-        R (*t)[VECTORS], const mr_quant_kind kind, const int m)
+sixteen(const uint8_t *from, const float *const *x, int64_t at, R (*t)[VECTORS],
+        const mr_quant_kind kind, const int m)
 {
     const int bits = kind_bits(kind);
     float numbers[16];
@@ -422,8 +424,7 @@ sixteen(const uint8_t *from, const float *const *x, int64_t at,
 
 #pragma GCC unroll 4
         for (int i = 0; i < m; i++)
-            t[i][v] =
-                multiply_add(v_load(x[i] + at + v * N_LANES), q, t[i][v]);
+            t[i][v] = multiply_add(v_load(x[i] + at + v * N_LANES), q, t[i][v]);
     }
 }
 
@@ -461,7 +462,7 @@ dot_codes(const mr_quant_span *s, const float *const *x,
 
 #define DOT(name, how, kind, m)                                                \
     static void name(const mr_quant_span *s, const float *const *x,            \
-                     const float *const *x_sums, float (*lanes)[16])           \
+                     const float *const *x_sums, float(*lanes)[16])            \
     {                                                                          \
         how(s, x, x_sums, lanes, kind, m);                                     \
     }
@@ -490,7 +491,8 @@ KERNELS(8, dot_codes, MR_QUANT_8)
 KERNELS(e2m1, dot_words, MR_QUANT_E2M1)
 KERNELS(e4m3, dot_codes, MR_QUANT_E4M3)
 
-/* ---- making -------------------------------------------------------------------
+/* ---- making
+ * -------------------------------------------------------------------
  */
 
 static void
@@ -542,7 +544,7 @@ codes(const float *x, int n, float factor, float bias, float largest,
         q = v_select(v_lt((R){0}, q), q, (R){0});
         /* NaN: it was not below the largest, but is no number either */
         q = v_select(v_isnan(v_load(x + i) / v_set(factor)), (R){0}, q);
-        c = (U)__builtin_convertvector(q, M);
+        c = (U) __builtin_convertvector(q, M);
         memcpy(to + i, &c, sizeof c);
     }
 }
