@@ -420,25 +420,6 @@ mr__quant_arranged_floats(const mr_quant_format *f, int64_t cols)
     return numbers_floats(f, cols) + sums;
 }
 
-void
-mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
-                  float *to)
-{
-    int codes = block_codes(f), per_word = 32 / f->bits;
-    float *sums = to + numbers_floats(f, cols);
-
-    memset(to, 0, (size_t)mr__quant_arranged_floats(f, cols) * sizeof *to);
-    if (codes == 0)
-        memcpy(to, x, (size_t)cols * sizeof *to);
-    for (int64_t k = 0; codes > 0 && k < cols; k++) {
-        int64_t at = k % codes;
-
-        to[k - at + at % per_word * 16 + at / per_word] = x[k];
-    }
-    for (int64_t k = 0; f->biased && k < cols; k++)
-        sums[k / f->group] += x[k];
-}
-
 /* 16 lanes in a fixed order. */
 static float
 lanes_sum(float *lanes)
@@ -447,6 +428,50 @@ lanes_sum(float *lanes)
         for (int i = 0; i < half; i++)
             lanes[i] += lanes[i + half];
     return lanes[0];
+}
+
+/* Numbers l * per_word + j of a block to j * 16 + l. */
+static void
+block_arrange(const float *x, int64_t n, int per_word, float *to)
+{
+    for (int64_t l = 0; l * per_word < n; l++)
+        for (int64_t j = 0; j < per_word; j++)
+            to[j * 16 + l] = x[l * per_word + j];
+}
+
+/* Of a multiple of 16. */
+static float
+group_sum(const float *x, int n)
+{
+    float lanes[16] = {0.0F};
+
+    for (int k = 0; k < n; k += 16)
+        for (int l = 0; l < 16; l++)
+            lanes[l] += x[k + l];
+    return lanes_sum(lanes);
+}
+
+void
+mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
+                  float *to)
+{
+    int64_t codes = block_codes(f), numbers = numbers_floats(f, cols);
+    int64_t all = mr__quant_arranged_floats(f, cols);
+    float *sums = to + numbers;
+
+    memset(to + cols, 0, (size_t)(all - cols) * sizeof *to);
+    if (codes == 0) {
+        memcpy(to, x, (size_t)cols * sizeof *to);
+    } else {
+        int64_t last = cols / codes * codes;
+
+        memset(to + last, 0, (size_t)(all - last) * sizeof *to);
+        for (int64_t k = 0; k < cols; k += codes)
+            block_arrange(x + k, cols - k < codes ? cols - k : codes,
+                          32 / f->bits, to + k);
+    }
+    for (int64_t g = 0; f->biased && g < cols / f->group; g++)
+        sums[g] = group_sum(x + g * f->group, f->group);
 }
 
 /* m of 1, 2 or 4 rows. */
