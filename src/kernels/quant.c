@@ -112,21 +112,25 @@ mr__quant_affine(const float *x, int n, int bits, uint32_t *codes, float *scale,
     t->codes(x, n, s, *bias, largest, codes);
 }
 
-/* The nearest 4-bit element: how many of the midpoints it lies beyond.  On a
- * midpoint it takes the lower one, or the even one. */
-static uint32_t
-e2m1_from_float(float x, bool ties_even)
+/* The nearest 4-bit elements: how many of the midpoints a number lies beyond,
+ * and those it lies on that go to the upper one: every second of them when
+ * ties go to the even element, else none.  Plain sums, so that compilers make
+ * vectors of them. */
+static void
+e2m1_codes(const float *x, int n, bool ties_even, uint32_t *codes)
 {
-    float a = fabsf(x);
-    uint32_t c;
+    /* the least float beyond a midpoint, or it itself */
+    const float b = ties_even ? 0.75F : nextafterf(0.75F, 1.0F);
+    const float d = ties_even ? 1.75F : nextafterf(1.75F, 2.0F);
+    const float f = ties_even ? 3.5F : nextafterf(3.5F, 4.0F);
 
-    if (ties_even)
-        c = (uint32_t)((a > 0.25F) + (a >= 0.75F) + (a > 1.25F) + (a >= 1.75F) +
-                       (a > 2.5F) + (a >= 3.5F) + (a > 5.0F));
-    else
-        c = (uint32_t)((a > 0.25F) + (a > 0.75F) + (a > 1.25F) + (a > 1.75F) +
-                       (a > 2.5F) + (a > 3.5F) + (a > 5.0F));
-    return c > 0 && x < 0.0F ? c | 8 : c;
+    for (int i = 0; i < n; i++) {
+        float a = fabsf(x[i]);
+        int32_t c = (a > 0.25F) + (a >= b) + (a > 1.25F) + (a >= d) +
+                    (a > 2.5F) + (a >= f) + (a > 5.0F);
+
+        codes[i] = (uint32_t)(c + (x[i] < -0.25F ? 8 : 0));
+    }
 }
 
 float
@@ -185,9 +189,11 @@ mr__quant_float(const float *x, int n, mr_dtype t, const mr_quant_format *f,
         y[i] = s == 0.0F ? 0.0F : x[i] / s;
     round_to(y, n, t);
     for (int i = 0; i < n; i++)
-        codes[i] = f->code == MR_CODE_E4M3
-                       ? mr__e4m3_from_float(y[i])
-                       : e2m1_from_float(y[i] * factor, ties_even);
+        y[i] *= factor;
+    if (f->code == MR_CODE_E2M1)
+        e2m1_codes(y, n, ties_even, codes);
+    for (int i = 0; f->code == MR_CODE_E4M3 && i < n; i++)
+        codes[i] = mr__e4m3_from_float(y[i]);
 }
 
 void
