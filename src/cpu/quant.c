@@ -256,7 +256,7 @@ mr__cpu_dequantize(const mr_kernel_args *a)
     }
     d.per_row = (d.w.cols - 1) / PIECE + 1;
     mr__cpu_for(d.w.rows * d.per_row,
-                mr__cpu_grain(0.5 * (double)(d.w.cols / d.per_row)),
+                mr__cpu_grain(0.5 * (double)d.w.cols / (double)d.per_row),
                 dequantize_piece, &d);
     return MR_OK;
 }

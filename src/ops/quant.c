@@ -69,7 +69,9 @@ mr__quant_read_params(mr_quant_params *p, int64_t group, int64_t bits,
 {
     int i = 0;
 
-    *p = (mr_quant_params){.dtype = MR_BFLOAT16};
+    *p = (mr_quant_params){.group = modes[MR_QUANT_AFFINE].group,
+                           .bits = modes[MR_QUANT_AFFINE].bits,
+                           .dtype = MR_BFLOAT16};
     if (mode == NULL)
         return mr__fail(MR_E_VALUE, "no mode: one of affine, mxfp4, mxfp8 and "
                                     "nvfp4");
