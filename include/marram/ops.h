@@ -26,6 +26,7 @@
 #include "marram/ops/create.h"
 #include "marram/ops/index.h"
 #include "marram/ops/linear.h"
+#include "marram/ops/quant.h"
 #include "marram/ops/random.h"
 #include "marram/ops/reduce.h"
 #include "marram/ops/rows.h"

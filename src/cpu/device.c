@@ -7,6 +7,7 @@
  */
 #include "cpu/blocks.h"
 #include "cpu/cpu.h"
+#include "cpu/quant.h"
 #include "gen/ids.h"
 
 /* Bit i: input i must be row-major. */
@@ -101,6 +102,30 @@ static const mr_kernel kernels[] = {
      .run = mr__cpu_repeat_entries,
      .workspace = mr__cpu_compact_workspace,
      .cost = mr__cpu_compact_cost},
+    {.op = MR_OP_QUANTIZE,
+     .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
+     .run = mr__cpu_quantize},
+    {.op = MR_OP_QUANTIZE_FLOAT,
+     .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
+     .run = mr__cpu_quantize_float},
+    {.op = MR_OP_QUANTIZE_ROUND,
+     .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
+     .run = mr__cpu_quantize_round},
+    {.op = MR_OP_DEQUANTIZE,
+     .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
+     .run = mr__cpu_dequantize},
+    {.op = MR_OP_TO_FP8, .contiguous = INPUT_0, .run = mr__cpu_to_fp8},
+    {.op = MR_OP_FROM_FP8, .contiguous = INPUT_0, .run = mr__cpu_from_fp8},
+    {.op = MR_OP_QUANTIZED_MATMUL,
+     .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
+     .run = mr__cpu_quantized_matmul,
+     .workspace = mr__cpu_quantized_matmul_workspace,
+     .cost = mr__cpu_quantized_matmul_cost},
+    {.op = MR_OP_GATHER_QMM,
+     .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
+     .run = mr__cpu_gather_qmm,
+     .workspace = mr__cpu_gather_qmm_workspace,
+     .cost = mr__cpu_quantized_matmul_cost},
     {0},
 };
 

@@ -53,6 +53,8 @@ packed_plan(const mr_product *p, packed *s)
 
     *s = (packed){.p = p, .rows = mr__gemm_rows(), .cols = mr__gemm_cols()};
     s->chunk = (p->k - 1) / n_chunks + 1;
+    if (p->pack_b)
+        s->chunk = (s->chunk + 31) / 32 * 32;
     s->a_panels = (p->m - 1) / s->rows + 1;
     s->b_panels = (p->n - 1) / s->cols + 1;
     bytes = (s->a_panels * s->rows + s->b_panels * s->cols) * s->chunk * 4;
@@ -92,6 +94,18 @@ chunk_depth(const packed *s, int64_t chunk)
     return left < s->chunk ? left : s->chunk;
 }
 
+/* The offset of b of an item, in elements (pack_b: in its own unit). */
+static int64_t
+item_offset(const mr_product *p, int64_t item)
+{
+    mr_walk w = p->batch;
+
+    if (w.ndim == 0)
+        return 0;
+    mr__walk_seek(&w, item);
+    return w.offset[1];
+}
+
 /* Units: the panels of a of all items, then those of b; of each chunk. */
 static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
@@ -113,9 +127,15 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         mr_gemm_side a, b;
         void *c;
 
+        to += panels * width * first + panel * width * depth;
+        if (!is_a && s->p->pack_b) {
+            s->p->pack_b(s->p->pack_ctx, item_offset(s->p, s->item0 + item),
+                         width, panel, s->depth0 + first, depth, to);
+            continue;
+        }
         mr__product_item(s->p, s->item0 + item, &a, &b, &c);
         mr__gemm_pack(is_a ? &a : &b, width, panel, s->depth0 + first, depth,
-                      to + panels * width * first + panel * width * depth);
+                      to);
     }
 }
 

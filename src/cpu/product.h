@@ -26,6 +26,11 @@ typedef struct mr_product {
     int64_t c_row, c_col, c_item;
     mr_walk batch; /* offsets of a (0) and b (1); no dims: one item */
     int64_t n_items;
+    /* When set, panels of b come from here and b.data only counts items: depths
+     * of chunks are multiples of 32.  `at` is the item's offset of b. */
+    void (*pack_b)(const void *ctx, int64_t at, int width, int64_t panel,
+                   int64_t depth0, int64_t depth, float *to);
+    const void *pack_ctx;
 } mr_product;
 
 /* The sides of one item. */

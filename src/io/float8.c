@@ -3,34 +3,34 @@
  * float8.c -- the 8-bit floats of files (OCP 8-bit Floating Point
  * Specification and Microscaling Formats, version 1.0), widened.
  *
- * E4M3: bias 7, no infinities, 0x7f and 0xff are NaN.  float16 has bias 15 and
- * ten bits of fraction, so normal numbers move by 8 in the exponent and 7 in
- * the fraction, and subnormal ones become normal.
+ * E4M3: base/float8.h decodes it to a float, whose upper bits with another
+ * bias are the float16.
  * E5M2 is the upper half of a float16.
  * E8M0: 2^(e - 127), 255 is NaN.  bfloat16 has the same bias; e = 0 is its
  * subnormal 2^-127.
  *
- * Called by: safetensors.c.
+ * Called by: safetensors.c.  Calls: base/float8.h.
  */
 #include "io/float8.h"
 
+#include <string.h>
+
+#include "base/float8.h"
+
+/* Exact: every value is a normal number of a float16, or 0. */
 static uint16_t
 e4m3_to_float16(uint8_t x)
 {
+    float y = mr__e4m3_to_float(x);
     uint16_t sign = (uint16_t)((x & 0x80) << 8);
-    unsigned exponent = x >> 3 & 15, fraction = x & 7;
+    uint32_t bits;
 
-    if (exponent == 15 && fraction == 7)
+    if ((x & 0x7f) == 0x7f)
         return sign | 0x7e00;
-    if (exponent == 0) {
-        if (fraction == 0)
-            return sign;
-        /* fraction * 2^-9: shift until the leading bit is the hidden one. */
-        for (exponent = 1; !(fraction & 8); exponent--)
-            fraction <<= 1;
-        return (uint16_t)(sign | (exponent + 8) << 10 | (fraction & 7) << 7);
-    }
-    return (uint16_t)(sign | (exponent + 8) << 10 | fraction << 7);
+    if ((x & 0x7f) == 0)
+        return sign;
+    memcpy(&bits, &y, sizeof bits);
+    return (uint16_t)(sign | (((bits & 0x7fffffff) >> 13) - (112 << 10)));
 }
 
 void

@@ -282,4 +282,38 @@ typedef struct mr_conv_params {
     bool flip;
 } mr_conv_params;
 
+/* ---- quantisation ---------------------------------------------------------
+ * Packed w is uint32 (..., rows, K * bits / 32): the codes of a row are one
+ * little-endian stream of bits.  scales (and biases) are (..., rows, K /
+ * group): of a float type for MR_QUANT_AFFINE, bytes for the others.
+ *
+ * quantize: input w, float16, bfloat16 or float32; outputs packed, scales,
+ * biases.  quantize_float: the other modes, with global_scale (one float32) as
+ * input 1 when has_global; outputs packed, scales.
+ * dequantize: inputs packed, scales, then biases (affine) or global_scale
+ * (has_global); output dtype, which in affine mode is the scales'.
+ * quantize_round: as quantize_float, output w rounded to the format; ties_even:
+ * ties of 4-bit elements go to the even one, not to the lower code.
+ * quantized_matmul: inputs x (..., M, inner), packed, scales, biases (affine);
+ * output (..., M, outer), x's dtype; leading axes broadcast.  gather_qmm: the
+ * same, then two index arrays of one shape I, which pick matrices of the
+ * flattened leading axes; output I + (M, outer). */
+typedef enum mr_quant_mode {
+    MR_QUANT_AFFINE = 0,
+    MR_QUANT_MXFP4 = 1,
+    MR_QUANT_MXFP8 = 2,
+    MR_QUANT_NVFP4 = 3
+} mr_quant_mode;
+
+typedef struct mr_quant_params {
+    int64_t group, bits, mode; /* mr_quant_mode */
+    bool transpose;            /* products: of w, as it is packed */
+    bool has_global;
+    bool ties_even; /* quantize_round */
+    mr_dtype dtype; /* dequantize */
+} mr_quant_params;
+
+/* to_fp8: input real inexact, output uint8.  from_fp8 (mr_cast_params): input
+ * uint8, output dtype.  E4M3. */
+
 #endif

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import quantized
 
 
 def vectorized(f: Callable[[float], float]) -> Callable[[Any], Any]:
@@ -396,6 +397,14 @@ OWN |= {
     "segmented_mm": segmented_mm, "block_masked_mm": block_masked_mm,
     "convolve": np.convolve,
     "fast.cross_entropy": cross_entropy, "fast.gated_delta_update": gated_delta_update,
+}  # fmt: skip
+
+
+OWN |= {
+    "quantize": quantized.quantize, "dequantize": quantized.dequantize,
+    "quantized_matmul": quantized.quantized_matmul, "gather_qmm": quantized.gather_qmm,
+    "qqmm": quantized.qqmm, "gather_qqmm": quantized.gather_qqmm,
+    "to_fp8": quantized.to_fp8, "from_fp8": quantized.from_fp8,
 }  # fmt: skip
 
 

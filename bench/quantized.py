@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast are products with quantised matrices, beside MLX and float32?
+
+    build/venv/bin/python bench/quantized.py [--rounds N] [--case TEXT] [--size N]
+
+x (1 or 32 rows) times a matrix of size x size in each format.  Marram and MLX
+multiply the packed words; PyTorch multiplies the same matrix in float32, once
+for each number of rows.  Each peer is a process of its own; they take turns
+round by round and the best call counts.  Prints microseconds, the ratio to
+MLX, and the gigabytes of packed words, scales and biases that Marram reads in
+a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+SECONDS = 0.15
+PEERS = ("marram", "mlx", "torch")
+ROWS = (1, 32)
+FORMATS = {f"affine {b}": dict(group_size=64, bits=b, mode="affine") for b in (2, 3, 4, 5, 6, 8)}
+FORMATS |= {m: dict(mode=m) for m in ("mxfp4", "mxfp8", "nvfp4")}
+PLAIN = "float32"
+
+
+# ---- inside a worker ---------------------------------------------------------
+def body(peer: str, name: str, rows: int, size: int) -> tuple[Callable[[], object], int]:
+    """What one timed call does, and the bytes of the matrix."""
+    if peer == "torch":
+        import torch
+
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        x, w = torch.randn(rows, size), torch.randn(size, size)
+        return lambda: x @ w.T, 4 * size * size
+    mx = __import__(peer + ".core", fromlist=["core"])
+    x, w = mx.random.normal((rows, size)), mx.random.normal((size, size))
+    if name == PLAIN:
+        mx.eval(x, w)
+        return lambda: mx.eval(x @ w.T), 4 * size * size
+    kw = FORMATS[name]
+    q = mx.quantize(w, **kw)
+    mx.eval(x, *q)
+    return lambda: mx.eval(mx.quantized_matmul(x, *q, **kw)), sum(a.nbytes for a in q)
+
+
+def best_of_round(fn: Callable[[], object]) -> float:
+    best, end = float("inf"), time.perf_counter() + SECONDS
+    while True:
+        start = time.perf_counter()
+        fn()
+        now = time.perf_counter()
+        best = min(best, now - start)
+        if now > end:
+            return best
+
+
+def worker(peer: str) -> None:
+    body(peer, PLAIN, 1, 64)[0]()
+    print(json.dumps("ready"), flush=True)
+    fn, _ = body(peer, PLAIN, 1, 64)
+    for line in sys.stdin:
+        case = json.loads(line)
+        if case is None:
+            print(json.dumps(best_of_round(fn)), flush=True)
+            continue
+        fn, n_bytes = body(peer, *case)
+        fn(), fn()
+        print(json.dumps(n_bytes), flush=True)
+
+
+# ---- the parent ----------------------------------------------------------------
+class Worker:
+    def __init__(self, peer: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--worker", peer],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.alive = self.read() == "ready"
+
+    def read(self):
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else None
+
+    def ask(self, case: list | None):
+        """Take a case, or time a round of it (None)."""
+        self.process.stdin.write(json.dumps(case) + "\n")
+        self.process.stdin.flush()
+        return self.read()
+
+
+def measure(workers: dict[str, Worker], name: str, rows: int, size: int, rounds: int) -> tuple[dict[str, float], int]:
+    """The best seconds of each peer, the bytes of Marram's matrix."""
+    live = {p: w for p, w in workers.items() if (p == "torch") == (name == PLAIN) or p == "marram"}
+    n_bytes = {p: w.ask([name, rows, size]) for p, w in live.items()}
+    best = {p: float("inf") for p in live}
+    for _ in range(rounds):
+        for p, w in live.items():
+            best[p] = min(best[p], w.ask(None))
+    return best, n_bytes.get("marram", 0)
+
+
+def report(name: str, rows: int, best: dict[str, float], n_bytes: int) -> None:
+    ours = best.get("marram", float("nan"))
+    peers = [p for p in best if p != "marram"]
+    text = f"{name:10}{rows:>5} rows{ours * 1e6:>10.0f} us{n_bytes / ours / 1e9:>8.1f} GB/s"
+    for p in peers:
+        text += f"   {p} {best[p] * 1e6:.0f} us, ratio {ours / best[p]:.2f}"
+    print(text, flush=True)
+
+
+def main() -> None:
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("--rounds", type=int, default=5)
+    ap.add_argument("--case", default="")
+    ap.add_argument("--size", type=int, default=4096)
+    ap.add_argument("--worker", help=argparse.SUPPRESS)
+    a = ap.parse_args()
+    if a.worker:
+        return worker(a.worker)
+    workers = {p: Worker(p) for p in PEERS}
+    workers = {p: w for p, w in workers.items() if w.alive}
+    missing = [p for p in PEERS if p not in workers]
+    if missing:
+        print(f"not installed here: {', '.join(missing)}")
+    print(f"{len(os.sched_getaffinity(0))} threads, {a.size} x {a.size}, best of {a.rounds} rounds")
+    for rows in ROWS:
+        for name in (PLAIN, *FORMATS):
+            if a.case in name:
+                report(name, rows, *measure(workers, name, rows, a.size, a.rounds))
+    for w in workers.values():
+        w.process.stdin.close()
+
+
+if __name__ == "__main__":
+    main()

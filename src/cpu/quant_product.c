@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant_product.c -- products with packed matrices, whose values are never
+ * written out.
+ *
+ *   few     rows of x meet the packed words: up to FEW rows an item, and all
+ *           picked products (gather_qmm)
+ *   packed  more rows: panels are dequantised for the packed product (packed.c)
+ *
+ * The few rows are a list of jobs, one for each row of the result, in the order
+ * of their matrices: so rows that were picked for one matrix read it together.
+ * Runs of jobs with one matrix times bands of columns are the units of work;
+ * a row's sum depends neither on its run nor on its band.
+ * Called by: device.c.  Calls: kernels/quant.h, kernels/gemm.h, packed.c.
+ */
+#include <string.h>
+
+#include "cpu/index.h"
+#include "cpu/product.h"
+#include "cpu/quant.h"
+#include "kernels/tier/tier.h"
+
+enum {
+    FEW = 8,         /* rows of an item that stay with the words */
+    RUN = 64,        /* jobs of a run */
+    BAND_ROWS = 64,  /* columns of the result, each a row of w */
+    BAND_COLS = 256, /* the same, each a column of w */
+    DEPTHS = 16,     /* rows of w dequantised together, when it is not turned */
+    ALIGN = 64
+};
+
+/* A row of the result: rows of x and of the result, the matrix. */
+typedef struct job {
+    int64_t x, w, out;
+} job;
+
+typedef struct product {
+    const mr_kernel_args *a;
+    mr_quant_matrix w; /* the first */
+    bool turned;       /* rows of w are columns of the result */
+    int64_t m, inner, outer;
+    int64_t n_x, n_w; /* matrices */
+    mr_walk batch;    /* items: matrices of x (0) and of w (1) */
+    int64_t n_items;
+    /* the few: rows as floats, rows arranged, jobs and runs in the workspace */
+    float *wide, *arranged;
+    int64_t arranged_floats;
+    job *jobs;
+    int64_t n_jobs, *runs, n_runs; /* run i: jobs [runs[i], runs[i + 1]) */
+    int64_t n_bands;
+} product;
+
+/* ---- reading the operands ---------------------------------------------------
+ */
+
+static int64_t
+matrices(const mr_kernel_view *x)
+{
+    int64_t n = 1;
+
+    for (int32_t k = 0; k < x->ndim - 2; k++)
+        n *= x->dim[k];
+    return n;
+}
+
+/* Strides of the matrices of x along the batch axes of out. */
+static void
+matrix_strides(const mr_kernel_view *x, const mr_kernel_view *out,
+               int64_t *stride)
+{
+    int64_t step = 1;
+
+    for (int32_t k = out->ndim - 3; k >= 0; k--) {
+        int32_t own = k - (out->ndim - x->ndim);
+
+        stride[k] = own < 0 || x->dim[own] == 1 ? 0 : step;
+        step *= own < 0 ? 1 : x->dim[own];
+    }
+}
+
+static product
+product_read(const mr_kernel_args *a)
+{
+    const mr_quant_params *q = a->params;
+    const mr_kernel_view *x = &a->in[0], *w = &a->in[1], *out = &a->out[0];
+    product p = {.a = a,
+                 .w = mr__quant_matrix(q, w, &a->in[2], &a->in[3]),
+                 .turned = q->transpose,
+                 .m = x->dim[x->ndim - 2],
+                 .inner = x->dim[x->ndim - 1],
+                 .outer = out->dim[out->ndim - 1],
+                 .n_x = matrices(x),
+                 .n_w = matrices(w)};
+    int64_t band = p.turned ? BAND_ROWS : BAND_COLS;
+
+    p.n_bands = (p.outer + band - 1) / band;
+    p.arranged_floats =
+        p.turned ? mr__quant_arranged_floats(&p.w.f, p.inner) : 0;
+    return p;
+}
+
+static void
+batch_read(product *p)
+{
+    const mr_kernel_view *x = &p->a->in[0], *w = &p->a->in[1];
+    const mr_kernel_view *out = &p->a->out[0];
+    int64_t stride[2][MR_MAX_NDIM];
+
+    matrix_strides(x, out, stride[0]);
+    matrix_strides(w, out, stride[1]);
+    mr__walk_init(&p->batch, out->ndim - 2, out->dim, 0);
+    mr__walk_add(&p->batch, out->ndim - 2, stride[0], 0);
+    mr__walk_add(&p->batch, out->ndim - 2, stride[1], 0);
+    mr__walk_merge(&p->batch);
+    p->n_items = mr__walk_size(&p->batch);
+    if (p->n_w == 1 && p->n_items == p->n_x) { /* one product with all rows */
+        p->m *= p->n_items;
+        p->n_items = p->n_x = 1;
+        p->batch.ndim = 0;
+    }
+}
+
+/* Matrix i of w. */
+static mr_quant_matrix
+matrix_at(const product *p, int64_t i)
+{
+    mr_quant_matrix w = p->w;
+    int64_t codes = i * w.rows * w.cols, groups = codes / w.f.group;
+    int64_t size = mr__dtype_size(p->a->in[2].dtype);
+
+    w.words = (const char *)w.words + codes / 8 * w.f.bits;
+    w.scales = (const char *)w.scales + groups * size;
+    if (w.f.biased)
+        w.biases = (const char *)w.biases + groups * size;
+    return w;
+}
+
+/* ---- few rows ---------------------------------------------------------------
+ */
+
+static size_t
+aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+static bool
+x_is_float(const product *p)
+{
+    return p->a->in[0].dtype == MR_FLOAT32;
+}
+
+/* Lays the few's memory out from `at` on (NULL: measures only). */
+static size_t
+few_place(product *p, char *at, int64_t n_jobs)
+{
+    int64_t rows = p->a->in[0].size / (p->inner > 0 ? p->inner : 1);
+    size_t wide = x_is_float(p) ? 0 : (size_t)p->a->in[0].size * sizeof(float);
+    size_t arranged = (size_t)(rows * p->arranged_floats) * sizeof(float);
+    size_t bytes = 0;
+
+    p->wide = at ? (float *)(void *)(at + bytes) : NULL;
+    bytes += aligned(wide);
+    p->arranged = at ? (float *)(void *)(at + bytes) : NULL;
+    bytes += aligned(arranged);
+    p->jobs = at ? (job *)(void *)(at + bytes) : NULL;
+    bytes += aligned((size_t)n_jobs * sizeof(job));
+    p->runs = at ? (int64_t *)(void *)(at + bytes) : NULL;
+    bytes += aligned((size_t)(n_jobs + 1) * sizeof(int64_t));
+    p->n_jobs = n_jobs;
+    return bytes;
+}
+
+static const float *
+x_row(const product *p, int64_t row)
+{
+    const float *x = x_is_float(p) ? p->a->in[0].data : p->wide;
+
+    return x + row * p->inner;
+}
+
+static void
+arrange_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const product *p = ctx;
+    const mr_kernel_view *x = &p->a->in[0];
+
+    for (int64_t row = begin; row < end; row++) {
+        if (!x_is_float(p))
+            mr__tier()->casts->cast[x->dtype][MR_FLOAT32](
+                p->wide + row * p->inner,
+                (const uint16_t *)x->data + row * p->inner, p->inner);
+        if (p->turned)
+            mr__quant_arrange(&p->w.f, p->inner, x_row(p, row),
+                              p->arranged + row * p->arranged_floats);
+    }
+}
+
+/* Up to four rows times rows [j, j + n) of w. */
+static void
+rows_turned(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
+            int64_t j, int64_t n, float (*y)[BAND_COLS])
+{
+    const float *x[MR_QUANT_ROWS];
+
+    for (int i = 0; i < m; i++)
+        x[i] = p->arranged + jobs[i].x * p->arranged_floats;
+    mr__quant_dot(w, j, j + n, m, x, y[0], BAND_COLS);
+}
+
+/* Up to four rows times columns [j, j + n) of w. */
+static void
+rows_plain(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
+           int64_t j, int64_t n, float (*y)[BAND_COLS])
+{
+    float values[DEPTHS][BAND_COLS], part[MR_QUANT_ROWS][BAND_COLS];
+    float x[MR_QUANT_ROWS][DEPTHS];
+    mr_gemm_side b = {.data = values,
+                      .dtype = MR_FLOAT32,
+                      .lanes = n,
+                      .lane_stride = 1,
+                      .depth_stride = BAND_COLS};
+
+    for (int i = 0; i < m; i++)
+        memset(y[i], 0, (size_t)n * sizeof y[i][0]);
+    for (int64_t k = 0; k < p->inner; k += DEPTHS) {
+        int64_t depth = p->inner - k < DEPTHS ? p->inner - k : DEPTHS;
+
+        for (int64_t d = 0; d < depth; d++)
+            mr__quant_read(w, k + d, j, n, 1.0F, false, values[d]);
+        for (int i = 0; i < m; i++)
+            memcpy(x[i], x_row(p, jobs[i].x) + k,
+                   (size_t)depth * sizeof x[i][0]);
+        mr__gemv_wide(part[0], BAND_COLS, x[0], DEPTHS, m, &b, depth, n);
+        for (int i = 0; i < m; i++)
+            for (int64_t c = 0; c < n; c++)
+                y[i][c] += part[i][c];
+    }
+}
+
+static void
+out_write(const product *p, int64_t row, int64_t j, int64_t n, const float *y)
+{
+    const mr_kernel_view *out = &p->a->out[0];
+    int64_t at = row * p->outer + j;
+
+    if (out->dtype == MR_FLOAT32)
+        memcpy((float *)out->data + at, y, (size_t)n * sizeof *y);
+    else
+        mr__tier()->casts->cast[MR_FLOAT32][out->dtype](
+            (uint16_t *)out->data + at, y, n);
+}
+
+static void
+few_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const product *p = ctx;
+    int64_t band = p->turned ? BAND_ROWS : BAND_COLS;
+    float y[MR_QUANT_ROWS][BAND_COLS];
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t run = u / p->n_bands, j = u % p->n_bands * band;
+        int64_t n = p->outer - j < band ? p->outer - j : band;
+        mr_quant_matrix w = matrix_at(p, p->jobs[p->runs[run]].w);
+
+        for (int64_t i = p->runs[run]; i < p->runs[run + 1];
+             i += MR_QUANT_ROWS) {
+            int64_t left = p->runs[run + 1] - i;
+            int m = left < MR_QUANT_ROWS ? (int)left : MR_QUANT_ROWS;
+
+            (p->turned ? rows_turned : rows_plain)(p, &w, p->jobs + i, m, j, n,
+                                                   y);
+            for (int r = 0; r < m; r++)
+                out_write(p, p->jobs[i + r].out, j, n, y[r]);
+        }
+    }
+}
+
+/* The jobs are there. */
+static void
+few_run(product *p)
+{
+    int64_t rows = p->a->in[0].size / p->inner, band;
+    double ns;
+
+    p->n_runs = 0;
+    for (int64_t i = 0; i < p->n_jobs; i++) {
+        bool same = p->n_runs > 0 && p->jobs[i].w == p->jobs[i - 1].w &&
+                    i - p->runs[p->n_runs - 1] < RUN;
+
+        if (!same)
+            p->runs[p->n_runs++] = i;
+    }
+    p->runs[p->n_runs] = p->n_jobs;
+    mr__cpu_for(rows, mr__cpu_grain(1.0 * (double)p->inner), arrange_piece, p);
+    band = p->turned ? BAND_ROWS : BAND_COLS;
+    ns = 0.1 * (double)p->inner * (double)(p->outer < band ? p->outer : band);
+    mr__cpu_for(p->n_runs * p->n_bands, mr__cpu_grain(ns), few_piece, p);
+}
+
+/* ---- many rows --------------------------------------------------------------
+ */
+
+static void
+panel_pack(const void *ctx, int64_t at, int width, int64_t panel,
+           int64_t depth0, int64_t depth, float *to)
+{
+    const product *p = ctx;
+    mr_quant_matrix w = matrix_at(p, at);
+
+    mr__quant_panel(&w, p->turned, width, panel, depth0, depth, to);
+}
+
+static mr_product
+many_product(const product *p)
+{
+    const mr_kernel_view *x = &p->a->in[0], *out = &p->a->out[0];
+    mr_product g = {.dtype = out->dtype,
+                    .m = p->m,
+                    .n = p->outer,
+                    .k = p->inner,
+                    .a = {x->data, x->dtype, p->m, p->inner, 1},
+                    .b = {p->a->in[1].data, out->dtype, p->outer, 1, 1},
+                    .c = out->data,
+                    .c_row = p->outer,
+                    .c_col = 1,
+                    .c_item = p->m * p->outer,
+                    .batch = p->batch,
+                    .n_items = p->n_items,
+                    .pack_b = panel_pack,
+                    .pack_ctx = p};
+
+    for (int32_t k = 0; k < g.batch.ndim; k++)
+        g.batch.stride[0][k] *= p->m * p->inner;
+    return g;
+}
+
+/* ---- the rows of the table
+ * ----------------------------------------------------
+ */
+
+static bool
+nothing(const product *p)
+{
+    const mr_kernel_view *out = &p->a->out[0];
+
+    if (out->size == 0)
+        return true;
+    if (p->inner > 0)
+        return false;
+    memset(out->data, 0,
+           (size_t)out->size * (size_t)mr__dtype_size(out->dtype));
+    return true;
+}
+
+size_t
+mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
+{
+    product p = product_read(a);
+    mr_product g;
+
+    if (a->out[0].size == 0 || p.inner == 0)
+        return 0;
+    batch_read(&p);
+    if (p.m <= FEW)
+        return few_place(&p, NULL, p.m * p.n_items);
+    g = many_product(&p);
+    return mr__product_packed_bytes(&g);
+}
+
+mr_code
+mr__cpu_quantized_matmul(const mr_kernel_args *a)
+{
+    product p = product_read(a);
+
+    if (nothing(&p))
+        return MR_OK;
+    batch_read(&p);
+    if (p.m > FEW) {
+        mr_product g = many_product(&p);
+
+        mr__product_packed(&g, a->workspace);
+        return MR_OK;
+    }
+    few_place(&p, a->workspace, p.m * p.n_items);
+    for (int64_t i = 0; i < p.n_items; i++, mr__walk_next(&p.batch)) {
+        int64_t x = p.batch.ndim > 0 ? p.batch.offset[0] : 0;
+        int64_t w = p.batch.ndim > 0 ? p.batch.offset[1] : 0;
+
+        for (int64_t r = 0; r < p.m; r++)
+            p.jobs[i * p.m + r] = (job){x * p.m + r, w, i * p.m + r};
+    }
+    few_run(&p);
+    return MR_OK;
+}
+
+/* Bytes at 10 GB/s, or 50 GFLOP/s when that is more. */
+double
+mr__cpu_quantized_matmul_cost(const mr_kernel_args *a)
+{
+    const mr_kernel_view *x = &a->in[0];
+    double k = (double)x->dim[x->ndim - 1];
+
+    return 500.0 + 0.4 * (double)a->in[1].size +
+           0.04 * k * (double)a->out[0].size;
+}
+
+/* The workspace of gather_qmm: the indices, resolved, and the first job of each
+ * matrix; then the few's. */
+static size_t
+gather_bytes(const product *p, int64_t n)
+{
+    return aligned((size_t)(2 * n + p->n_w + 1) * sizeof(int64_t));
+}
+
+size_t
+mr__cpu_gather_qmm_workspace(const mr_kernel_args *a)
+{
+    product p = product_read(a);
+    int64_t n = a->in[a->n_in - 1].size;
+
+    return gather_bytes(&p, n) + few_place(&p, NULL, n * p.m);
+}
+
+/* Jobs in the order of their matrices; those of one matrix in theirs. */
+static void
+jobs_sort(product *p, int64_t n, const int64_t *lhs, const int64_t *rhs,
+          int64_t *first)
+{
+    memset(first, 0, (size_t)(p->n_w + 1) * sizeof *first);
+    for (int64_t i = 0; i < n; i++)
+        first[rhs[i] + 1] += p->m;
+    for (int64_t i = 0; i < p->n_w; i++)
+        first[i + 1] += first[i];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t r = 0; r < p->m; r++)
+            p->jobs[first[rhs[i]]++] =
+                (job){lhs[i] * p->m + r, rhs[i], i * p->m + r};
+}
+
+mr_code
+mr__cpu_gather_qmm(const mr_kernel_args *a)
+{
+    const mr_kernel_view *index = &a->in[a->n_in - 2];
+    product p = product_read(a);
+    int64_t n = index->size, *lhs = a->workspace, *rhs = lhs + n;
+    mr_index_axis x = {&index[0], 0, p.n_x, 1, 1};
+    mr_index_axis w = {&index[1], 0, p.n_w, 1, 1};
+
+    if (mr__index_offsets(&x, 1, n, lhs) != MR_OK ||
+        mr__index_offsets(&w, 1, n, rhs) != MR_OK)
+        return MR_E_INDEX;
+    if (nothing(&p))
+        return MR_OK;
+    few_place(&p, (char *)a->workspace + gather_bytes(&p, n), n * p.m);
+    jobs_sort(&p, n, lhs, rhs, rhs + n);
+    few_run(&p);
+    return MR_OK;
+}

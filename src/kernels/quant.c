@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant.c -- quantised matrices: groups made and packed, rows read, panels for
+ * the packed product, products with few rows; over what the tier gives.
+ *
+ * Affine groups follow the rule that the number of largest magnitude becomes
+ * the bias, with code 0, and zero falls on a code; one bit has the least and
+ * the largest number.  Scales of the mx formats round up to a power of two, so
+ * no element exceeds the largest.
+ * Called by: cpu/quant.c, cpu/quant_product.c.  Calls: the tier's kernels,
+ * casts.
+ */
+#include "kernels/quant.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/float8.h"
+#include "kernels/gemm.h"
+#include "kernels/tier/tier.h"
+
+/* The kernels of the tier in use.  Relaxed: every thread finds the same. */
+static const mr_quant_tier *
+quant_tier(void)
+{
+    static const mr_quant_tier *const tiers[MR_N_TIERS] = {
+        [MR_TIER_BASELINE] = &mr__quant_tier_baseline,
+#if defined(__x86_64__)
+        [MR_TIER_AVX2] = &mr__quant_tier_avx2,
+        [MR_TIER_AVX512] = &mr__quant_tier_avx512,
+#endif
+    };
+    static const mr_quant_tier *_Atomic found;
+    const mr_quant_tier *t = atomic_load_explicit(&found, memory_order_relaxed);
+
+    for (int i = 0; !t; i++)
+        if (mr__tier_by_id(i) == mr__tier()) {
+            t = tiers[i];
+            atomic_store_explicit(&found, t, memory_order_relaxed);
+        }
+    return t;
+}
+
+static mr_quant_kind
+format_kind(const mr_quant_format *f)
+{
+    static const mr_quant_kind by_bits[9] = {
+        [1] = MR_QUANT_1, [2] = MR_QUANT_2, [3] = MR_QUANT_3, [4] = MR_QUANT_4,
+        [5] = MR_QUANT_5, [6] = MR_QUANT_6, [8] = MR_QUANT_8};
+
+    assert(f->bits >= 1 && f->bits <= 8);
+    return f->code == MR_CODE_E2M1   ? MR_QUANT_E2M1
+           : f->code == MR_CODE_E4M3 ? MR_QUANT_E4M3
+                                     : by_bits[f->bits];
+}
+
+enum { MAX_LANES = 16 }; /* of a vector of floats */
+enum { PIECE = 512 };    /* columns that are read at a time */
+
+/* x as it is in type t; n <= PIECE. */
+static void
+round_to(float *x, int64_t n, mr_dtype t)
+{
+    uint16_t half[PIECE];
+
+    if (t == MR_FLOAT32)
+        return;
+    mr__tier()->casts->cast[MR_FLOAT32][t](half, x, n);
+    mr__tier()->casts->cast[t][MR_FLOAT32](x, half, n);
+}
+
+/* ---- making ---------------------------------------------------------------
+ */
+
+/* The sign that MLX's order of comparing gives: that of the first zero. */
+static float
+first_zero(const float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (x[i] == 0.0F)
+            return x[i];
+    return 0.0F;
+}
+
+void
+mr__quant_affine(const float *x, int n, int bits, uint32_t *codes, float *scale,
+                 float *bias)
+{
+    const mr_quant_tier *t = quant_tier();
+    float largest = (float)((1 << bits) - 1), lo, hi, s, edge, q;
+
+    t->extremes(x, n, &lo, &hi);
+    s = (hi - lo) / largest;
+    s = s < 1e-7F ? 1e-7F : s;
+    *bias = 0.0F;
+    if (bits == 1) {
+        *bias = lo == 0.0F ? first_zero(x, n) : lo;
+    } else {
+        bool negative_wins = fabsf(lo) > fabsf(hi);
+
+        s = negative_wins ? s : -s;
+        edge = negative_wins ? lo : hi;
+        q = rintf(edge / s);
+        if (q != 0.0F) {
+            s = edge / q;
+            *bias = edge;
+        }
+    }
+    *scale = s;
+    t->codes(x, n, s, *bias, largest, codes);
+}
+
+/* The nearest 4-bit elements: how many of the midpoints a number lies beyond,
+ * and those it lies on that go to the upper one: every second of them when
+ * ties go to the even element, else none.  Plain sums, so that compilers make
+ * vectors of them. */
+static void
+e2m1_codes(const float *x, int n, bool ties_even, uint32_t *codes)
+{
+    /* the least float beyond a midpoint, or it itself */
+    const float b = ties_even ? 0.75F : nextafterf(0.75F, 1.0F);
+    const float d = ties_even ? 1.75F : nextafterf(1.75F, 2.0F);
+    const float f = ties_even ? 3.5F : nextafterf(3.5F, 4.0F);
+
+    for (int i = 0; i < n; i++) {
+        float a = fabsf(x[i]);
+        int32_t c = (a > 0.25F) + (a >= b) + (a > 1.25F) + (a >= d) +
+                    (a > 2.5F) + (a >= f) + (a > 5.0F);
+
+        codes[i] = (uint32_t)(c + (x[i] < -0.25F ? 8 : 0));
+    }
+}
+
+float
+mr__quant_scale_byte(mr_quant_scale kind, uint8_t byte)
+{
+    uint32_t bits = byte == 0     ? 0x00400000
+                    : byte == 255 ? 0x7fc00000
+                                  : (uint32_t)byte << 23;
+    float y;
+
+    if (kind == MR_SCALE_E4M3)
+        return mr__e4m3_to_float(byte);
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+float
+mr__quant_element(const mr_quant_format *f, uint32_t code)
+{
+    static const float e2m1[8] = {0.0F, 0.5F, 1.0F, 1.5F,
+                                  2.0F, 3.0F, 4.0F, 6.0F};
+
+    if (f->code == MR_CODE_E4M3)
+        return mr__e4m3_to_float((uint8_t)code);
+    return code & 8 ? -e2m1[code & 7] : e2m1[code & 7];
+}
+
+/* The least power of two that is not below x > 0, as a byte. */
+static uint8_t
+e8m0_from_float(float x)
+{
+    int e = (int)ceilf((float)log2((double)x));
+
+    return (uint8_t)((e < -127 ? -127 : e > 127 ? 127 : e) + 127);
+}
+
+void
+mr__quant_float(const float *x, int n, mr_dtype t, const mr_quant_format *f,
+                bool ties_even, float factor, uint32_t *codes, uint8_t *scale)
+{
+    float largest = f->code == MR_CODE_E4M3 ? MR_E4M3_LARGEST : 6.0F;
+    float y[MR_QUANT_FLOAT_GROUP], lo, hi, most, s;
+
+    quant_tier()->extremes(x, n, &lo, &hi);
+    most = fabsf(lo) > fabsf(hi) ? fabsf(lo) : fabsf(hi);
+    s = most / largest;
+    round_to(&s, 1, t);
+    if (f->scale == MR_SCALE_E4M3)
+        *scale = most > 0.0F ? mr__e4m3_from_float(s * factor) : (uint8_t)0;
+    else if (s == 0.0F)
+        *scale = 127;
+    else /* of infinity and NaN the largest that is a number */
+        *scale = isfinite(s) ? e8m0_from_float(s) : 254;
+    s = mr__quant_scale_byte(f->scale, *scale);
+    for (int i = 0; i < n; i++)
+        y[i] = s == 0.0F ? 0.0F : x[i] / s;
+    round_to(y, n, t);
+    for (int i = 0; i < n; i++)
+        y[i] *= factor;
+    if (f->code == MR_CODE_E2M1)
+        e2m1_codes(y, n, ties_even, codes);
+    for (int i = 0; f->code == MR_CODE_E4M3 && i < n; i++)
+        codes[i] = mr__e4m3_from_float(y[i]);
+}
+
+void
+mr__quant_pack(const uint32_t *codes, int n, int bits, uint32_t *words)
+{
+    uint64_t wait = 0;
+    int have = 0;
+
+    for (int i = 0; i < n; i++) {
+        wait |= (uint64_t)codes[i] << have;
+        have += bits;
+        if (have >= 32) {
+            *words++ = (uint32_t)wait;
+            wait >>= 32;
+            have -= 32;
+        }
+    }
+}
+
+/* ---- scales ---------------------------------------------------------------
+ */
+
+/* n scales from `at` on as floats. */
+static void
+scales_read(const void *from, mr_quant_scale kind, int64_t at, int64_t n,
+            float *to)
+{
+    const mr_tier_casts *casts = mr__tier()->casts;
+    const uint8_t *bytes = from;
+
+    switch (kind) {
+    case MR_SCALE_FLOAT32:
+        memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+        return;
+    case MR_SCALE_FLOAT16:
+        casts->cast[MR_FLOAT16][MR_FLOAT32](to, (const uint16_t *)from + at, n);
+        return;
+    case MR_SCALE_BFLOAT16:
+        casts->cast[MR_BFLOAT16][MR_FLOAT32](to, (const uint16_t *)from + at,
+                                             n);
+        return;
+    case MR_SCALE_E8M0:
+    case MR_SCALE_E4M3:
+        break;
+    }
+    for (int64_t i = 0; i < n; i++)
+        to[i] = mr__quant_scale_byte(kind, bytes[at + i]);
+}
+
+static float
+scale_at(const void *from, mr_quant_scale kind, int64_t i)
+{
+    uint32_t bits;
+    float x;
+
+    if (kind == MR_SCALE_FLOAT32)
+        return ((const float *)from)[i];
+    if (kind == MR_SCALE_BFLOAT16) {
+        bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+    scales_read(from, kind, i, 1, &x);
+    return x;
+}
+
+static mr_dtype
+scale_dtype(mr_quant_scale kind)
+{
+    return kind == MR_SCALE_FLOAT16    ? MR_FLOAT16
+           : kind == MR_SCALE_BFLOAT16 ? MR_BFLOAT16
+                                       : MR_FLOAT32;
+}
+
+/* ---- reading --------------------------------------------------------------
+ */
+
+/* At most PIECE columns. */
+static void
+piece_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
+           float factor, bool round, float *to)
+{
+    const mr_quant_tier *t = quant_tier();
+    int64_t group = w->f.group, per_row = w->cols / group;
+    int64_t eights = (row * w->cols + k0) / 8;
+    int64_t behind = (w->rows * w->cols - n) / 8 - eights;
+    const uint8_t *bytes = (const uint8_t *)w->words + eights * w->f.bits;
+
+    t->unpack[format_kind(&w->f)](bytes, n, behind * w->f.bits, to);
+    for (int64_t g = k0 / group; g * group < k0 + n; g++) {
+        int64_t at = row * per_row + g, from = g * group - k0;
+        int64_t stop = from + group < n ? from + group : n;
+        float scale = scale_at(w->scales, w->f.scale, at) * factor;
+        /* -0 adds nothing, not even to -0 */
+        float bias = w->f.biased ? scale_at(w->biases, w->f.scale, at) : -0.0F;
+
+        from = from < 0 ? 0 : from;
+        t->scale(to + from, stop - from, scale, round ? -0.0F : bias);
+        if (!round)
+            continue;
+        round_to(to + from, stop - from, scale_dtype(w->f.scale));
+        t->scale(to + from, stop - from, 1.0F, bias);
+    }
+}
+
+void
+mr__quant_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
+               float factor, bool round, float *to)
+{
+    round = round && w->f.biased && w->f.scale != MR_SCALE_FLOAT32;
+    for (int64_t i = 0, count; i < n; i += count) {
+        count = n - i < PIECE ? n - i : PIECE;
+        piece_read(w, row, k0 + i, count, factor, round, to + i);
+    }
+}
+
+/* Scales (or biases) of rows [row0, row0 + lanes) for groups [first, first +
+ * n), side by side: to[g][lane]; other lanes are 0. */
+static void
+lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
+            int64_t lanes, int64_t first, int64_t n, float (*to)[MAX_LANES])
+{
+    int64_t per_row = w->cols / w->f.group;
+    float row[MR_GEMM_DEPTH / 16 + 2];
+
+    memset(to, 0, (size_t)n * sizeof *to);
+    for (int64_t l = 0; l < lanes; l++) {
+        scales_read(from, w->f.scale, (row0 + l) * per_row + first, n, row);
+        for (int64_t g = 0; g < n; g++)
+            to[g][l] = row[g];
+    }
+}
+
+/* Words [at, at + n) of rows, side by side. */
+static void
+lane_words(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int width,
+           int64_t at, int64_t n, uint32_t *to)
+{
+    int64_t per_row = w->cols / 32 * w->f.bits + w->cols % 32 * w->f.bits / 32;
+    const uint32_t *from = (const uint32_t *)w->words + row0 * per_row + at;
+
+    for (int64_t l = 0; l < lanes; l++, from += per_row)
+        for (int64_t i = 0; i < n; i++)
+            to[i * width + l] = from[i];
+}
+
+/* Each lane a row: the lanes of a vector together, a group (or the part of it
+ * that the depths have) at a time. */
+static void
+panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
+              int64_t depth0, int64_t depth, float *to, int64_t step)
+{
+    const mr_quant_tier *t = quant_tier();
+    mr_quant_lanes_fn *turned = t->turned[format_kind(&w->f)];
+    float scale[MR_GEMM_DEPTH / 16 + 2][MAX_LANES];
+    float bias[MR_GEMM_DEPTH / 16 + 2][MAX_LANES] = {{0.0F}};
+    uint32_t words[128 * 8 / 32 * MAX_LANES] = {0};
+    int64_t group = w->f.group, first = depth0 / group;
+    int64_t n_groups = (depth0 + depth - 1) / group - first + 1;
+
+    lane_scales(w, w->scales, row0, lanes, first, n_groups, scale);
+    if (w->f.biased)
+        lane_scales(w, w->biases, row0, lanes, first, n_groups, bias);
+    for (int64_t k = depth0, n; k < depth0 + depth; k += n, to += n * step) {
+        int64_t g = k / group;
+
+        n = (g + 1) * group - k;
+        n = n < depth0 + depth - k ? n : depth0 + depth - k;
+        lane_words(w, row0, lanes, t->lanes, k * w->f.bits / 32,
+                   n * w->f.bits / 32, words);
+        turned(words, n, scale[g - first], bias[g - first], to, step);
+    }
+}
+
+void
+mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
+                int64_t panel, int64_t depth0, int64_t depth, float *to)
+{
+    int64_t lane0 = panel * width;
+    int64_t lanes = (by_rows ? w->rows : w->cols) - lane0;
+
+    lanes = lanes < width ? lanes : width;
+    for (int at = 0; by_rows && at < width; at += quant_tier()->lanes) {
+        int64_t left = lanes - at, most = quant_tier()->lanes;
+
+        left = left < 0 ? 0 : left < most ? left : most;
+        panel_of_rows(w, lane0 + at, left, depth0, depth, to + at, width);
+    }
+    if (by_rows)
+        return;
+    for (int64_t p = 0; p < depth; p++, to += width) {
+        mr__quant_read(w, depth0 + p, lane0, lanes, 1.0F, false, to);
+        for (int64_t l = lanes; l < width; l++)
+            to[l] = 0.0F;
+    }
+}
+
+/* ---- few rows -------------------------------------------------------------
+ * Arranged: the numbers of x, in whole blocks, then for biased formats their
+ * sums over the groups, with zeros up to a multiple of 16. */
+
+/* Numbers of a block, 0 when the order is x's own. */
+static int
+block_codes(const mr_quant_format *f)
+{
+    bool words = f->bits == 1 || f->bits == 2 || f->bits == 4;
+
+    return words ? 16 * (32 / f->bits) : 0;
+}
+
+static int64_t
+whole(int64_t n, int64_t of)
+{
+    return (n + of - 1) / of * of;
+}
+
+static int64_t
+numbers_floats(const mr_quant_format *f, int64_t cols)
+{
+    int64_t codes = block_codes(f);
+
+    return whole(cols, codes > 0 ? codes : 16);
+}
+
+int64_t
+mr__quant_arranged_floats(const mr_quant_format *f, int64_t cols)
+{
+    int64_t sums = f->biased ? whole(cols / f->group, 16) : 0;
+
+    return numbers_floats(f, cols) + sums;
+}
+
+/* 16 lanes in a fixed order. */
+static float
+lanes_sum(float *lanes)
+{
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+/* Numbers l * per_word + j of a block to j * 16 + l. */
+static void
+block_arrange(const float *x, int64_t n, int per_word, float *to)
+{
+    for (int64_t l = 0; l * per_word < n; l++)
+        for (int64_t j = 0; j < per_word; j++)
+            to[j * 16 + l] = x[l * per_word + j];
+}
+
+/* Of a multiple of 16. */
+static float
+group_sum(const float *x, int n)
+{
+    float lanes[16] = {0.0F};
+
+    for (int k = 0; k < n; k += 16)
+        for (int l = 0; l < 16; l++)
+            lanes[l] += x[k + l];
+    return lanes_sum(lanes);
+}
+
+void
+mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
+                  float *to)
+{
+    int64_t codes = block_codes(f), numbers = numbers_floats(f, cols);
+    int64_t all = mr__quant_arranged_floats(f, cols);
+    float *sums = to + numbers;
+
+    memset(to + cols, 0, (size_t)(all - cols) * sizeof *to);
+    if (codes == 0) {
+        memcpy(to, x, (size_t)cols * sizeof *to);
+    } else {
+        int64_t last = cols / codes * codes;
+
+        memset(to + last, 0, (size_t)(all - last) * sizeof *to);
+        for (int64_t k = 0; k < cols; k += codes)
+            block_arrange(x + k, cols - k < codes ? cols - k : codes,
+                          32 / f->bits, to + k);
+    }
+    for (int64_t g = 0; f->biased && g < cols / f->group; g++)
+        sums[g] = group_sum(x + g * f->group, f->group);
+}
+
+/* m of 1, 2 or 4 rows. */
+static void
+row_dot(const mr_quant_matrix *w, int64_t j, int m, const float *const *x,
+        float *y, int64_t y_row)
+{
+    const mr_quant_format *f = &w->f;
+    mr_quant_dot_fn *dot = quant_tier()->dot[format_kind(f)][m / 2];
+    float scale[MR_QUANT_GROUPS + 16], bias[MR_QUANT_GROUPS + 16];
+    float lanes[MR_QUANT_ROWS][16] = {{0.0F}};
+    int64_t per_row = w->cols / f->group;
+    int64_t numbers = numbers_floats(f, w->cols);
+
+    for (int64_t k = 0; k < w->cols; k += MR_QUANT_SPAN) {
+        int64_t n = w->cols - k < MR_QUANT_SPAN ? w->cols - k : MR_QUANT_SPAN;
+        int64_t groups = n / f->group, at = j * per_row + k / f->group;
+        const float *part[MR_QUANT_ROWS], *sums[MR_QUANT_ROWS];
+        mr_quant_span s = {.from = (const uint8_t *)w->words +
+                                   (j * w->cols + k) / 8 * f->bits,
+                           .n = n,
+                           .group = f->group,
+                           .n_groups = (int)groups,
+                           .scale = scale,
+                           .bias = f->biased ? bias : NULL};
+
+        scales_read(w->scales, f->scale, at, groups, scale);
+        memset(scale + groups, 0, 16 * sizeof *scale);
+        if (f->biased) {
+            scales_read(w->biases, f->scale, at, groups, bias);
+            memset(bias + groups, 0, 16 * sizeof *bias);
+        }
+        for (int i = 0; i < m; i++) {
+            part[i] = x[i] + k;
+            sums[i] = x[i] + numbers + k / f->group;
+        }
+        dot(&s, part, sums, lanes);
+    }
+    for (int i = 0; i < m; i++)
+        y[i * y_row] = lanes_sum(lanes[i]);
+}
+
+void
+mr__quant_dot(const mr_quant_matrix *w, int64_t j0, int64_t j1, int m,
+              const float *const *arranged, float *y, int64_t y_row)
+{
+    for (int64_t j = j0; j < j1; j++)
+        for (int i = 0, rows; i < m; i += rows) {
+            rows = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
+            row_dot(w, j, rows, arranged + i, y + i * y_row + (j - j0), y_row);
+        }
+}

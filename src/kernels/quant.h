@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant.h -- quantised matrices: packing, unpacking, and products with few
+ * rows straight from the packed words.
+ *
+ * A row of codes is one little-endian stream of bits; groups of 16 to 128
+ * codes share a scale and in affine formats a bias.  A value is code * scale +
+ * bias (multiplied, rounded, added), or element * scale, where elements of 4
+ * bits are E2M1 and of 8 bits E4M3.
+ *
+ * Products keep 16 virtual lanes in every tier.  A step takes one vector of
+ * codes: for 1, 2 and 4 bits 16 words side by side, which hold the codes l * C
+ * + i of a block in lane l (C codes a word; x is arranged to suit, mr__quant_
+ * arrange), for other widths 16 codes in a row.  The sum of a group's lanes is
+ * scaled once; biases meet the sums of x over the groups.  So the bits depend
+ * on the operands alone, not on the tier (but baseline) or the threads.
+ */
+#ifndef MR_KERNELS_QUANT_H
+#define MR_KERNELS_QUANT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "marram/types.h"
+
+typedef enum mr_quant_code {
+    MR_CODE_INTEGER, /* 1 to 6 or 8 bits */
+    MR_CODE_E2M1,    /* 4 bits */
+    MR_CODE_E4M3     /* 8 bits */
+} mr_quant_code;
+
+typedef enum mr_quant_scale {
+    MR_SCALE_FLOAT32,
+    MR_SCALE_FLOAT16,
+    MR_SCALE_BFLOAT16,
+    MR_SCALE_E8M0, /* 2^(byte - 127) */
+    MR_SCALE_E4M3
+} mr_quant_scale;
+
+/* How a matrix is packed. */
+typedef struct mr_quant_format {
+    mr_quant_code code;
+    mr_quant_scale scale;
+    int bits, group;
+    bool biased;
+} mr_quant_format;
+
+/* A packed matrix, row-major: cols is a multiple of the group. */
+typedef struct mr_quant_matrix {
+    mr_quant_format f;
+    int64_t rows, cols;
+    const void *words, *scales, *biases; /* biases NULL unless biased */
+} mr_quant_matrix;
+
+/* Codes that one call of a tier's kernels may take, and their most groups. */
+#define MR_QUANT_SPAN   8192
+#define MR_QUANT_GROUPS (MR_QUANT_SPAN / 16)
+/* Rows of x in one product. */
+#define MR_QUANT_ROWS 4
+/* Numbers of the largest group that is not affine. */
+#define MR_QUANT_FLOAT_GROUP 32
+
+/* ---- making ---------------------------------------------------------------
+ * One group of floats.  Affine: integers' codes, scale and bias as floats (the
+ * caller rounds them to their type).  Others: codes and the scale's byte; a
+ * global factor (1 without) multiplies before the scale is rounded.  Quotients
+ * are rounded to t, the type that x came from, as they are in MLX. */
+void mr__quant_affine(const float *x, int n, int bits, uint32_t *codes,
+                      float *scale, float *bias);
+void mr__quant_float(const float *x, int n, mr_dtype t,
+                     const mr_quant_format *f, bool ties_even, float factor,
+                     uint32_t *codes, uint8_t *scale);
+/* n codes (a multiple of 32 or bits * n of 32) to words. */
+void mr__quant_pack(const uint32_t *codes, int n, int bits, uint32_t *words);
+/* The element of a code, the number of a scale byte. */
+float mr__quant_element(const mr_quant_format *f, uint32_t code);
+float mr__quant_scale_byte(mr_quant_scale kind, uint8_t byte);
+
+/* ---- reading --------------------------------------------------------------
+ * Columns [k0, k0 + n) of a row as floats; k0 and n are multiples of 8.
+ * Scales are multiplied by a factor first.  round: affine values are rounded to
+ * the scales' type after the product. */
+void mr__quant_read(const mr_quant_matrix *w, int64_t row, int64_t k0,
+                    int64_t n, float factor, bool round, float *to);
+
+/* Panels of the packed product (gemm.h): lanes are rows of w when `by_rows`,
+ * else columns. */
+void mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
+                     int64_t panel, int64_t depth0, int64_t depth, float *to);
+
+/* ---- few rows -------------------------------------------------------------
+ * x arranged for products with rows of this format: mr__quant_arranged_floats
+ * floats, 64-byte aligned. */
+int64_t mr__quant_arranged_floats(const mr_quant_format *f, int64_t cols);
+void mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
+                       float *to);
+/* y[i][j] (rows y_row apart) = x[i] times row j of w, rows [j0, j1). */
+void mr__quant_dot(const mr_quant_matrix *w, int64_t j0, int64_t j1, int m,
+                   const float *const *arranged, float *y, int64_t y_row);
+
+/* ---- what a tier gives (tier/quant.c) -------------------------------------
+ * One call takes at most MR_QUANT_SPAN codes of a row. */
+typedef struct mr_quant_span {
+    const uint8_t *from; /* packed bytes */
+    int64_t n;           /* codes, a multiple of the group */
+    int group, n_groups;
+    const float *scale, *bias; /* padded with 16 zeros; bias NULL: none */
+} mr_quant_span;
+
+/* lanes[i][0..16) += the products of x[i] with the span. */
+typedef void mr_quant_dot_fn(const mr_quant_span *s, const float *const *x,
+                             const float *const *x_sums, float (*lanes)[16]);
+typedef void mr_quant_unpack_fn(const uint8_t *from, int64_t n, int64_t behind,
+                                float *to);
+
+typedef void mr_quant_lanes_fn(const uint32_t *words, int64_t n,
+                               const float *scale, const float *bias, float *to,
+                               int64_t step);
+
+typedef enum mr_quant_kind {
+    MR_QUANT_1,
+    MR_QUANT_2,
+    MR_QUANT_3,
+    MR_QUANT_4,
+    MR_QUANT_5,
+    MR_QUANT_6,
+    MR_QUANT_8,
+    MR_QUANT_E2M1,
+    MR_QUANT_E4M3,
+    MR_N_QUANT_KINDS
+} mr_quant_kind;
+
+typedef struct mr_quant_tier {
+    /* n codes as numbers; n a multiple of 8: their n * bits / 8 bytes and what
+       lies `behind` them may be read */
+    mr_quant_unpack_fn *unpack[MR_N_QUANT_KINDS];
+    /* by the number of rows: 1, 2, 4 */
+    mr_quant_dot_fn *dot[MR_N_QUANT_KINDS][3];
+    /* lanes of rows side by side: from words[i][lane] the n codes of each lane
+       (a multiple of 16), scaled: to[k * step + lane] */
+    int32_t lanes;
+    mr_quant_lanes_fn *turned[MR_N_QUANT_KINDS];
+    /* x[i] = x[i] * scale + bias, rounded twice; bias may be 0 */
+    void (*scale)(float *x, int64_t n, float scale, float bias);
+    /* the least and the largest of n (a multiple of 16) numbers; NaN where one
+       is NaN */
+    void (*extremes)(const float *x, int n, float *lo, float *hi);
+    /* codes[i] = clamp(rint((x[i] - bias) / scale), 0, largest); NaN gives 0 */
+    void (*codes)(const float *x, int n, float scale, float bias, float largest,
+                  uint32_t *codes);
+} mr_quant_tier;
+
+extern const mr_quant_tier mr__quant_tier_baseline, mr__quant_tier_avx2,
+    mr__quant_tier_avx512;
+
+#endif

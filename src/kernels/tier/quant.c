@@ -1,0 +1,567 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant.c -- unpacking of codes and products with packed rows, once per
+ * instruction set.
+ *
+ * Words of 1, 2 and 4 bits are taken 16 at a time, one a lane, and shifted:
+ * codes need no shuffle, and a table of 16 numbers turns the low four bits of
+ * a lane into a number without mask or conversion.  Other widths go 16 codes
+ * at a time: each lane gets the two bytes that hold its code, is shifted and
+ * masked.  ../quant.h has the order of the sums.
+ */
+#include "kernels/quant.h"
+
+#define MR_LANE_BITS  32
+#define MR_LANE_FLOAT 1
+#include "kernels/tier/lanes.h"
+
+#define VECTORS (16 / N_LANES) /* of the 16 virtual lanes */
+
+/* Without the instruction a fused multiply-add would be a function call. */
+INLINE R
+multiply_add(R a, R b, R c)
+{
+#if MR_TIER_ID == MR_TIER_BASELINE
+    return a * b + c;
+#else
+    return v_fma(a, b, c);
+#endif
+}
+
+INLINE U
+u_load(const void *p)
+{
+    U x;
+
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+/* Small integers. */
+INLINE R
+u_to_float(U x)
+{
+    return __builtin_convertvector((M)x, R);
+}
+
+/* By the low four bits. */
+static const float elements[16] = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,
+                                   4.0F,  6.0F,  -0.0F, -0.5F, -1.0F, -1.5F,
+                                   -2.0F, -3.0F, -4.0F, -6.0F};
+#if MR_TIER_ID == MR_TIER_AVX512
+static const float integers[3][16] = {
+    {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1},
+    {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3},
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
+#endif
+
+/* Of what the low bits of each lane say; higher ones are ignored. */
+INLINE R
+number_integer(U c, const int bits)
+{
+#if MR_TIER_ID == MR_TIER_AVX512
+    if (bits == 1 || bits == 2 || bits == 4)
+        return v_pick(integers[bits / 2], c);
+#endif
+    return u_to_float(c & u_set((1U << bits) - 1));
+}
+
+INLINE R
+number_e4m3(U c)
+{
+    R size = (R)((c & 0x7f) << 20) * C(0x1p120F);
+    M nan = (M)((c & 0x7f) == 0x7f);
+
+    return (R)((U)v_select(nan, v_from_bits(u_set(0x7fc00000)), size) |
+               (c & 0x80) << 24);
+}
+
+INLINE R
+number(U c, const mr_quant_kind kind)
+{
+    switch (kind) {
+    case MR_QUANT_1:
+        return number_integer(c, 1);
+    case MR_QUANT_2:
+        return number_integer(c, 2);
+    case MR_QUANT_3:
+        return number_integer(c, 3);
+    case MR_QUANT_4:
+        return number_integer(c, 4);
+    case MR_QUANT_5:
+        return number_integer(c, 5);
+    case MR_QUANT_6:
+        return number_integer(c, 6);
+    case MR_QUANT_8:
+        return number_integer(c, 8);
+    case MR_QUANT_E2M1:
+        return v_pick(elements, c);
+    case MR_QUANT_E4M3:
+    case MR_N_QUANT_KINDS:
+        break;
+    }
+    return number_e4m3(c);
+}
+
+INLINE int
+kind_bits(const mr_quant_kind kind)
+{
+    switch (kind) {
+    case MR_QUANT_1:
+        return 1;
+    case MR_QUANT_2:
+        return 2;
+    case MR_QUANT_3:
+        return 3;
+    case MR_QUANT_4:
+    case MR_QUANT_E2M1:
+        return 4;
+    case MR_QUANT_5:
+        return 5;
+    case MR_QUANT_6:
+        return 6;
+    case MR_QUANT_8:
+    case MR_QUANT_E4M3:
+    case MR_N_QUANT_KINDS:
+        break;
+    }
+    return 8;
+}
+
+/* ---- codes in a row ---------------------------------------------------------
+ */
+
+/* Room that codes_at may read behind the last code of a run. */
+#define BEHIND 16
+
+#if MR_TIER_ID != MR_TIER_BASELINE
+/* For each lane the byte its code starts in, and the next. */
+#define PICK(i, b) ((i) * (b) / 8), ((i) * (b) / 8 + 1), -128, -128
+#define PICKS(b)                                                               \
+    {                                                                          \
+        PICK(0, b), PICK(1, b), PICK(2, b), PICK(3, b), PICK(4, b),            \
+            PICK(5, b), PICK(6, b), PICK(7, b), PICK(8, b), PICK(9, b),        \
+            PICK(10, b), PICK(11, b), PICK(12, b), PICK(13, b), PICK(14, b),   \
+            PICK(15, b)                                                        \
+    }
+static const int8_t picks[7][64] = {{0},      PICKS(1), PICKS(2), PICKS(3),
+                                    PICKS(4), PICKS(5), PICKS(6)};
+#define SHIFT(i, b) ((i) * (b) % 8)
+#define SHIFTS(b)                                                              \
+    {                                                                          \
+        SHIFT(0, b), SHIFT(1, b), SHIFT(2, b), SHIFT(3, b), SHIFT(4, b),       \
+            SHIFT(5, b), SHIFT(6, b), SHIFT(7, b), SHIFT(8, b), SHIFT(9, b),   \
+            SHIFT(10, b), SHIFT(11, b), SHIFT(12, b), SHIFT(13, b),            \
+            SHIFT(14, b), SHIFT(15, b)                                         \
+    }
+static const uint32_t shifts[7][16] = {
+    {0}, SHIFTS(1), SHIFTS(2), SHIFTS(3), SHIFTS(4), SHIFTS(5), SHIFTS(6)};
+#endif
+
+/* The N_LANES codes that start at a byte, one a lane, with other bits above;
+ * reads up to BEHIND bytes. */
+INLINE U
+codes_at(const uint8_t *from, const int bits)
+{
+#if MR_TIER_ID == MR_TIER_AVX512
+    if (bits == 8)
+        return (U)_mm512_cvtepu8_epi32(
+            _mm_loadu_si128((const __m128i *)(const void *)from));
+    {
+        __m512i x = _mm512_broadcast_i32x4(
+            _mm_loadu_si128((const __m128i *)(const void *)from));
+
+        x = _mm512_shuffle_epi8(x, _mm512_loadu_si512(picks[bits]));
+        return (U)_mm512_srlv_epi32(x, _mm512_loadu_si512(shifts[bits]));
+    }
+#elif MR_TIER_ID == MR_TIER_AVX2
+    if (bits == 8)
+        return (U)_mm256_cvtepu8_epi32(
+            _mm_loadl_epi64((const __m128i *)(const void *)from));
+    {
+        __m256i x = _mm256_broadcastsi128_si256(
+            _mm_loadl_epi64((const __m128i *)(const void *)from));
+        const __m256i *pick = (const __m256i *)(const void *)picks[bits];
+        const __m256i *shift = (const __m256i *)(const void *)shifts[bits];
+
+        x = _mm256_shuffle_epi8(x, _mm256_loadu_si256(pick));
+        return (U)_mm256_srlv_epi32(x, _mm256_loadu_si256(shift));
+    }
+#else
+    {
+        uint64_t word;
+        U c;
+
+        /* 4 codes of 8 bits and more of others */
+
+        memcpy(&word, from, sizeof word);
+        for (int i = 0; i < N_LANES; i++)
+            c[i] = (uint32_t)(word >> i * bits);
+        return c;
+    }
+#endif
+}
+
+/* Whole bytes: 8 codes are `bits` of them, which a vector of 4 lanes does not
+ * fill.  So codes are taken by eights there. */
+#if N_LANES == 4
+#define STEP 8
+#else
+#define STEP N_LANES
+#endif
+
+INLINE void
+step_numbers(const uint8_t *from, float *to, const mr_quant_kind kind)
+{
+    const int bits = kind_bits(kind);
+
+#if N_LANES == 4
+    uint8_t rest[BEHIND] = {0};
+    uint64_t word;
+
+    if (bits == 8) {
+        v_store(to, number(codes_at(from, 8), kind));
+        v_store(to + 4, number(codes_at(from + 4, 8), kind));
+        return;
+    }
+    memcpy(&word, from, sizeof word);
+    word >>= 4 * bits;
+    memcpy(rest, &word, sizeof word);
+    v_store(to, number(codes_at(from, bits), kind));
+    v_store(to + 4, number(codes_at(rest, bits), kind));
+#else
+    v_store(to, number(codes_at(from, bits), kind));
+#endif
+}
+
+INLINE void
+unpack(const uint8_t *from, int64_t n, int64_t behind, float *to,
+       const mr_quant_kind kind)
+{
+    const int bits = kind_bits(kind);
+    uint8_t last[4 * BEHIND] = {0};
+    float numbers[16];
+    int64_t safe = n + behind * 8 / bits - (8 * BEHIND + bits - 1) / bits;
+    int64_t i = 0;
+
+    for (; i <= safe && i + STEP <= n; i += STEP, from += STEP * bits / 8)
+        step_numbers(from, to + i, kind);
+    while (i < n) { /* from a copy, which may be read behind its end */
+        int64_t count = n - i < STEP ? n - i : STEP;
+
+        memset(last, 0, sizeof last);
+        memcpy(last, from, (size_t)(count * bits / 8));
+        step_numbers(last, numbers, kind);
+        memcpy(to + i, numbers, (size_t)count * sizeof *to);
+        i += count;
+        from += count * bits / 8;
+    }
+}
+
+/* ---- rows side by side
+ * --------------------------------------------------------
+ */
+
+/* Code j of each lane of a run of words; what it shares with the next word is
+ * put together. */
+INLINE U
+lane_code(const uint32_t *words, const int j, const int bits)
+{
+    const int at = j * bits / 32, low = j * bits % 32;
+    U w = u_load(words + at * N_LANES) >> (unsigned)low;
+
+    if (low + bits > 32)
+        w |= u_load(words + (at + 1) * N_LANES) << (unsigned)(32 - low);
+    return w;
+}
+
+INLINE void
+turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
+       float *to, int64_t step, const mr_quant_kind kind)
+{
+    const int bits = kind_bits(kind);
+    R s = v_load(scale), b = v_load(bias);
+
+    for (; n >= 32; n -= 32, words += bits * N_LANES, to += 32 * step)
+#pragma GCC unroll 32
+        for (int j = 0; j < 32; j++)
+            v_store(to + j * step,
+                    number(lane_code(words, j, bits), kind) * s + b);
+    if (n >= 16 && bits % 2 == 0)
+#pragma GCC unroll 16
+        for (int j = 0; j < 16; j++)
+            v_store(to + j * step,
+                    number(lane_code(words, j, bits), kind) * s + b);
+}
+
+/* ---- products
+ * ----------------------------------------------------------------
+ */
+
+INLINE void
+lanes_load(R (*sum)[VECTORS], float (*lanes)[16], const int m)
+{
+    for (int i = 0; i < m; i++)
+        for (int v = 0; v < VECTORS; v++)
+            sum[i][v] = v_load(lanes[i] + v * N_LANES);
+}
+
+INLINE void
+lanes_store(R (*sum)[VECTORS], float (*lanes)[16], const int m)
+{
+    for (int i = 0; i < m; i++)
+        for (int v = 0; v < VECTORS; v++)
+            v_store(lanes[i] + v * N_LANES, sum[i][v]);
+}
+
+/* Biases times the sums of x: group g in lane g % 16. */
+INLINE void
+add_biases(const mr_quant_span *s, const float *const *x_sums,
+           R (*sum)[VECTORS], const int m)
+{
+    if (!s->bias)
+        return;
+    for (int g = 0; g < s->n_groups; g += 16)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) {
+            R b = v_load(s->bias + g + v * N_LANES);
+
+#pragma GCC unroll 4
+            for (int i = 0; i < m; i++)
+                sum[i][v] = multiply_add(b, v_load(x_sums[i] + g + v * N_LANES),
+                                         sum[i][v]);
+        }
+}
+
+/* The scales of 16 words, one a lane: `per` is words a group, 1 << shift. */
+INLINE R
+word_scales(const float *scale, const int v, int shift)
+{
+    M word;
+
+    memcpy(&word, lane_number, sizeof word);
+    return v_pick(scale, (U)((word + v * N_LANES) >> shift));
+}
+
+/* A block of 16 words. */
+INLINE void
+block(const U *w, const R *scale, const float *const *x, int64_t at,
+      R (*sum)[VECTORS], const mr_quant_kind kind, const int m)
+{
+    const int bits = kind_bits(kind), count = 32 / bits;
+
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; v++) {
+        R t[MR_QUANT_ROWS];
+
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++)
+            t[i] = (R){0};
+#pragma GCC unroll 32
+        for (int j = 0; j < count; j++) {
+            R q = number(w[v] >> (unsigned)(j * bits), kind);
+
+#pragma GCC unroll 4
+            for (int i = 0; i < m; i++)
+                t[i] = multiply_add(v_load(x[i] + at + j * 16 + v * N_LANES), q,
+                                    t[i]);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++)
+            sum[i][v] = multiply_add(t[i], scale[v], sum[i][v]);
+    }
+}
+
+INLINE void
+dot_words(const mr_quant_span *s, const float *const *x,
+          const float *const *x_sums, float (*lanes)[16],
+          const mr_quant_kind kind, const int m)
+{
+    const int count = 32 / kind_bits(kind);
+    int64_t words = s->n / count, at = 0;
+    int per = s->group / count, shift = __builtin_ctz((unsigned)per);
+    R sum[MR_QUANT_ROWS][VECTORS], scale[VECTORS];
+    U w[VECTORS];
+
+    lanes_load(sum, lanes, m);
+    for (; at < words; at += 16) {
+        const uint8_t *from = s->from + at * 4;
+        const float *scales = s->scale + (at >> shift);
+        uint32_t last[16] = {0};
+
+        if (words - at < 16) {
+            memcpy(last, from, (size_t)(words - at) * 4);
+            from = (const uint8_t *)last;
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) {
+            w[v] = u_load(from + v * VEC_BYTES);
+            scale[v] = word_scales(scales, v, shift);
+        }
+        block(w, scale, x, at * count, sum, kind, m);
+    }
+    add_biases(s, x_sums, sum, m);
+    lanes_store(sum, lanes, m);
+}
+
+/* 16 codes in a row: t += x * code. */
+INLINE void
+sixteen(const uint8_t *from, const float *const *x, int64_t at, R (*t)[VECTORS],
+        const mr_quant_kind kind, const int m)
+{
+    const int bits = kind_bits(kind);
+    float numbers[16];
+
+    if (STEP > N_LANES) {
+        step_numbers(from, numbers, kind);
+        step_numbers(from + bits, numbers + 8, kind);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; v++) {
+        R q = STEP > N_LANES
+                  ? v_load(numbers + v * N_LANES)
+                  : number(codes_at(from + v * N_LANES * bits / 8, bits), kind);
+
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++)
+            t[i][v] = multiply_add(v_load(x[i] + at + v * N_LANES), q, t[i][v]);
+    }
+}
+
+INLINE void
+dot_codes(const mr_quant_span *s, const float *const *x,
+          const float *const *x_sums, float (*lanes)[16],
+          const mr_quant_kind kind, const int m)
+{
+    const int bits = kind_bits(kind);
+    R sum[MR_QUANT_ROWS][VECTORS], t[MR_QUANT_ROWS][VECTORS];
+    uint8_t last[128 + BEHIND] = {0};
+    const uint8_t *from = s->from;
+    int64_t at = 0;
+
+    lanes_load(sum, lanes, m);
+    for (int g = 0; g < s->n_groups; g++) {
+        R scale = v_set(s->scale[g]);
+
+        if (g == s->n_groups - 1) { /* it may be read behind its end */
+            memcpy(last, from, (size_t)(s->group * bits / 8));
+            from = last;
+        }
+        for (int i = 0; i < m; i++)
+            for (int v = 0; v < VECTORS; v++)
+                t[i][v] = (R){0};
+        for (int k = 0; k < s->group; k += 16, at += 16, from += 2 * bits)
+            sixteen(from, x, at, t, kind, m);
+        for (int i = 0; i < m; i++)
+            for (int v = 0; v < VECTORS; v++)
+                sum[i][v] = multiply_add(t[i][v], scale, sum[i][v]);
+    }
+    add_biases(s, x_sums, sum, m);
+    lanes_store(sum, lanes, m);
+}
+
+#define DOT(name, how, kind, m)                                                \
+    static void name(const mr_quant_span *s, const float *const *x,            \
+                     const float *const *x_sums, float(*lanes)[16])            \
+    {                                                                          \
+        how(s, x, x_sums, lanes, kind, m);                                     \
+    }
+#define KERNELS(name, how, kind)                                               \
+    static void unpack_##name(const uint8_t *from, int64_t n, int64_t behind,  \
+                              float *to)                                       \
+    {                                                                          \
+        unpack(from, n, behind, to, kind);                                     \
+    }                                                                          \
+    static void turned_##name(const uint32_t *words, int64_t n,                \
+                              const float *scale, const float *bias,           \
+                              float *to, int64_t step)                         \
+    {                                                                          \
+        turned(words, n, scale, bias, to, step, kind);                         \
+    }                                                                          \
+    DOT(dot_##name##_1, how, kind, 1)                                          \
+    DOT(dot_##name##_2, how, kind, 2)                                          \
+    DOT(dot_##name##_4, how, kind, 4)
+KERNELS(1, dot_words, MR_QUANT_1)
+KERNELS(2, dot_words, MR_QUANT_2)
+KERNELS(3, dot_codes, MR_QUANT_3)
+KERNELS(4, dot_words, MR_QUANT_4)
+KERNELS(5, dot_codes, MR_QUANT_5)
+KERNELS(6, dot_codes, MR_QUANT_6)
+KERNELS(8, dot_codes, MR_QUANT_8)
+KERNELS(e2m1, dot_words, MR_QUANT_E2M1)
+KERNELS(e4m3, dot_codes, MR_QUANT_E4M3)
+
+/* ---- making
+ * -------------------------------------------------------------------
+ */
+
+static void
+scale(float *x, int64_t n, float factor, float bias)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] * factor + bias;
+}
+
+static void
+extremes(const float *x, int n, float *lo, float *hi)
+{
+    R least = v_load(x), most = least;
+    float a[N_LANES], b[N_LANES];
+    M nan = v_isnan(least);
+
+    for (int i = N_LANES; i < n; i += N_LANES) {
+        R y = v_load(x + i);
+
+        nan = m_or(nan, v_isnan(y));
+        least = v_select(v_lt(y, least), y, least);
+        most = v_select(v_lt(most, y), y, most);
+    }
+    v_store(a, least);
+    v_store(b, most);
+    *lo = a[0];
+    *hi = b[0];
+    for (int i = 1; i < N_LANES; i++) {
+        *lo = a[i] < *lo ? a[i] : *lo;
+        *hi = *hi < b[i] ? b[i] : *hi;
+    }
+    if (m_any(nan)) {
+        uint32_t bits = 0x7fc00000;
+
+        memcpy(lo, &bits, sizeof bits);
+        memcpy(hi, &bits, sizeof bits);
+    }
+}
+
+static void
+codes(const float *x, int n, float factor, float bias, float largest,
+      uint32_t *to)
+{
+    for (int i = 0; i < n; i += N_LANES) {
+        R q = v_round((v_load(x + i) - v_set(bias)) / v_set(factor));
+        U c;
+
+        q = v_select(v_lt(q, v_set(largest)), q, v_set(largest));
+        q = v_select(v_lt((R){0}, q), q, (R){0});
+        /* NaN: it was not below the largest, but is no number either */
+        q = v_select(v_isnan(v_load(x + i) / v_set(factor)), (R){0}, q);
+        c = (U) __builtin_convertvector(q, M);
+        memcpy(to + i, &c, sizeof c);
+    }
+}
+
+#define ROWS(name)                                                             \
+    {                                                                          \
+        dot_##name##_1, dot_##name##_2, dot_##name##_4                         \
+    }
+const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
+    .unpack = {unpack_1, unpack_2, unpack_3, unpack_4, unpack_5, unpack_6,
+               unpack_8, unpack_e2m1, unpack_e4m3},
+    .lanes = N_LANES,
+    .turned = {turned_1, turned_2, turned_3, turned_4, turned_5, turned_6,
+               turned_8, turned_e2m1, turned_e4m3},
+    .dot = {ROWS(1), ROWS(2), ROWS(3), ROWS(4), ROWS(5), ROWS(6), ROWS(8),
+            ROWS(e2m1), ROWS(e4m3)},
+    .scale = scale,
+    .extremes = extremes,
+    .codes = codes,
+};

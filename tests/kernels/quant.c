@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant.c -- packed rows: the tiers with fused multiply-add give equal bits,
+ * and nothing is read or written beyond an operand's end, whatever its extent
+ * (a page that may not be touched lies right behind it).
+ */
+#include "support/base.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernels/gemm.h"
+#include "kernels/quant.h"
+#include "kernels/tier/tier.h"
+
+static const mr_quant_format formats[] = {
+    {MR_CODE_INTEGER, MR_SCALE_FLOAT32, 1, 32, true},
+    {MR_CODE_INTEGER, MR_SCALE_FLOAT16, 2, 64, true},
+    {MR_CODE_INTEGER, MR_SCALE_BFLOAT16, 3, 32, true},
+    {MR_CODE_INTEGER, MR_SCALE_FLOAT32, 4, 128, true},
+    {MR_CODE_INTEGER, MR_SCALE_FLOAT32, 5, 32, true},
+    {MR_CODE_INTEGER, MR_SCALE_BFLOAT16, 6, 64, true},
+    {MR_CODE_INTEGER, MR_SCALE_FLOAT16, 8, 32, true},
+    {MR_CODE_E2M1, MR_SCALE_E8M0, 4, 32, false},
+    {MR_CODE_E4M3, MR_SCALE_E8M0, 8, 32, false},
+    {MR_CODE_E2M1, MR_SCALE_E4M3, 4, 16, false},
+};
+enum { N_FORMATS = sizeof formats / sizeof formats[0], BUFFERS = 8 };
+
+/* ---- memory that ends at a guard page --------------------------------------
+ */
+
+static struct guarded {
+    char *map;
+    size_t bytes;
+} buffers[BUFFERS];
+static int n_buffers;
+
+static void *
+ending_at_a_guard(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t whole = (bytes + page - 1) / page * page + page;
+    struct guarded *g = &buffers[n_buffers++];
+
+    assert_true(n_buffers <= BUFFERS);
+    g->bytes = whole;
+    g->map = mmap(NULL, whole, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(g->map, MAP_FAILED);
+    assert_int_equal(mprotect(g->map + whole - page, page, PROT_NONE), 0);
+    return g->map + whole - page - bytes;
+}
+
+static void
+release_all(void)
+{
+    while (n_buffers > 0) {
+        n_buffers--;
+        munmap(buffers[n_buffers].map, buffers[n_buffers].bytes);
+    }
+}
+
+static uint32_t
+noise(uint32_t i)
+{
+    uint64_t h = (i + 1) * 0x9E3779B97F4A7C15ULL;
+
+    h ^= h >> 29;
+    h *= 0xBF58476D1CE4E5B9ULL;
+    return (uint32_t)(h >> 32);
+}
+
+static float
+number(uint32_t i)
+{
+    return (float)(int32_t)noise(i) * 0x1p-31F;
+}
+
+static size_t
+scale_size(const mr_quant_format *f)
+{
+    return f->scale == MR_SCALE_FLOAT32                             ? 4
+           : f->scale == MR_SCALE_E8M0 || f->scale == MR_SCALE_E4M3 ? 1
+                                                                    : 2;
+}
+
+static void
+put_scale(const mr_quant_format *f, char *to, size_t i, float x)
+{
+    if (f->scale == MR_SCALE_FLOAT32)
+        memcpy(to + 4 * i, &x, 4);
+    else if (f->scale == MR_SCALE_E8M0)
+        to[i] = (char)(120 + noise((uint32_t)i) % 8);
+    else if (f->scale == MR_SCALE_E4M3)
+        to[i] = (char)(40 + noise((uint32_t)i) % 40);
+    else
+        mr__tier()->casts->cast[MR_FLOAT32][f->scale == MR_SCALE_FLOAT16
+                                                ? MR_FLOAT16
+                                                : MR_BFLOAT16](to + 2 * i, &x,
+                                                               1);
+}
+
+/* Any codes but those that are no number. */
+static mr_quant_matrix
+matrix(const mr_quant_format *f, int64_t rows, int64_t cols)
+{
+    size_t bytes = (size_t)(rows * cols / 8 * f->bits);
+    size_t groups = (size_t)(rows * cols / f->group);
+    char *words = ending_at_a_guard(bytes);
+    char *scales = ending_at_a_guard(groups * scale_size(f));
+    char *biases = f->biased ? ending_at_a_guard(groups * scale_size(f)) : NULL;
+
+    for (size_t i = 0; i < bytes; i++) {
+        words[i] = (char)noise((uint32_t)i);
+        if (f->code == MR_CODE_E4M3 && (words[i] & 0x7f) == 0x7f)
+            words[i] = 0;
+    }
+    for (size_t i = 0; i < groups; i++) {
+        put_scale(f, scales, i, number((uint32_t)i));
+        if (biases)
+            put_scale(f, biases, i, number((uint32_t)i + 7));
+    }
+    return (mr_quant_matrix){*f, rows, cols, words, scales, biases};
+}
+
+/* ---- one after the other
+ * ------------------------------------------------------
+ */
+
+static uint32_t
+code_at(const mr_quant_matrix *w, int64_t i)
+{
+    const uint8_t *bytes = w->words;
+    uint32_t code = 0;
+
+    for (int b = 0; b < w->f.bits; b++) {
+        int64_t bit = i * w->f.bits + b;
+
+        code |= (uint32_t)(bytes[bit / 8] >> bit % 8 & 1) << b;
+    }
+    return code;
+}
+
+static double
+scale_value(const mr_quant_format *f, const void *from, int64_t i)
+{
+    const uint8_t *bytes = from;
+    float x;
+
+    if (f->scale == MR_SCALE_FLOAT32)
+        return (double)((const float *)from)[i];
+    if (f->scale == MR_SCALE_E8M0 || f->scale == MR_SCALE_E4M3)
+        return (double)mr__quant_scale_byte(f->scale, bytes[i]);
+    mr__tier()
+        ->casts->cast[f->scale == MR_SCALE_FLOAT16 ? MR_FLOAT16 : MR_BFLOAT16]
+                     [MR_FLOAT32](&x, bytes + 2 * i, 1);
+    return (double)x;
+}
+
+static double
+value_at(const mr_quant_matrix *w, int64_t row, int64_t k)
+{
+    int64_t i = row * w->cols + k, g = i / w->f.group;
+    uint32_t code = code_at(w, i);
+    double scale = scale_value(&w->f, w->scales, g);
+
+    if (w->f.code != MR_CODE_INTEGER)
+        return (double)mr__quant_element(&w->f, code) * scale;
+    return code * scale + scale_value(&w->f, w->biases, g);
+}
+
+static void
+read__gives_the_values_and_stays_inside(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_FORMATS; i++)
+        for (int64_t groups = 1; groups < 12; groups += 1 + groups / 4) {
+            int64_t cols = groups * formats[i].group;
+            mr_quant_matrix w = matrix(&formats[i], 3, cols);
+            float *to = ending_at_a_guard((size_t)cols * sizeof *to);
+
+            for (int64_t row = 0; row < 3; row++)
+                for (int64_t from = 0; from < cols; from += cols / 2 / 8 * 8) {
+                    float *at = to + from;
+
+                    mr__quant_read(&w, row, from, cols - from, 1.0F, false, at);
+                    for (int64_t k = from; k < cols; k++)
+                        assert_true(
+                            fabs((double)to[k] - value_at(&w, row, k)) <= 1e-4);
+                }
+            release_all();
+        }
+}
+
+static void
+panels__hold_the_values_and_zeros(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_FORMATS; i++) {
+        int64_t rows = 37, cols = 5 * formats[i].group;
+        int64_t depth = formats[i].group == 16 ? 48 : 64;
+        mr_quant_matrix w = matrix(&formats[i], rows, cols);
+        int width = mr__gemm_cols();
+        float *to = ending_at_a_guard((size_t)(width * depth) * sizeof *to);
+
+        for (int turned = 0; turned < 2; turned++) {
+            int64_t lanes = turned ? rows : cols;
+            int64_t panel = (lanes - 1) / width, depth0 = turned ? 32 : 0;
+            int64_t n = turned ? depth : rows;
+
+            mr__quant_panel(&w, turned, width, panel, depth0, n, to);
+            for (int64_t p = 0; p < n; p++)
+                for (int64_t l = 0; l < width; l++) {
+                    int64_t lane = panel * width + l;
+                    double want = lane >= lanes ? 0.0
+                                  : turned      ? value_at(&w, lane, depth0 + p)
+                                                : value_at(&w, p, lane);
+
+                    assert_true(fabs((double)to[p * width + l] - want) <= 1e-4);
+                }
+        }
+        release_all();
+    }
+}
+
+static void
+dot__gives_the_products_and_stays_inside(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_FORMATS; i++)
+        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3) {
+            const mr_quant_format *f = &formats[i];
+            int64_t cols = groups * f->group, rows = 3;
+            int64_t floats = mr__quant_arranged_floats(f, cols);
+            mr_quant_matrix w = matrix(f, rows, cols);
+            float *x = ending_at_a_guard((size_t)cols * 4);
+            float *to = aligned_alloc(64, (size_t)floats * 7 * 4), y[7][3];
+            const float *arranged[7];
+
+            for (int m = 0; m < 7; m++) {
+                for (int64_t k = 0; k < cols; k++)
+                    x[k] = number((uint32_t)(k + m));
+                arranged[m] = to + m * floats;
+                mr__quant_arrange(f, cols, x, to + m * floats);
+            }
+            mr__quant_dot(&w, 0, rows, 7, arranged, y[0], 3);
+            free(to);
+            for (int m = 0; m < 7; m++)
+                for (int64_t j = 0; j < rows; j++) {
+                    double sum = 0.0, size = 0.0;
+
+                    for (int64_t k = 0; k < cols; k++) {
+                        double v = value_at(&w, j, k) *
+                                   (double)number((uint32_t)(k + m));
+
+                        sum += v;
+                        size += fabs(v) + 1.0;
+                    }
+                    assert_true(fabs((double)y[m][j] - sum) <= 1e-5 * size);
+                }
+            release_all();
+        }
+}
+
+/* ---- tiers
+ * --------------------------------------------------------------------
+ */
+
+static void
+tiers__give_equal_bits(void **state)
+{
+    static const int bits[MR_N_QUANT_KINDS] = {1, 2, 3, 4, 5, 6, 8, 4, 8};
+    const mr_quant_tier *tiers[2] = {&mr__quant_tier_avx2,
+                                     &mr__quant_tier_avx512};
+    enum { N = 1056, GROUP = 32, X = 2048 };
+    static _Alignas(64) float x[4][X];
+    static float numbers[2][N];
+    float scale[N / GROUP + 32] = {0}, lanes[2][4][16];
+    uint8_t bytes[N + 64];
+    const float *rows[4] = {x[0], x[1], x[2], x[3]};
+
+    (void)state;
+    if (!mr__tier_by_id(MR_TIER_AVX512))
+        skip();
+    for (int i = 0; i < N + 64; i++)
+        bytes[i] = (uint8_t)(noise((uint32_t)i) & 0xf7);
+    for (int i = 0; i < 4 * X; i++)
+        x[i / X][i % X] = number((uint32_t)i);
+    for (int i = 0; i < N / GROUP; i++)
+        scale[i] = number((uint32_t)i);
+    for (int kind = 0; kind < MR_N_QUANT_KINDS; kind++) {
+        mr_quant_span s = {bytes, N, GROUP, N / GROUP, scale, scale};
+
+        for (int t = 0; t < 2; t++)
+            tiers[t]->unpack[kind](bytes, N, N * (8 - bits[kind]) / 8,
+                                   numbers[t]);
+        assert_memory_equal(numbers[0], numbers[1], sizeof numbers[0]);
+        for (int m = 0; m < 3; m++) {
+            memset(lanes, 0, sizeof lanes);
+            for (int t = 0; t < 2; t++)
+                tiers[t]->dot[kind][m](&s, rows, rows, lanes[t]);
+            assert_memory_equal(lanes[0], lanes[1], sizeof lanes[0]);
+        }
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(read__gives_the_values_and_stays_inside),
+        cmocka_unit_test(panels__hold_the_values_and_zeros),
+        cmocka_unit_test(dot__gives_the_products_and_stays_inside),
+        cmocka_unit_test(tiers__give_equal_bits),
+    };
+
+    return cmocka_run_group_tests_name("kernels/quant", tests, NULL, NULL);
+}
