@@ -15,10 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "cpu/cpu.h"
 #include "cpu/fft.h"
-#include "gen/ids.h"
 #include "ops/params.h"
 
 enum {
@@ -58,9 +56,9 @@ typedef struct fft_job {
 static fft_kind
 kind_of(const mr_kernel_args *a)
 {
-    if (a->op->id == MR_OP_FFT_C2C)
-        return C2C;
-    return a->op->id == MR_OP_FFT_R2C ? R2C : C2R;
+    if (!mr__dtype_is_complex(a->in[0].dtype))
+        return R2C;
+    return mr__dtype_is_complex(a->out[0].dtype) ? C2C : C2R;
 }
 
 static size_t
