@@ -22,7 +22,7 @@
 enum {
     BLOCK = MR_FFT_BLOCK_BYTES,
     LINE_MIN = 64,         /* shorter ones are never matrices */
-    ROWS_MAX = 512,        /* longer rows are lines */
+    ROWS_MAX = 1024,       /* longer rows are lines */
     COLUMNS_MAX = 1 << 16, /* longer columns are lines */
     SHARED_MIN = 1 << 14,  /* the least length of lines that threads share */
     SHARED_ALWAYS = 1 << 17
