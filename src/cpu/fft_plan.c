@@ -157,22 +157,29 @@ panel_cost(int64_t n)
     return cost * (double)n;
 }
 
+/* As with the smaller panels, so that the choice is one for both types. */
+enum { COST_LANES = 8 };
+
+/* `count` transforms of length n, as panels. */
+static double
+step_cost(int64_t n, int64_t count)
+{
+    int64_t panels = (count - 1) / COST_LANES + 1;
+
+    return (double)panels * (panel_cost(n) + (double)n);
+}
+
 void
 mr__fft_split(int64_t n, int64_t *n1, int64_t *n2)
 {
-    /* as with the smaller panels, so that the choice is one for both types */
-    const int64_t lanes = 8;
     double best = panel_cost(n), bluestein;
 
     *n1 = 1;
     *n2 = n;
     for (int64_t d = LINE_MIN_FACTOR; d <= n / d; d++)
         if (n % d == 0) {
-            double cost =
-                (double)((n / d - 1) / lanes + 1) * (panel_cost(d) + (double)d);
+            double cost = step_cost(d, n / d) + step_cost(n / d, d);
 
-            cost += (double)((d - 1) / lanes + 1) *
-                    (panel_cost(n / d) + (double)(n / d));
             if (cost <= best) {
                 best = cost;
                 *n1 = d;
@@ -183,7 +190,7 @@ mr__fft_split(int64_t n, int64_t *n1, int64_t *n2)
      * better. */
     if (n < 256 || !mr__fft_is_rough(n))
         return;
-    bluestein = 2.0 * (double)mr__fft_bluestein_length(n) / (double)lanes;
+    bluestein = 2.0 * (double)mr__fft_bluestein_length(n) / COST_LANES;
     bluestein *= 3.0 + 0.6 * log2((double)n);
     if (bluestein < best)
         *n1 = 0;
