@@ -65,6 +65,10 @@ MR_API mr_code mr_function_cache_clear(mr_function *f);
 MR_API mr_code mr_compile_cache_info(mr_cache_info *out);
 MR_API mr_code mr_compile_cache_clear(void);
 MR_API uint64_t mr_compile_set_cache_limit(uint64_t entries);
+/* The plans of Fourier transforms: at most 128, and 128 MiB of tables.  traces
+ * is 0. */
+MR_API mr_code mr_fft_cache_info(mr_cache_info *out);
+MR_API mr_code mr_fft_cache_clear(void);
 /* Process-wide switch; returns the old value. */
 MR_API bool mr_compile_enable(bool on);
 

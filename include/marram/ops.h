@@ -24,6 +24,7 @@
 
 #include "marram/ops/binary.h"
 #include "marram/ops/create.h"
+#include "marram/ops/fft.h"
 #include "marram/ops/index.h"
 #include "marram/ops/linear.h"
 #include "marram/ops/quant.h"

@@ -497,7 +497,7 @@ parse_null(const ext_param *p, ext_value *v)
 {
     if (p->kind == EXT_AXIS)
         v->axis = MR_AXIS_NONE;
-    else if (p->kind == EXT_INT)
+    else if (p->kind == EXT_INT || p->kind == EXT_FLAG)
         v->i = MR_INT_NONE;
     else if (p->kind == EXT_FLOAT)
         v->f = NAN;
@@ -524,6 +524,11 @@ parse_plain(ext_call *c, const ext_param *p, PyObject *o, ext_value *v)
         if (!PyBool_Check(o) && !ext_is_numpy_scalar(o))
             return wrong(c->spec, p, o, "bool");
         v->b = PyObject_IsTrue(o) == 1;
+        return !PyErr_Occurred();
+    case EXT_FLAG:
+        if (!PyBool_Check(o) && !ext_is_numpy_scalar(o))
+            return wrong(c->spec, p, o, "bool");
+        v->i = PyObject_IsTrue(o) == 1;
         return !PyErr_Occurred();
     case EXT_DTYPE:
         return Py_TYPE(o) == ext.dtype ? ext_dtype_of(o, &v->dtype)
@@ -599,6 +604,7 @@ parse_one(ext_call *c, const bound *b, int i, bool *number)
     case EXT_INT:
     case EXT_FLOAT:
     case EXT_BOOL:
+    case EXT_FLAG:
     case EXT_DTYPE:
     case EXT_STR:
     case EXT_SCALAR:

@@ -418,6 +418,28 @@ cache_clear(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+fft_cache_info(PyObject *self, PyObject *unused)
+{
+    mr_cache_info info = {.size = sizeof info};
+
+    (void)self;
+    (void)unused;
+    if (mr_fft_cache_info(&info) != MR_OK)
+        return ext_raise();
+    return info_object(&info);
+}
+
+static PyObject *
+fft_cache_clear(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    if (mr_fft_cache_clear() != MR_OK)
+        return ext_raise();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 cache_limit(PyObject *self, PyObject *o)
 {
     unsigned long long n = PyLong_AsUnsignedLongLong(o);
@@ -464,6 +486,11 @@ PyMethodDef ext_compile_functions[] = {
     {"set_compile_cache_limit", cache_limit, METH_O,
      "set_compile_cache_limit(n, /)\n--\n\nHow many programs are kept at most; "
      "gives the old limit."},
+    {"fft_cache_info", fft_cache_info, METH_NOARGS,
+     "fft_cache_info()\n--\n\nA dict of figures of the plans of Fourier "
+     "transforms that are kept."},
+    {"clear_fft_cache", fft_cache_clear, METH_NOARGS,
+     "clear_fft_cache()\n--\n\nDrops all plans of Fourier transforms."},
     {"enable_compile", enable, METH_NOARGS,
      "enable_compile()\n--\n\nTurns compiling on."},
     {"disable_compile", disable, METH_NOARGS,

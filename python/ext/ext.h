@@ -171,6 +171,7 @@ typedef enum ext_kind {
     EXT_INT,
     EXT_FLOAT,
     EXT_BOOL,
+    EXT_FLAG, /* a bool that may be None: 0, 1, MR_INT_NONE */
     EXT_DTYPE,
     EXT_STR,
     EXT_SCALAR

@@ -118,5 +118,9 @@ mr_code mr__cpu_repeat_places(const mr_kernel_args *a);
 mr_code mr__cpu_repeat_entries(const mr_kernel_args *a);
 size_t mr__cpu_compact_workspace(const mr_kernel_args *a);
 double mr__cpu_compact_cost(const mr_kernel_args *a);
+mr_code mr__cpu_fft(const mr_kernel_args *a);
+size_t mr__cpu_fft_workspace(const mr_kernel_args *a);
+double mr__cpu_fft_cost(const mr_kernel_args *a);
+mr_code mr__cpu_overlap_add(const mr_kernel_args *a);
 
 #endif

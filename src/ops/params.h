@@ -268,6 +268,45 @@ typedef struct mr_searchsorted_params {
     bool right;
 } mr_searchsorted_params;
 
+/* ---- Fourier transforms -------------------------------------------------- */
+
+/* A transform of length n is scaled by 1 (MR_FFT_UNSCALED), 1 / sqrt n or
+ * 1 / n.  n == MR_INT_NONE: the axis as it is; else it is cropped or filled
+ * with zeros first.
+ * fft_c2c: complex; over one axis of length n, or (n left out) over several,
+ * a bit each; inverse: exp(+2 pi i j k / n).  fft_r2c: real, output complex of
+ * n / 2 + 1 along the axis.  fft_c2r: complex, of which n / 2 + 1 count (the
+ * imaginary parts of number 0 and, n even, n / 2 do not), output n reals along
+ * the axis: the inverse of a transform that continues with the conjugates; n
+ * left out: 2 (m - 1) for m numbers. */
+typedef enum mr_fft_scale {
+    MR_FFT_UNSCALED = 0,
+    MR_FFT_ORTHO = 1,
+    MR_FFT_MEAN = 2
+} mr_fft_scale;
+
+typedef struct mr_fft_params {
+    uint32_t axes;
+    int64_t n;
+    int64_t scale; /* mr_fft_scale */
+    bool inverse;  /* fft_c2c alone */
+} mr_fft_params;
+
+/* frames (view): input (..., n); output (..., count, size) with count = (n -
+ * size) / hop + 1 (0 when n < size): frame f is x[f hop : f hop + size].
+ * overlap_add: input (..., count, size), output (..., length): entries start
+ * ... of the signal to which frame f is added from f hop on, in the order of
+ * the frames.  nonzero: a real entry of absolute value below 1e-11 is
+ * MR_E_VALUE. */
+typedef struct mr_frames_params {
+    int64_t size, hop;
+} mr_frames_params;
+
+typedef struct mr_overlap_params {
+    int64_t hop, start, length;
+    bool nonzero;
+} mr_overlap_params;
+
 /* ---- convolution --------------------------------------------------------- */
 
 /* conv_general: inputs x (N, spatial..., C), w (O, kernel..., C / groups), one

@@ -65,9 +65,43 @@ const mr_op mr__op_negative = {
 };
 
 /* -- sign ------------------------------------------------------------------ */
+/* z / |z| of complex numbers turns with the part of a change v that is across
+ * z: (v - s Re(conj(s) v)) / |z|, a map that is its own adjoint.  0 at 0.  Real
+ * numbers have steps alone. */
+static mr_array *
+sign_part(const mr_rule *r, mr_array *v)
+{
+    mr_array *s = r->output[0], *size, *zero, *along;
+    mr_dtype t = (mr_dtype)r->primal[0]->dtype;
+
+    if (!mr__dtype_is_complex(t))
+        return MR_NONE;
+    t = mr__to_real(t);
+    size = mr_abs(r->primal[0]);
+    zero = mr_equal(size, mr__number(t, 0.0));
+    along = mr_real(mr_multiply(mr__conj(s), v));
+    v = mr_divide(mr_subtract(v, mr_multiply(s, along)),
+                  mr_where(zero, mr__number(t, 1.0), size));
+    return mr__masked_not(zero, v);
+}
+
+static mr_array *
+sign_vjp(const mr_rule *r, int i)
+{
+    (void)i;
+    return sign_part(r, r->cotangent[0]);
+}
+
+static mr_array *
+sign_jvp(const mr_rule *r, int i)
+{
+    return sign_part(r, r->tangent[i]);
+}
+
 const mr_op mr__op_sign = {
     MR__ELEMENTWISE(MR_OP_SIGN, "sign", 1, MR_K_SIGN),
-    MR__FLAT,
+    .vjp = sign_vjp,
+    .jvp = sign_jvp,
 };
 
 /* -- square ---------------------------------------------------------------- */

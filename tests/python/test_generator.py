@@ -147,10 +147,10 @@ def test_doors__of_each_kind(made, tmp_path):
         "    return mr__door_binary(site, &mr__op_add, a, b, MR_PROMOTE_SAME);",
         "    return mr__door_unary(site, &mr__op_exp, a, MR_PROMOTE_FLOAT);",
         "        result = mr__build_sum(a, axis, keepdims);",
-        '    if (!mr__door_open(&d, site, "clip", 3, in, names))',
+        '    if (!mr__door_open(&frame, site, "clip", 3, in, names))',
         '    if (needed(a, "a"))',
         '    if (list_ok("arrays", n_arrays, arrays))',
-        "    return mr__door_close_tree(&d, result);",
+        "    return mr__door_close_tree(&frame, result);",
         "    return mr_arctan2_at(site, a, b);",
     ):
         assert line in text

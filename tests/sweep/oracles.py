@@ -405,6 +405,75 @@ OWN |= {
     "quantized_matmul": quantized.quantized_matmul, "gather_qmm": quantized.gather_qmm,
     "qqmm": quantized.qqmm, "gather_qqmm": quantized.gather_qqmm,
     "to_fp8": quantized.to_fp8, "from_fp8": quantized.from_fp8,
+}
+
+
+def fft(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, *args, **k: None if np.iscomplexobj(a) and f.__name__.startswith("rfft") else f(a, *args, **k)
+
+
+def fft_nd(f: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy no longer takes s without axes."""
+
+    def of(a: Any, s: Any = None, axes: Any = None, norm: str = "backward") -> Any:
+        if axes is None and (s is not None or f.__name__.endswith("2")):
+            axes = tuple(range(-len(s or (1, 1)), 0))
+        return fft(f)(a, s, axes, norm)
+
+    return of
+
+
+def window_of(window: Any, win_length: Any, n_fft: int) -> Any:
+    w = np.ones(win_length or n_fft) if window is None else np.real(window)
+    before = (n_fft - len(w)) // 2
+    return np.pad(w, (before, n_fft - len(w) - before))
+
+
+def stft(
+    x: Any, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Any = None, center: bool = True,
+    pad_mode: str = "reflect", norm: str = "backward", onesided: Any = None,
+) -> Any:  # fmt: skip
+    if window is not None and np.iscomplexobj(window):
+        return None
+    hop = hop_length or n_fft // 4
+    if center:
+        x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(n_fft // 2, n_fft // 2)], mode=pad_mode)  # type: ignore[call-overload]
+    starts = range(0, x.shape[-1] - n_fft + 1, hop)
+    frames = np.stack([x[..., i : i + n_fft] for i in starts], -2) * window_of(window, win_length, n_fft)
+    half = not np.iscomplexobj(x) if onesided is None else onesided
+    return np.swapaxes((np.fft.rfft if half else np.fft.fft)(frames, norm=norm), -1, -2)
+
+
+def istft(
+    m: Any, n_fft: Any = None, hop_length: Any = None, win_length: Any = None, window: Any = None, center: bool = True,
+    norm: str = "backward", onesided: bool = True, length: Any = None,
+) -> Any:  # fmt: skip
+    if window is not None and np.iscomplexobj(window):
+        return None
+    n_fft = n_fft or 2 * (m.shape[-2] - 1)
+    hop, w = hop_length or n_fft // 4, window_of(window, win_length, n_fft)
+    m = np.swapaxes(m, -1, -2)
+    frames = (np.fft.irfft(m, n_fft, norm=norm) if onesided else np.fft.ifft(m, norm=norm).real) * w
+    y = np.zeros((*m.shape[:-2], (m.shape[-2] - 1) * hop + n_fft))
+    total = np.zeros(y.shape[-1])
+    for k in range(m.shape[-2]):
+        y[..., k * hop : k * hop + n_fft] += frames[..., k, :]
+        total[k * hop : k * hop + n_fft] += w * w
+    start = n_fft // 2 if center else 0
+    stop = y.shape[-1] - start if length is None else min(start + length, y.shape[-1])
+    y = y[..., start:stop] / total[start:stop]
+    short = 0 if length is None else length - y.shape[-1]
+    return np.pad(y, [(0, 0)] * (y.ndim - 1) + [(0, short)])
+
+
+OWN |= {
+    f"fft.{base}{end}": (fft_nd if end else fft)(getattr(np.fft, base + end))
+    for base in ("fft", "ifft", "rfft", "irfft")
+    for end in ("", "2", "n")
+} | {
+    "fft.fftshift": np.fft.fftshift, "fft.ifftshift": np.fft.ifftshift,
+    "fft.fftfreq": lambda *a: np.fft.fftfreq(*a), "fft.rfftfreq": lambda *a: np.fft.rfftfreq(*a),
+    "fft.stft": stft, "fft.istft": istft,
 }  # fmt: skip
 
 

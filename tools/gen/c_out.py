@@ -136,7 +136,7 @@ def door_body(r: Record) -> str:
     if r.door != "build":
         items = ["site", f"&mr__op_{r.name}", *names(r), f"MR_PROMOTE_{str(r.promote).upper()}"]
         return wrap(f"    return mr__door_{r.door}(", items, ");")
-    arrays, out = r.arrays(), ["    mr_door d;"]
+    arrays, out = r.arrays(), ["    mr_door frame;"]
     if arrays:
         out.append("    mr_array *const in[] = {" + ", ".join(a.c_name for a in arrays) + "};")
         out.append("    static const char *const names[] = {" + ", ".join(f'"{a.name}"' for a in arrays) + "};")
@@ -144,7 +144,7 @@ def door_body(r: Record) -> str:
     given = "in, names" if arrays else "NULL, NULL"
     # a function of C alone is known by its C name
     title = r.name if r.python or r.module != "core" else r.c_name
-    out.append(wrap("    if (!mr__door_open(", ["&d", "site", f'"{title}"', str(len(arrays)), given], "))"))
+    out.append(wrap("    if (!mr__door_open(", ["&frame", "site", f'"{title}"', str(len(arrays)), given], "))"))
     out.append("        return NULL;")
     checks = [f'needed({a.c_name}, "{a.name}")' for a in arrays if not a.optional]
     checks += [f'list_ok("{a.name}", n_{a.c_name}, {a.c_name})' for a in r.args if a.type == "arrays"]
@@ -154,7 +154,7 @@ def door_body(r: Record) -> str:
         out.append("    if (" + " &&\n        ".join(checks) + ")")
     out.append(call(" " * (8 if checks else 4) + f"result = mr__build_{r.c_name}(", names(r), ");"))
     close = "mr__door_close" if r.returns == "array" else "mr__door_close_tree"
-    return "\n".join([*out, f"    return {close}(&d, result);"])
+    return "\n".join([*out, f"    return {close}(&frame, result);"])
 
 
 def doors_c(records: list[Record]) -> str:

@@ -27,7 +27,8 @@ MEMBERS = {
     "arrays": ("arrays", "{.i = 0}"), "scalar": ("scalar", "{.i = 0}"), "axes": ("axes", "{.axes = {NULL, -1}}"),
     "shape": ("shape", "{.shape = {NULL, -1}}"), "ints": ("ints", "{.ints = {NULL, -1}}"),
     "axis": ("axis", "{.axis = MR_AXIS_NONE}"), "int": ("i", "{.i = MR_INT_NONE}"), "float": ("f", "{.f = NAN}"),
-    "bool": ("b", ""), "dtype": ("dtype", "{.dtype = MR_DTYPE_DEFAULT}"), "str": ("s", "{.s = NULL}"),
+    "bool": ("b", ""), "flag": ("i", "{.i = MR_INT_NONE}"),
+    "dtype": ("dtype", "{.dtype = MR_DTYPE_DEFAULT}"), "str": ("s", "{.s = NULL}"),
 }  # fmt: skip
 
 

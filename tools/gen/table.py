@@ -55,6 +55,7 @@ KINDS = {
     "int": Kind("int64_t ", "MR_INT_NONE", "int", (int,)),
     "float": Kind("double ", "NaN", "float", (int, float)),
     "bool": Kind("bool ", "", "bool", (bool,)),
+    "flag": Kind("int64_t ", "MR_INT_NONE", "bool", (bool,)),
     "dtype": Kind("mr_dtype ", "MR_DTYPE_DEFAULT", "Dtype"),
     "str": Kind("const char *", "NULL", "str", (str,)),
     "scalar": Kind("mr_scalar ", "", "scalar", (bool, int, float)),

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fft_line.c -- transforms of panels, and of single long lines.
+ *
+ * A line of n = n1 n2 numbers is a matrix (n1, n2).  Step 1: V columns at a
+ * time are a panel; its transform, times twiddles, is turned so that V rows
+ * become a panel of step 2.  Step 2: the transform of each such panel, whose
+ * numbers are stored V side by side.  Memory is read and written twice, always
+ * V numbers in a row.  (Bailey, "FFTs in external or hierarchical memory",
+ * 1990.)  A length with a large prime goes through a convolution of a smooth
+ * length (Bluestein, 1970).
+ *
+ * Which thread does a panel does not show in the result.
+ * Called by: fft.c, fft_plan.c.  Calls: the tier's kernels.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "cpu/cpu.h"
+#include "cpu/fft.h"
+
+enum { MAX_SLOTS = 64, BLOCK = MR_FFT_BLOCK_BYTES };
+
+/* ---- scratch
+ * ----------------------------------------------------------------- */
+
+static int
+slots_count(void)
+{
+    int n = mr__pool_threads();
+
+    return n < MAX_SLOTS ? n : MAX_SLOTS;
+}
+
+size_t
+mr__fft_slots_bytes(size_t bytes)
+{
+    return (size_t)slots_count() * ((bytes + 63) & ~(size_t)63);
+}
+
+void
+mr__fft_slots_init(mr_fft_slots *s, char *memory, size_t bytes)
+{
+    s->memory = memory;
+    s->bytes = (bytes + 63) & ~(size_t)63;
+    s->n = slots_count();
+    /* relaxed: the loop that shares it starts afterwards */
+    for (int i = 0; i < MAX_SLOTS; i++)
+        atomic_store_explicit(&s->taken[i], 0, memory_order_relaxed);
+}
+
+/* On a machine with more threads than slots some wait here for others, which
+ * compute and never wait. */
+char *
+mr__fft_slot_take(mr_fft_slots *s, int *which)
+{
+    for (int i = 0;; i = i + 1 < s->n ? i + 1 : 0) {
+        /* acquire pairs with the release of mr__fft_slot_drop */
+        if (atomic_exchange_explicit(&s->taken[i], 1, memory_order_acquire) ==
+            0) {
+            *which = i;
+            return s->memory + (size_t)i * s->bytes;
+        }
+    }
+}
+
+void
+mr__fft_slot_drop(mr_fft_slots *s, int which)
+{
+    /* release pairs with the acquire of mr__fft_slot_take */
+    atomic_store_explicit(&s->taken[which], 0, memory_order_release);
+}
+
+/* ---- panels
+ * ------------------------------------------------------------------ */
+
+static void *
+passes_run(const mr_fft_tier *t, const mr_fft_plan *p, void *x, void *a,
+           void *b)
+{
+    for (int i = 0; i < p->n_pass; i++) {
+        void *y = x == a ? b : a;
+
+        t->pass(&p->pass[i], x, y);
+        x = y;
+    }
+    return x;
+}
+
+void *
+mr__fft_panel(const mr_fft_plan *p, void *x, void *a, void *b)
+{
+    const mr_fft_tier *t = mr__fft_tier(p->is_double);
+    int64_t n = p->n, m;
+    char *y;
+
+    if (!p->inner)
+        return passes_run(t, p, x, a, b);
+    m = p->inner->n;
+    y = x == a ? b : a;
+    t->multiply(y, x, p->chirp, n, 0);
+    memset(y + n * BLOCK, 0, (size_t)(m - n) * BLOCK);
+    x = passes_run(t, p->inner, y, a, b);
+    y = x == a ? b : a;
+    t->multiply(y, x, p->spectrum, m, MR_FFT_SWAP_OUT);
+    x = passes_run(t, p->inner, y, a, b);
+    y = x == a ? b : a;
+    t->multiply(y, x, p->chirp, n, MR_FFT_SWAP_IN);
+    return y;
+}
+
+/* ---- lines
+ * ------------------------------------------------------------------- */
+
+typedef struct line_job {
+    const mr_fft_line *l;
+    const mr_fft_plan *p;
+    const mr_fft_tier *t;
+    int64_t lanes; /* V */
+    size_t item;   /* of a real */
+    char *turned;  /* the panels of step 2 */
+    char *z;       /* Bluestein: inner->n pairs */
+    int places;
+    const void *by;
+    mr_fft_slots slots;
+} line_job;
+
+static int64_t
+lanes_of(bool is_double)
+{
+    return is_double ? 8 : 16;
+}
+
+static size_t
+panels_bytes(int64_t n1, int64_t n2)
+{
+    int64_t a = mr__fft_panel_blocks(n1), b = mr__fft_panel_blocks(n2);
+
+    return (size_t)(a > b ? a : b) * 2 * BLOCK;
+}
+
+size_t
+mr__fft_line_bytes(int64_t n, bool is_double, bool shared)
+{
+    int64_t n1, n2;
+    size_t bytes;
+
+    mr__fft_split(n, &n1, &n2);
+    if (n1 == 0) {
+        int64_t m = mr__fft_bluestein_length(n);
+
+        bytes = (size_t)m * (is_double ? 16 : 8);
+        return ((bytes + 63) & ~(size_t)63) +
+               mr__fft_line_bytes(m, is_double, shared);
+    }
+    bytes = panels_bytes(n1, n2);
+    if (n1 == 1)
+        return bytes;
+    if (shared)
+        bytes = mr__fft_slots_bytes(bytes);
+    return bytes +
+           (size_t)((n1 - 1) / lanes_of(is_double) + 1) * (size_t)n2 * BLOCK;
+}
+
+static void
+line_for(line_job *j, int64_t n, double ns, mr_cpu_body *body)
+{
+    if (j->l->shared)
+        mr__cpu_for(n, mr__cpu_grain(ns), body, j);
+    else
+        body(j, 0, n);
+}
+
+static void *
+real_at(const line_job *j, const void *p, int64_t i)
+{
+    return (char *)(uintptr_t)p + i * (int64_t)j->item;
+}
+
+/* Columns [c, c + V) of the matrix to a panel. */
+static void
+columns_load(const line_job *j, char *panel, int64_t c)
+{
+    const mr_fft_lines *from = &j->l->from;
+    int64_t n2 = j->p->n2, left = n2 - c, row = from->n / n2;
+    int64_t rest = from->n % n2 - c;
+    mr_fft_lines f = {
+        .step = n2 * from->step, .im = from->im, .n = row, .swap = from->swap};
+
+    f.n_lanes = (int32_t)(left < j->lanes ? left : j->lanes);
+    for (int32_t l = 0; l < f.n_lanes; l++)
+        f.line[l] = real_at(j, from->line[0], (c + l) * from->step);
+    j->t->load(panel, j->p->n1, &f);
+    if (row < j->p->n1 && rest > 0) {
+        mr_fft_lines some = f;
+
+        for (int32_t l = 0; l < f.n_lanes; l++)
+            some.line[l] = real_at(j, f.line[l], row * f.step);
+        some.n = 1;
+        some.n_lanes = (int32_t)(rest < f.n_lanes ? rest : f.n_lanes);
+        j->t->load(panel + row * BLOCK, 1, &some);
+    }
+    if (from->half && rest >= 0 && rest < f.n_lanes) {
+        size_t at = (size_t)rest * j->item + (from->swap ? BLOCK / 2 : 0);
+
+        memcpy(panel + row * BLOCK + at,
+               real_at(j, from->line[0], from->n * from->step), j->item);
+    }
+}
+
+/* The panel of rows [r, r + V), their numbers V side by side in the result. */
+static void
+rows_store(const line_job *j, const void *panel, int64_t r)
+{
+    const mr_fft_lines *to = &j->l->to;
+    int64_t n1 = j->p->n1, left = n1 - r, whole = to->n / n1;
+    int64_t rest = to->n % n1 - r;
+    mr_fft_lines f = {
+        .step = n1 * to->step, .im = to->im, .n = whole, .swap = to->swap};
+
+    f.n_lanes = (int32_t)(left < j->lanes ? left : j->lanes);
+    for (int32_t l = 0; l < f.n_lanes; l++)
+        f.line[l] = real_at(j, to->line[0], (r + l) * to->step);
+    j->t->store(&f, whole, panel, j->l->scale);
+    if (rest > 0) {
+        for (int32_t l = 0; l < f.n_lanes; l++)
+            f.line[l] = real_at(j, f.line[l], whole * f.step);
+        f.n_lanes = (int32_t)(rest < f.n_lanes ? rest : f.n_lanes);
+        j->t->store(&f, 1, (const char *)panel + whole * BLOCK, j->l->scale);
+    }
+}
+
+static void
+columns_piece(void *ctx, int64_t begin, int64_t end)
+{
+    line_job *j = ctx;
+    int which;
+    char *a = mr__fft_slot_take(&j->slots, &which);
+    char *b = a + j->slots.bytes / 2;
+
+    for (int64_t g = begin; g < end; g++) {
+        int64_t c = g * j->lanes, left = j->p->n2 - c;
+        void *y;
+
+        columns_load(j, a, c);
+        y = mr__fft_panel(j->p->first, a, a, b);
+        j->t->turn(j->turned, j->p->n2, c,
+                   (int32_t)(left < j->lanes ? left : j->lanes), y, j->p->n1,
+                   j->p->fine, real_at(j, j->p->coarse, 2 * g * j->p->n1));
+    }
+    mr__fft_slot_drop(&j->slots, which);
+}
+
+static void
+rows_piece(void *ctx, int64_t begin, int64_t end)
+{
+    line_job *j = ctx;
+    int which;
+    char *a = mr__fft_slot_take(&j->slots, &which);
+    char *b = a + j->slots.bytes / 2;
+
+    for (int64_t g = begin; g < end; g++) {
+        void *x = j->turned + g * j->p->n2 * BLOCK;
+
+        rows_store(j, mr__fft_panel(j->p->second, x, a, b), g * j->lanes);
+    }
+    mr__fft_slot_drop(&j->slots, which);
+}
+
+/* About as many nanoseconds as a panel takes. */
+static double
+panel_ns(int64_t n)
+{
+    return (double)mr__fft_panel_blocks(n) * (10.0 + 2.0 * log2((double)n));
+}
+
+static void
+line_split(line_job *j)
+{
+    const mr_fft_plan *p = j->p;
+    size_t scratch = panels_bytes(p->n1, p->n2);
+
+    mr__fft_slots_init(&j->slots, j->l->memory, scratch);
+    if (!j->l->shared)
+        j->slots.n = 1;
+    j->turned = j->l->memory + (size_t)j->slots.n * j->slots.bytes;
+    line_for(j, (p->n2 - 1) / j->lanes + 1, panel_ns(p->n1), columns_piece);
+    line_for(j, (p->n1 - 1) / j->lanes + 1, panel_ns(p->n2), rows_piece);
+}
+
+static void
+line_alone(line_job *j)
+{
+    size_t half = panels_bytes(1, j->p->n2) / 2;
+    char *a = j->l->memory, *b = a + half;
+
+    j->t->load(a, j->p->n2, &j->l->from);
+    j->t->store(&j->l->to, j->l->to.n, mr__fft_panel(j->p->second, a, a, b),
+                j->l->scale);
+}
+
+static void
+chirp_piece(void *ctx, int64_t begin, int64_t end)
+{
+    line_job *j = ctx;
+    int64_t n = end < j->p->n ? end : j->p->n;
+
+    if (begin < n)
+        j->t->line_load(j->z, &j->l->from, j->p->chirp, begin, n);
+    n = begin > j->p->n ? begin : j->p->n;
+    if (n < end)
+        memset(real_at(j, j->z, 2 * n), 0, (size_t)(end - n) * 2 * j->item);
+}
+
+static void
+spectrum_piece(void *ctx, int64_t begin, int64_t end)
+{
+    line_job *j = ctx;
+
+    j->t->line_multiply(j->z, j->z, j->p->spectrum, begin, end,
+                        MR_FFT_SWAP_OUT);
+}
+
+static void
+result_piece(void *ctx, int64_t begin, int64_t end)
+{
+    line_job *j = ctx;
+
+    j->t->line_store(&j->l->to, j->z, j->p->chirp, MR_FFT_SWAP_IN, begin, end,
+                     j->l->scale);
+}
+
+static void
+line_bluestein(line_job *j)
+{
+    int64_t m = j->p->inner->n;
+    size_t bytes = ((size_t)m * 2 * j->item + 63) & ~(size_t)63;
+    mr_fft_line inner = {
+        .plan = j->p->inner, .scale = 1.0, .shared = j->l->shared};
+
+    j->z = j->l->memory;
+    inner.memory = j->l->memory + bytes;
+    inner.from = (mr_fft_lines){
+        .line = {j->z}, .n_lanes = 1, .step = 2, .im = 1, .n = m};
+    inner.to = inner.from;
+    line_for(j, m, 2.0, chirp_piece);
+    mr__fft_line_run(&inner);
+    line_for(j, m, 1.0, spectrum_piece);
+    mr__fft_line_run(&inner);
+    line_for(j, j->l->to.n, 2.0, result_piece);
+}
+
+void
+mr__fft_line_run(const mr_fft_line *l)
+{
+    line_job j = {.l = l,
+                  .p = l->plan,
+                  .t = mr__fft_tier(l->plan->is_double),
+                  .lanes = lanes_of(l->plan->is_double),
+                  .item = l->plan->is_double ? 8 : 4};
+
+    if (l->plan->inner)
+        line_bluestein(&j);
+    else if (l->plan->n1 == 1)
+        line_alone(&j);
+    else
+        line_split(&j);
+}
