@@ -103,8 +103,17 @@ enum mr_op_flags {
     MR_FLAG_NOT_DIFFERENTIABLE = 1, /* says so when a derivative is wanted */
     MR_FLAG_ZERO_GRADIENT = 2, /* derivative is zero (floor, comparisons) */
     MR_FLAG_LINEAR = 4,        /* vjp is linear in the cotangent alone */
-    MR_FLAG_IDENTITY = 8       /* output is input 0, bit for bit */
+    MR_FLAG_IDENTITY = 8,      /* output is input 0, bit for bit */
+    MR_FLAG_FORWARDS = 16      /* result k is input n_in - n_out + k, bit for
+                                  bit: evaluation never runs the tuple */
 };
+
+/* The walks of the transforms. */
+typedef enum mr_rule_kind {
+    MR_RULE_VJP,
+    MR_RULE_JVP,
+    MR_RULE_VMAP
+} mr_rule_kind;
 
 /* An operator that brings its own execution (a compiled program): it is not
  * looked up in a device's kernel table.  All three are called with the node
@@ -141,6 +150,9 @@ struct mr_op {
     mr_array *(*slope)(const mr_rule *r, int i);
     /* the batched result, batch axis in front (the tuple node for several) */
     mr_array *(*vmap)(const mr_batch *b);
+    /* how many of its inputs, from the first, a walk of this kind follows;
+     * NULL: all.  What the others depend on must be among these. */
+    int (*follows)(const mr_node *n, mr_rule_kind kind);
     /* the layout of the output over the buffer of input 0; false: the
      * operator needs a copy (its kernel is then asked). */
     bool (*view)(const mr_node *n, const mr_layout *in, mr_layout *out);
@@ -164,11 +176,14 @@ const char *mr__params_text(const mr_op *op, const void *p, char *buf,
 extern const mr_op *const mr__op_table[];
 extern const int mr__op_count;
 
-/* The four that the graph itself needs. */
+/* The five that the graph itself needs. */
 extern const mr_op mr__op_data;        /* holds data, no inputs */
 extern const mr_op mr__op_placeholder; /* tracer without value */
 extern const mr_op mr__op_tracer;      /* identity, input 0 */
 extern const mr_op mr__op_output;      /* projection: params mr_output_params */
+extern const mr_op mr__op_result;      /* projection of a tuple that forwards:
+                                          input 0 is its value, the tuple its shadow;
+                                          params mr_output_params */
 typedef struct mr_output_params {
     int64_t index;
 } mr_output_params;

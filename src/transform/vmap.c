@@ -212,7 +212,7 @@ mr__walk_batch(mr_walk *w, size_t n_tracers, int64_t size)
         const mr_node *x = w->node[i];
 
         if (mr__is_output(x)) {
-            size_t t = mr__walk_find(w, x->in[0]);
+            size_t t = mr__walk_find(w, mr__output_tuple(x));
             size_t k = (size_t)mr__output_index(x);
 
             w->value[w->first[i]] = mr__retain(w->value[w->first[t] + k]);
@@ -389,7 +389,8 @@ trace_and_batch(mr_traced *t, const mr_callee *f, const mr_tree *args,
                              "%d out_axes for %d outputs: one each, or one "
                              "for all, is right",
                              n_out, t->y.n);
-    if (mr__traced_walk(t) != MR_OK || place_arguments(t, x, axis) != MR_OK ||
+    if (mr__traced_walk(t, MR_RULE_VMAP) != MR_OK ||
+        place_arguments(t, x, axis) != MR_OK ||
         mr__walk_batch(&t->walk, t->n_tracers, size) != MR_OK)
         return NULL;
     return finish(t, out_axes, n_out, size);
