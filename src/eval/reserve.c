@@ -59,8 +59,8 @@ recycled_take(mr_plan *p, size_t bytes, uint32_t stream)
         return NULL;
     mr_buffer *b = p->recycled[best].buffer;
 
+    p->destructive = p->destructive || !p->recycled[best].scratch;
     p->recycled[best] = p->recycled[--p->n_recycled];
-    p->destructive = true;
     return b;
 }
 
@@ -83,18 +83,26 @@ take_buffer(mr_plan *p, int64_t size, mr_dtype t, uint32_t stream)
 }
 
 static void
-recycle(mr_plan *p, mr_plan_node *base)
+recycled_put(mr_plan *p, mr_recycled r)
 {
     void *list = p->recycled;
 
-    if (base->recycled || base->place.buffer == NULL)
-        return;
     if (!grow(p, &list, &p->recycled_cap, p->n_recycled, sizeof *p->recycled))
         return; /* it is only not reused */
     p->recycled = list;
+    p->recycled[p->n_recycled++] = r;
+}
+
+static void
+recycle(mr_plan *p, mr_plan_node *base)
+{
+    if (base->recycled || base->place.buffer == NULL)
+        return;
     base->recycled = true;
-    p->recycled[p->n_recycled++] = (mr_recycled){
-        base->place.buffer, base->place.task ? base->place.task->stream : 0};
+    recycled_put(p,
+                 (mr_recycled){base->place.buffer,
+                               base->place.task ? base->place.task->stream : 0,
+                               false});
 }
 
 /* ---- who can still look
@@ -495,6 +503,8 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
         !kernel_workspace(p, t, x))
         return false;
     task_append(p, t);
+    if (t->workspace != NULL)
+        recycled_put(p, (mr_recycled){t->workspace, t->stream, true});
     consume_uses(p, g);
     return true;
 }

@@ -58,6 +58,7 @@ typedef struct mr_rule {
     mr_array *const *tangent;   /* jvp: one for each input, NULL: none */
     int which;                  /* jvp: the output asked for */
     struct mr_rule_memo *memo;  /* mr_rule_once */
+    const struct mr_walk *walk; /* vjp: see mr__rule_wants; may be NULL */
 } mr_rule;
 
 /* A value made at most once for a node in a walk: slot is 0..3, fn makes it

@@ -22,6 +22,7 @@
 #include "marram/tree.h"
 #include "transform/call.h"
 #include "transform/traced.h"
+#include "transform/walk.h"
 
 static mr_tree *again(void *ctx, const mr_tree *in);
 
@@ -144,6 +145,28 @@ held_inputs(const mr_rule *r, int n)
     return t;
 }
 
+/* The cotangents that are wanted come together: with the one that the pass
+ * goes on with, all that needs the inside is done, and it can go. */
+static mr_code
+tie_together(const mr_rule *r, mr_array **list, int n)
+{
+    mr_array **on = mr__alloc_array((size_t)n + 1, sizeof *on);
+    mr_code code = on ? MR_OK : MR_E_MEMORY;
+    int n_on = 0;
+
+    for (int i = 0; on && i < n; i++)
+        if (mr__rule_wants(r, i + 1))
+            on[n_on++] = list[i];
+    for (int i = 0; code == MR_OK && n_on > 1 && i < n; i++) {
+        if (!mr__rule_wants(r, i + 1))
+            continue;
+        list[i] = mr__depends(list[i], on, n_on);
+        code = list[i] ? MR_OK : mr__error_code();
+    }
+    mr__dealloc(on);
+    return code;
+}
+
 mr_code
 mr__checkpoint_vjp(const mr_rule *r, mr_array **list)
 {
@@ -154,7 +177,7 @@ mr__checkpoint_vjp(const mr_rule *r, mr_array **list)
     mr_tree *u = x ? mr_tree_arrays(r->n_out, r->cotangent) : NULL;
     mr_tree *pair = u ? mr__vjp(&f, x, u) : NULL;
 
-    if (!pair)
+    if (!pair || mr_tree_leaves(mr_tree_at(pair, 1), list, n) != MR_OK)
         return mr__error_code();
-    return mr_tree_leaves(mr_tree_at(pair, 1), list, n);
+    return tie_together(r, list, n);
 }

@@ -111,6 +111,13 @@ ask(const mr_rule *r, int j)
     return mr__rule_result(r->node, got, in->dtype, in->ndim, in->dim, "vjp");
 }
 
+bool
+mr__rule_wants(const mr_rule *r, int j)
+{
+    return mr__dtype_is_inexact(r->primal[j]->dtype) &&
+           (!r->walk || mr__walk_find(r->walk, r->primal[j]) != MR_WALK_NONE);
+}
+
 static mr_code
 ask_inputs(mr_walk *w, const mr_rule *r)
 {
@@ -156,7 +163,8 @@ node_backward(mr_walk *w, size_t i)
                  .n_out = x->n_out,
                  .primal = x->in,
                  .cotangent = cotangent,
-                 .memo = &memo};
+                 .memo = &memo,
+                 .walk = w};
     mr_rule_frame f;
     mr_code code;
 

@@ -84,6 +84,8 @@ struct mr_rule_memo {
                         inputs at once, NULL entries for zero */
     int n_list;
 };
+/* vjp: is the part of input j asked for in this walk? */
+bool mr__rule_wants(const mr_rule *r, int j);
 void mr__rule_memo_clear(struct mr_rule_memo *m);
 
 /* The results of node number i: itself, or its projections, made where the
