@@ -76,8 +76,22 @@ static const mr_kernel kernels[] = {
      .cost = mr__cpu_sort_cost},
     {.op = MR_OP_SEARCHSORTED, .run = mr__cpu_searchsorted},
     {.op = MR_OP_SCAN, .contiguous = INPUT_0, .run = mr__cpu_scan},
+    {.op = MR_OP_LOOP,
+     .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
+     .run = mr__cpu_loop,
+     .workspace = mr__cpu_loop_workspace,
+     .cost = mr__cpu_loop_cost},
     {0},
 };
+
+const mr_kernel *
+mr__cpu_kernel(uint16_t op)
+{
+    for (const mr_kernel *k = kernels; k->run != NULL; k++)
+        if (k->op == op)
+            return k;
+    return NULL;
+}
 
 const mr_device_table mr__cpu_device = {
     .abi = MR_DEVICE_ABI,

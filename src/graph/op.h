@@ -189,6 +189,29 @@ typedef struct mr_output_params {
     int64_t index;
 } mr_output_params;
 
+/* An operator over the entries of a batch as one node: what vmap makes of an
+ * operator without a rule (transform/loop.c).  Inputs: a holder that keeps the
+ * mr_loop alive, then the operator's, with the batch in front where batched
+ * says so; outputs: the operator's with the batch in front.  A device has a
+ * kernel for it. */
+enum { MR_OP_LOOP = 373 };
+typedef struct mr_loop {
+    mr_array *entry; /* the operator over placeholders shaped as one entry */
+    bool *batched;   /* for each of its inputs */
+    int64_t size;
+} mr_loop;
+typedef struct mr_loop_params {
+    int64_t loop; /* the address of the mr_loop */
+} mr_loop_params;
+static inline const mr_loop *
+mr__loop_at(const mr_loop_params *p)
+{
+    return (const mr_loop *)(intptr_t)p->loop;
+}
+extern const mr_op mr__op_loop;
+/* The tuple node of b's operator over its batch. */
+mr_array *mr__loop(const mr_batch *b);
+
 /* vmap of elementwise operators: lines the batch axes up. */
 mr_array *mr__vmap_elementwise(const mr_batch *b);
 
