@@ -143,6 +143,8 @@ bool ext_item(PyObject *self, mr_scalar *out);
 /* Says once that a value read inside a transform is a constant to it; false
  * when the warning was made an exception. */
 bool ext_warn_traced(mr_array *x);
+/* set_traced_reads(mode). */
+PyObject *ext_set_traced_reads(PyObject *self, PyObject *mode);
 
 /* ---- indexing ----------------------------------------------------------- */
 PyObject *ext_subscript(PyObject *self, PyObject *key);

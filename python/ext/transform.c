@@ -504,6 +504,11 @@ PyMethodDef ext_transform_functions[] = {
      "The inputs, as arrays whose evaluation evaluates the dependencies\n"
      "first: an array for an array, a list for a list.  No gradient flows\n"
      "to the dependencies."},
+    {"set_traced_reads", ext_set_traced_reads, METH_O,
+     "set_traced_reads(mode, /)\n--\n\n"
+     "What reading the value of an array that is being differentiated (item,\n"
+     "tolist, NumPy) does, since no derivative goes through it: 'warn' once,\n"
+     "'error', or 'ignore'.  Returns the mode before."},
     {"vjp", KEYWORDS(ext_fn_vjp),
      "vjp(fun, primals, cotangents)\n--\n\n"
      "The outputs of fun, and the product of cotangents with its Jacobian."},

@@ -253,18 +253,18 @@ trace(tracing *t, const call *c, mr_closure *fn, const char *name)
 {
     mr_key_source *old_keys = mr__ctx.keys;
     const char *old_no_eval = mr__ctx.no_eval;
-    mr_tree *in, *out;
+    mr_tree *in = NULL, *out = NULL;
+    bool ok = true;
 
-    for (int i = 0; i < c->n_leaves; i++)
-        if (placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
-                        c->leaf[i]->dim) == NULL)
-            return NULL;
-    in = mr_tree_like(c->args, (mr_array *const *)t->args.v, c->n_leaves);
-    if (in == NULL)
-        return NULL;
-    mr__ctx.keys = &t->source;
     mr__ctx.no_eval = name;
-    out = mr_closure_call(fn, in);
+    for (int i = 0; ok && i < c->n_leaves; i++)
+        ok = placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
+                         c->leaf[i]->dim) != NULL;
+    if (ok)
+        in = mr_tree_like(c->args, (mr_array *const *)t->args.v, c->n_leaves);
+    mr__ctx.keys = &t->source;
+    if (in != NULL)
+        out = mr_closure_call(fn, in);
     mr__ctx.keys = old_keys;
     mr__ctx.no_eval = old_no_eval;
     return out;

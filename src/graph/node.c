@@ -409,6 +409,7 @@ mr__node_tracer(mr_array *of, uint64_t trace)
     x->dtype = of->dtype;
     x->size = of->size;
     x->trace = outermost(x->trace, trace);
+    x->flags = trace == 0 ? 0 : MR_NODE_TRACER;
     put_dims(x->dim, of->ndim, of->dim);
     put_inputs(x, 1, &of);
     if (mr__state(of) == MR_DONE && of->buffer)
@@ -482,7 +483,9 @@ mr_array *
 mr__node_placeholder(mr_dtype t, int32_t ndim, const int64_t *dim,
                      uint64_t trace)
 {
-    mr_parts parts = {0, 1, ndim, 0};
+    const char *name = mr__ctx.no_eval;
+    size_t room = name == NULL ? 0 : strlen(name) + 1;
+    mr_parts parts = {0, 1, ndim, round8(room)};
     int64_t size = size_checked(ndim, dim);
     mr_array *x;
     char *extra;
@@ -492,6 +495,8 @@ mr__node_placeholder(mr_dtype t, int32_t ndim, const int64_t *dim,
     x = node_alloc(&parts, &extra);
     if (x == NULL)
         return NULL;
+    if (room > 0)
+        x->params = memcpy(extra, name, room);
     x->op = &mr__op_placeholder;
     x->dtype = (uint8_t)t;
     x->size = size;

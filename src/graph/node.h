@@ -49,9 +49,10 @@ enum mr_node_flags {
     MR_NODE_TUPLE = 2,       /* has several outputs: only projections read it */
     MR_NODE_SCALAR_CONST = 4, /* a 0-d value known at creation: constants in
                                  fused code */
-    MR_NODE_SHADOW = 8        /* in[n_in] is one edge more, which transforms
+    MR_NODE_SHADOW = 8,       /* in[n_in] is one edge more, which transforms
                                  follow in place of the others and evaluation
                                  does not see */
+    MR_NODE_TRACER = 16       /* stands for a differentiated argument */
 };
 
 /* A result of a tuple node.  dtype, ndim, dim are fixed; dim has ndim dims,
@@ -156,9 +157,15 @@ mr_array *mr__node_data(mr_dtype t, int32_t ndim, const int64_t *dim,
                         const int64_t *stride, mr_buffer *b, int64_t offset);
 /* A 0-d constant that lives in its node. */
 mr_array *mr__node_scalar(mr_dtype t, const void *bits);
-/* A tracer: no value, op mr__op_placeholder. */
+/* A tracer: no value, op mr__op_placeholder.  It remembers whose function is
+ * traced (mr__ctx.no_eval): mr__placeholder_of, NULL when unknown. */
 mr_array *mr__node_placeholder(mr_dtype t, int32_t ndim, const int64_t *dim,
                                uint64_t trace);
+static inline const char *
+mr__placeholder_of(const mr_array *x)
+{
+    return x->params;
+}
 /* A tracer that has the value of x (an identity node; x's graph is not
  * entered by walks that stop at tracers of their own). */
 mr_array *mr__node_tracer(mr_array *x, uint64_t trace);

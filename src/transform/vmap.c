@@ -321,13 +321,12 @@ trace_and_batch(mr_traced *t, const mr_callee *f, const mr_tree *args,
     const char *no_eval = mr__ctx.no_eval;
     mr_code code = mr__traced_begin(t, x);
 
+    mr__ctx.no_eval = "vmap";
     if (code == MR_OK)
         code = set_placeholders(t, x, axis);
-    if (code == MR_OK) {
-        mr__ctx.no_eval = "vmap";
+    if (code == MR_OK)
         code = mr__traced_call(t, f, args);
-        mr__ctx.no_eval = no_eval;
-    }
+    mr__ctx.no_eval = no_eval;
     if (code != MR_OK)
         return NULL;
     if (n_out != 1 && n_out != t->y.n)
