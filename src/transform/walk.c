@@ -20,6 +20,7 @@
 
 #include <assert.h>
 
+#include "array/dtype.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
@@ -41,6 +42,15 @@ typedef struct visit_stack {
     size_t n, cap;
 } visit_stack;
 
+/* Nothing flows through x in either direction of differentiation. */
+static bool
+is_flat(const mr_node *x)
+{
+    return (x->op->flags & MR_FLAG_ZERO_GRADIENT) ||
+           (!(x->flags & MR_NODE_TUPLE) &&
+            !mr__dtype_is_inexact((mr_dtype)x->dtype));
+}
+
 /* The edges that a walk of this kind follows: a projection's tuple, what an
  * operator does not hide, else all inputs. */
 static visit
@@ -51,6 +61,8 @@ visit_of(mr_node *x, mr_rule_kind kind)
     if (x->flags & MR_NODE_SHADOW) {
         v.next = x->n_in;
         v.end = v.next + 1;
+    } else if (kind != MR_RULE_VMAP && is_flat(x)) {
+        v.end = 0;
     } else if (x->op->follows) {
         v.end = (uint32_t)x->op->follows(x, kind);
     }
