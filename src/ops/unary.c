@@ -65,9 +65,44 @@ const mr_op mr__op_negative = {
 };
 
 /* -- sign ------------------------------------------------------------------ */
+/* Flat for real numbers.  A complex sign s = z / |z| turns with what is across
+ * it: (v - s Re(conj(s) v)) / |z|, the same forward and back; 0 at 0. */
+static mr_array *
+sign_part(const mr_rule *r, mr_array *v)
+{
+    mr_array *s = r->output[0], *size, *zero, *along;
+    mr_dtype t;
+
+    if (mr__dtype_kind((mr_dtype)r->primal[0]->dtype) != MR_KIND_COMPLEX)
+        return MR_NONE;
+    size = mr_abs(r->primal[0]);
+    if (size == NULL)
+        return NULL;
+    t = (mr_dtype)size->dtype;
+    zero = mr_equal(size, mr__number(t, 0.0));
+    size = mr_where(zero, mr__number(t, 1.0), size);
+    along = mr_real(mr_multiply(mr__conj(s), v));
+    return mr__masked_not(
+        zero, mr_divide(mr_subtract(v, mr_multiply(s, along)), size));
+}
+
+static mr_array *
+sign_vjp(const mr_rule *r, int i)
+{
+    (void)i;
+    return sign_part(r, r->cotangent[0]);
+}
+
+static mr_array *
+sign_jvp(const mr_rule *r, int i)
+{
+    return sign_part(r, r->tangent[i]);
+}
+
 const mr_op mr__op_sign = {
     MR__ELEMENTWISE(MR_OP_SIGN, "sign", 1, MR_K_SIGN),
-    MR__FLAT,
+    .vjp = sign_vjp,
+    .jvp = sign_jvp,
 };
 
 /* -- square ---------------------------------------------------------------- */
