@@ -143,7 +143,8 @@ mark_all(ext_transform *t, PyObject *args, PyObject *kw, ext_function *r,
 
 /* What a call gives for argnums and argnames. */
 static PyObject *
-gradients(ext_transform *t, const ext_function *r, const ext_leaves *l, int next)
+gradients(ext_transform *t, const ext_function *r, const ext_leaves *l,
+          int next)
 {
     Py_ssize_t n = PyTuple_Size(t->argnums), n_names = PyTuple_Size(t->names);
     PyObject *by_place = PyDict_New(), *first = NULL, *named = NULL, *key,
@@ -235,8 +236,8 @@ static PyObject *
 grad_call(ext_transform *t, PyObject *args, PyObject *kw)
 {
     ext_function r = {.fun = t->fun,
-                 .check =
-                     t->kind == EXT_GRAD ? check_scalar : check_scalar_first};
+                      .check = t->kind == EXT_GRAD ? check_scalar
+                                                   : check_scalar_first};
     ext_leaves in = {0}, out = {0};
     PyObject *value = NULL, *grads = NULL, *result = NULL;
     uint32_t mode = mr_grad_mode(t->mode);

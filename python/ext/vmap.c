@@ -126,7 +126,8 @@ place_results(PyObject *result, PyObject *axes, ext_leaves *l)
 }
 
 static mr_tree *
-call_vmap(ext_function *r, PyObject *args, PyObject *in_axes, const ext_leaves *in)
+call_vmap(ext_function *r, PyObject *args, PyObject *in_axes,
+          const ext_leaves *in)
 {
     int32_t *axes = calloc((size_t)(in->n ? in->n : 1), sizeof *axes);
     const int32_t front = 0;

@@ -129,9 +129,7 @@ def test_custom__a_wrong_cotangent_is_a_value_error(rule, what):
         mx.grad(lambda x: f(x).sum())(mx.array(X))
 
 
-@pytest.mark.parametrize(
-    "rule", [lambda p, t: (t, t), lambda p, t: t[:1], lambda p, t: t.astype(mx.int32), lambda p, t: 1.0]
-)
+@pytest.mark.parametrize("rule", [lambda p, t: (t, t), lambda p, t: t[:1], lambda p, t: t.astype(mx.int32), lambda p, t: 1.0])
 def test_custom__a_wrong_tangent_is_a_value_error(rule):
     f = mx.custom_function(mx.sin)
     f.jvp(rule)
@@ -210,7 +208,7 @@ def test_captured__arrays_have_their_true_gradient(wrap):
         lambda k: [mx.grad(mx.compile(lambda w, x: loss(w, x, k)))(w, x)],
     ]
     for run in runs:
-        for got, want in zip(run(True), run(False)):
+        for got, want in zip(run(True), run(False), strict=True):
             near(got, np.array(want))
 
 
@@ -289,7 +287,7 @@ def test_checkpoint__holds_less_at_the_peak(wrap):
     mx.eval(x, w)
     plain, want = peak_of(wrap(chain(layer)), x, w)
     saved, got = peak_of(wrap(chain(mx.checkpoint(layer))), x, w)
-    for a, b in zip(got, want):
+    for a, b in zip(got, want, strict=True):
         near(a, np.array(b))
     # 96 values inside, of which the backward pass of one layer needs 12
     assert saved < 0.6 * plain
@@ -299,13 +297,14 @@ def test_calls__leave_nothing_behind():
     class Canary:
         pass
 
-    c = Canary()
-    gone = weakref.ref(c)
-    f = mx.custom_function(lambda x, c=c: mx.sin(x))
-    f.vjp(lambda p, u, y, c=c: u)
-    k = mx.checkpoint(lambda x, c=c: f(x))
-    mx.eval(mx.grad(lambda x: k(x).sum())(mx.array(X)))
-    del c, f, k
+    def run(c):
+        f = mx.custom_function(lambda x, c=c: mx.sin(x))
+        f.vjp(lambda p, u, y, c=c: u)
+        k = mx.checkpoint(lambda x, c=c: f(x))
+        mx.eval(mx.grad(lambda x: k(x).sum())(mx.array(X)))
+        return weakref.ref(c)
+
+    gone = run(Canary())
     for _ in range(3):  # what closures hold is let go between two instructions
         gc.collect()
     assert gone() is None
