@@ -76,6 +76,23 @@ def test_custom__vmap_rule_gets_axes_and_its_own_are_kept():
     near(mx.vmap(f, in_axes=(1, None))(x.T, mx.array(2.0)), np.arange(6.0).reshape(2, 3) * 2)
 
 
+def test_custom__a_vmap_rule_does_not_lose_the_others():
+    f = tenfold()
+    f.vmap(lambda x, axis: (mx.sin(x), axis))
+    near(mx.vmap(f)(mx.array(X)), np.sin(X))
+    near(mx.grad(lambda x: mx.vmap(f)(x).sum())(mx.array(X)), [10, 10])
+    near(mx.jvp(mx.vmap(f), [mx.array(X)], [mx.ones(2)])[1][0], [10, 10])
+    near(mx.vmap(mx.vmap(f))(mx.array([X, X])), [np.sin(X)] * 2)
+
+    def of_captured(w):
+        g = mx.custom_function(lambda x: x * w)
+        g.vmap(lambda x, axis: (x, axis))
+        return g(mx.array(X))
+
+    with pytest.raises(ValueError, match="custom vmap"):
+        mx.vmap(of_captured)(mx.array(X))
+
+
 def test_custom__trees_bare_and_several_arguments():
     seen = []
     f = mx.custom_function(lambda p: {"y": p["a"] * p["b"][0], "n": 3})
