@@ -288,4 +288,5 @@ const mr_op mr__op_loop = {
     .infer = loop_infer,
     .vjp = loop_vjp,
     .jvp = loop_jvp,
+    .vmap = mr__loop, /* a loop of loops */
 };
