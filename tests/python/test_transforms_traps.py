@@ -28,6 +28,10 @@ def scattered(x):
     return (mx.zeros((3,), mx.float64).at[mx.array([0, 1, 1, 0, 2])].add(x) ** 2).sum()
 
 
+def multiplied(x):
+    return mx.ones((3,), mx.float64).at[mx.array([0, 1, 1, 0, 1])].multiply(x).sum()
+
+
 def gathered(x):
     return (x[mx.array([0, 1, 1, 0, 2])] ** 3).sum()
 
@@ -105,6 +109,8 @@ CASES = {
     "0 ** x": (lambda x: mx.power(array(0), x).sum(), [1, 2], [0, 0], [0, 0]),
     "where with NaN in the branch not taken": (guarded_root, [0, -1, 4], [0, 0, 0.25], [0, 0, -1 / 32]),
     "scatter, repeated indices": (scattered, [1, 2, 3, 4, 5], [10, 10, 10, 10, 10], [4, 4, 4, 4, 2]),
+    "scatter of factors, zeros": (multiplied, [0, 2, 0, 0, 5], [0, 0, 10, 0, 0], [1, 5, 7, 1, 2]),
+    "scatter of factors": (multiplied, [7, 2, 3, 4, 5], [4, 15, 10, 7, 6], [1, 8, 7, 1, 5]),
     "gather, repeated indices": (gathered, [1, 2, 3], [6, 24, 27], [12, 24, 18]),
     "assignment, repeated indices": (last_wins, [1, 2, 3, 4, 5], [0, 0, 27, 48, 75], [0, 0, 18, 24, 30]),
     "assignment through a mask": (masked_write, [1, 2, 3], [24, 96, 0], [48, 96, 0]),
