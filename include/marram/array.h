@@ -70,7 +70,10 @@ MR_API int64_t mr_array_dim(const mr_array *x, int axis); /* axis may be < 0;
 MR_API mr_shape mr_array_shape(const mr_array *x);        /* borrowed from x */
 MR_API size_t mr_array_nbytes(const mr_array *x);
 MR_API bool mr_array_is_evaluated(const mr_array *x);
-MR_API bool mr_array_is_tracer(const mr_array *x); /* depends on a live trace */
+/* Made in a live trace: it may depend on what is traced there. */
+MR_API bool mr_array_is_tracer(const mr_array *x);
+/* A derivative leads from it to an argument of a running transform. */
+MR_API bool mr_array_is_traced(const mr_array *x);
 MR_API const char *mr_array_site(const mr_array *x); /* "" when unknown */
 MR_API const char *mr_array_op(const mr_array *x);   /* name of its operator */
 

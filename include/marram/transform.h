@@ -70,6 +70,49 @@ MR_API mr_tree *mr_closure_vmap(mr_closure *c, const mr_tree *args,
                                 const int32_t *in_axes, int n_in,
                                 const int32_t *out_axes, int n_out);
 
+/* ---- functions with rules of their own ------------------------------------
+ * The result is a closure that may be called (mr_closure_call) inside any
+ * transform; it holds references of those that it was made of.  Their
+ * arguments are a tuple, as everywhere.  A rule gets and gives:
+ *   vjp   (primals, cotangents, outputs) -> cotangents like the primals
+ *   jvp   (primals, tangents) -> tangents like the outputs; a primal without
+ *         tangent has mr_tree_none() in its place
+ *   vmap  (inputs, axes) -> (outputs, out_axes): the axes are trees of 0-d
+ *         int32, MR_VMAP_NONE where nothing is mapped
+ * In what a rule gives, mr_tree_none() in the place of an array means zero (in
+ * outputs and axes it is an error); else number, shapes and dtypes must be
+ * right: MR_E_VALUE, MR_E_SHAPE, MR_E_DTYPE name the one that is not.  Without
+ * a rule the function itself is transformed.  A traced array that the function
+ * captures has its true derivative then; through a vjp or jvp of its own it
+ * has none, and to ask for it is MR_E_VALUE naming the array. */
+typedef struct mr_custom_options {
+    uint64_t size;                /* sizeof(mr_custom_options) */
+    mr_closure *vjp, *jvp, *vmap; /* NULL: none */
+    /* The name of a captured array for messages, or NULL; gets the context of
+     * the function.  May be NULL. */
+    const char *(*name)(void *ctx, const mr_array *x);
+} mr_custom_options;
+MR_API mr_closure *mr_custom_function(mr_closure *f,
+                                      const mr_custom_options *options);
+/* The function, but what it computes inside is computed again in a backward
+ * pass and not kept for it.  Captured arrays have their gradients; random
+ * numbers are the same both times.  The function is called again: it must do
+ * the same each time. */
+MR_API mr_closure *mr_checkpoint(mr_closure *f);
+/* The inputs again, as arrays whose evaluation evaluates the dependencies
+ * first.  No gradient flows to the dependencies. */
+MR_API mr_tree *mr_depends(const mr_tree *inputs, const mr_tree *dependencies);
+
+/* ---- how this thread differentiates ---------------------------------------
+ * MR_GRAD_MASKED: where a cotangent is zero an elementwise operator or a
+ * reduction gives zero, whatever its slope: a branch not taken cannot make
+ * NaN.  MR_GRAD_ALLOW_INT: integer arguments may be chosen for
+ * differentiation, and have gradients of zeros in their own dtype.  Holds for
+ * transforms that start on this thread until it is set again; returns the old
+ * mode. */
+enum { MR_GRAD_MASKED = 1, MR_GRAD_ALLOW_INT = 2 };
+MR_API uint32_t mr_grad_mode(uint32_t mode);
+
 MR_EXTERN_C_END
 
 #endif

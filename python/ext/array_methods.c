@@ -273,6 +273,8 @@ to_bytes(PyObject *self, PyObject *unused)
     if (bytes && mr_array_copy_out(x, PyBytes_AsString(bytes), n) != MR_OK) {
         Py_CLEAR(bytes);
         ext_raise();
+    } else if (bytes && !ext_warn_traced(x)) {
+        Py_CLEAR(bytes);
     }
     mr_release(x);
     return bytes;

@@ -81,21 +81,52 @@ ext_item(PyObject *self, mr_scalar *out)
     return code == MR_OK;
 }
 
+/* What reading a traced value does: see set_traced_reads. */
+enum reads { READS_WARN, READS_ERROR, READS_IGNORE };
+static const char *const read_names[] = {"warn", "error", "ignore"};
+static _Atomic int reads;
+
+PyObject *
+ext_set_traced_reads(PyObject *self, PyObject *o)
+{
+    const char *name =
+        PyUnicode_Check(o) ? PyUnicode_AsUTF8AndSize(o, NULL) : NULL;
+    int mode = READS_WARN;
+
+    (void)self;
+    while (name && mode <= READS_IGNORE && strcmp(name, read_names[mode]) != 0)
+        mode++;
+    if (!name || mode > READS_IGNORE) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError,
+                            "set_traced_reads takes 'warn', 'error' or "
+                            "'ignore'");
+        return NULL;
+    }
+    /* relaxed: a figure that guards nothing */
+    mode = atomic_exchange_explicit(&reads, mode, memory_order_relaxed);
+    return PyUnicode_FromString(read_names[mode]);
+}
+
 bool
 ext_warn_traced(mr_array *x)
 {
+    static const char what[] =
+        "a value read inside a transform is a constant to it: no derivative "
+        "goes through it (stop_gradient says that this is meant)";
     static _Atomic bool warned;
+    /* relaxed, both: they guard nothing */
+    int mode = atomic_load_explicit(&reads, memory_order_relaxed);
 
-    if (!mr_array_is_tracer(x) ||
-        strcmp(mr_array_op(x), "stop_gradient") == 0 ||
-        /* relaxed: a flag that guards nothing */
-        atomic_exchange_explicit(&warned, true, memory_order_relaxed))
+    if (mode == READS_IGNORE || !mr_array_is_traced(x))
         return true;
-    return PyErr_WarnEx(PyExc_UserWarning,
-                        "a value read inside a transform is a constant to it: "
-                        "no derivative goes through it (stop_gradient says "
-                        "that this is meant)",
-                        1) == 0;
+    if (mode == READS_ERROR) {
+        PyErr_SetString(PyExc_RuntimeError, what);
+        return false;
+    }
+    if (atomic_exchange_explicit(&warned, true, memory_order_relaxed))
+        return true;
+    return PyErr_WarnEx(PyExc_UserWarning, what, 1) == 0;
 }
 
 /* ---- printing ----------------------------------------------------------- */

@@ -148,9 +148,12 @@ export_tensor(exported *e, dl_tensor *t)
 static PyObject *
 export_capsule(mr_array *x, bool versioned, bool copied)
 {
-    exported *e = calloc(1, sizeof *e);
+    exported *e;
     PyObject *capsule = NULL;
 
+    if (!ext_warn_traced(x))
+        return NULL;
+    e = calloc(1, sizeof *e);
     if (!e)
         return PyErr_NoMemory();
     e->x = mr_retain(x);

@@ -100,6 +100,9 @@ ext_wrong_type(PyObject *o, const char *wanted, ...)
     return false;
 }
 
+/* Of ext_failure_pend. */
+static _Thread_local ext_failure pending;
+
 PyObject *
 ext_raise(void)
 {
@@ -109,6 +112,8 @@ ext_raise(void)
 
     if (PyErr_Occurred()) /* a conversion failed first */
         return NULL;
+    if (e.code == MR_E_USER && pending.type)
+        return ext_failure_raise(&pending);
     here = ext_site();
     if (e.code == MR_OK) {
         PyErr_SetString(PyExc_RuntimeError, "failed without saying why");
@@ -140,6 +145,12 @@ ext_failure_keep(ext_failure *f)
     Py_XDECREF(f->traceback);
     PyErr_Fetch(&f->type, &f->value, &f->traceback);
     mr_error_set(MR_E_USER, "a Python function raised");
+}
+
+void
+ext_failure_pend(void)
+{
+    ext_failure_keep(&pending);
 }
 
 PyObject *

@@ -147,6 +147,8 @@ bool ext_item(PyObject *self, mr_scalar *out);
 /* Says once that a value read inside a transform is a constant to it; false
  * when the warning was made an exception. */
 bool ext_warn_traced(mr_array *x);
+/* set_traced_reads(mode). */
+PyObject *ext_set_traced_reads(PyObject *self, PyObject *mode);
 
 /* ---- indexing ----------------------------------------------------------- */
 PyObject *ext_subscript(PyObject *self, PyObject *key);
@@ -323,7 +325,11 @@ bool ext_collect(PyObject *tree, ext_leaves *l);
 /* A new reference to the structure, or NULL.  NumPy arrays count as arrays
  * when `foreign`. */
 PyObject *ext_flatten(PyObject *tree, ext_leaves *l, bool foreign);
-/* The tree of a structure over arrays, taken from x[*next] on. */
+/* Is this the mark of an array in a structure? */
+bool ext_is_mark(PyObject *o);
+/* The tree of a structure over the objects of a list, from *next on. */
+PyObject *ext_fill(PyObject *structure, PyObject *list, int *next);
+/* The tree of a structure over arrays, taken from x[*next] on; NULL is None. */
 PyObject *ext_unflatten(PyObject *structure, mr_array *const *x, int *next);
 /* The leaves of a tree of arrays, retained. */
 bool ext_tree_leaves(const mr_tree *t, ext_leaves *l);
@@ -342,6 +348,9 @@ typedef struct ext_failure {
 } ext_failure;
 void ext_failure_keep(ext_failure *f);
 PyObject *ext_failure_raise(ext_failure *f);
+/* Keeps the exception for this thread's next ext_raise of MR_E_USER: for
+ * closures that do not know who will be told. */
+void ext_failure_pend(void);
 /* Drops a reference later, on a thread that has the GIL: callable anywhere. */
 void ext_drop_later(PyObject *o);
 

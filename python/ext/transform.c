@@ -1,111 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * transform.c -- grad, value_and_grad, vjp, jvp, vmap.
- *
- * A transform of a Python function runs it as a C closure on a tuple of
- * arrays: those that are differentiated or mapped.  All else that the function
- * takes and gives stays Python's.  The function runs on the calling thread
- * with the GIL and no lock of Marram's; its exception passes through C aside
- * (ext_failure) and comes out unchanged.
+ * transform.c -- grad and value_and_grad, the object of a transformed
+ * function, and the table of the transforms.
  */
-#include "ext.h"
+#include "transform.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "marram/marram.h"
-
-typedef enum transform_kind { GRAD, VALUE_AND_GRAD, VMAP } transform_kind;
-
-typedef struct transform_object {
-    PyObject_HEAD transform_kind kind;
-    PyObject *fun;
-    PyObject *argnums; /* tuple of ints, or of one axis tree (vmap) */
-    PyObject *names;   /* tuple of text, or of one axis tree (vmap) */
-} transform_object;
-
-/* A Python function on its way through C. */
-typedef struct run {
-    PyObject *fun;
-    PyObject *args, *kw;                  /* structures; kw may be NULL */
-    PyObject *out;                        /* structure of the result */
-    PyObject *(*check)(PyObject *result); /* a new reference, or NULL */
-    ext_failure failure;
-} run;
-
-static void
-run_end(run *r)
-{
-    Py_XDECREF(r->args);
-    Py_XDECREF(r->kw);
-    Py_XDECREF(r->out);
-    Py_XDECREF(r->failure.type);
-    Py_XDECREF(r->failure.value);
-    Py_XDECREF(r->failure.traceback);
-}
-
-static PyObject *
-run_python(run *r, const mr_tree *in)
-{
-    ext_leaves l = {0};
-    PyObject *args = NULL, *kw = NULL, *result = NULL;
-    int next = 0;
-
-    if (ext_tree_leaves(in, &l) &&
-        (args = ext_unflatten(r->args, l.x, &next)) &&
-        (!r->kw || (kw = ext_unflatten(r->kw, l.x, &next))))
-        result = PyObject_Call(r->fun, args, kw);
-    Py_XDECREF(args);
-    Py_XDECREF(kw);
-    ext_leaves_free(&l);
-    return result;
-}
-
-static mr_tree *
-run_closure(void *ctx, const mr_tree *in)
-{
-    run *r = ctx;
-    PyObject *result = run_python(r, in), *checked = NULL;
-    ext_leaves l = {0};
-    mr_tree *out = NULL;
-
-    Py_CLEAR(r->out);
-    if (result)
-        checked = r->check(result);
-    if (checked)
-        r->out = ext_flatten(checked, &l, false);
-    Py_XDECREF(result);
-    Py_XDECREF(checked);
-    if (r->out)
-        out = mr_tree_arrays(l.n, l.x);
-    ext_leaves_free(&l);
-    if (!out && PyErr_Occurred())
-        ext_failure_keep(&r->failure);
-    return out;
-}
-
-/* The result of a C transform as leaves; false with an exception. */
-static bool
-finish(run *r, mr_tree *t, ext_leaves *l)
-{
-    bool ok;
-
-    if (!t)
-        return ext_failure_raise(&r->failure) != NULL;
-    ok = ext_tree_leaves(t, l);
-    mr_tree_release(t);
-    return ok;
-}
-
-static mr_closure *
-closure_of(run *r)
-{
-    mr_closure *c = mr_closure_new_foreign(run_closure, r, NULL);
-
-    if (!c)
-        ext_raise();
-    return c;
-}
 
 /* ---- grad --------------------------------------------------------------- */
 
@@ -207,7 +110,7 @@ tuple_copy(PyObject *t)
 /* argnums in ascending order are marked, then the names in the order that the
  * call gave them: the order in which run_python takes leaves. */
 static bool
-mark_all(transform_object *t, PyObject *args, PyObject *kw, run *r,
+mark_all(ext_transform *t, PyObject *args, PyObject *kw, ext_function *r,
          ext_leaves *l)
 {
     PyObject *key, *value;
@@ -240,7 +143,8 @@ mark_all(transform_object *t, PyObject *args, PyObject *kw, run *r,
 
 /* What a call gives for argnums and argnames. */
 static PyObject *
-gradients(transform_object *t, const run *r, const ext_leaves *l, int next)
+gradients(ext_transform *t, const ext_function *r, const ext_leaves *l,
+          int next)
 {
     Py_ssize_t n = PyTuple_Size(t->argnums), n_names = PyTuple_Size(t->names);
     PyObject *by_place = PyDict_New(), *first = NULL, *named = NULL, *key,
@@ -293,18 +197,18 @@ gradients(transform_object *t, const run *r, const ext_leaves *l, int next)
 
 /* Nothing to differentiate: the function is called, gradients are empty. */
 static bool
-call_plain(run *r, ext_leaves *l)
+call_plain(ext_function *r, ext_leaves *l)
 {
     mr_tree *none = mr_tree_arrays(0, NULL), *out = NULL;
 
     if (none)
-        out = run_closure(r, none);
+        out = ext_run_plain(r, none);
     mr_tree_release(none);
-    return finish(r, out, l);
+    return ext_run_finish(r, out, l);
 }
 
 static bool
-call_grad(run *r, const ext_leaves *in, ext_leaves *out)
+call_grad(ext_function *r, const ext_leaves *in, ext_leaves *out)
 {
     mr_tree *args, *t = NULL;
     int *nums;
@@ -314,7 +218,7 @@ call_grad(run *r, const ext_leaves *in, ext_leaves *out)
         return call_plain(r, out);
     nums = malloc((size_t)in->n * sizeof *nums);
     args = mr_tree_arrays(in->n, in->x);
-    c = closure_of(r);
+    c = ext_run_closure(r);
     if (nums && args && c) {
         for (int i = 0; i < in->n; i++)
             nums[i] = i;
@@ -325,196 +229,31 @@ call_grad(run *r, const ext_leaves *in, ext_leaves *out)
     mr_closure_release(c);
     mr_tree_release(args);
     free(nums);
-    return finish(r, t, out);
+    return ext_run_finish(r, t, out);
 }
 
 static PyObject *
-grad_call(transform_object *t, PyObject *args, PyObject *kw)
+grad_call(ext_transform *t, PyObject *args, PyObject *kw)
 {
-    run r = {.fun = t->fun,
-             .check = t->kind == GRAD ? check_scalar : check_scalar_first};
+    ext_function r = {.fun = t->fun,
+                      .check = t->kind == EXT_GRAD ? check_scalar
+                                                   : check_scalar_first};
     ext_leaves in = {0}, out = {0};
     PyObject *value = NULL, *grads = NULL, *result = NULL;
+    uint32_t mode = mr_grad_mode(t->mode);
     int next = 0;
 
     if (mark_all(t, args, kw, &r, &in) && call_grad(&r, &in, &out) &&
         (value = ext_unflatten(r.out, out.x, &next)) &&
         (grads = gradients(t, &r, &out, next)))
-        result =
-            t->kind == GRAD ? Py_NewRef(grads) : PyTuple_Pack(2, value, grads);
+        result = t->kind == EXT_GRAD ? Py_NewRef(grads)
+                                     : PyTuple_Pack(2, value, grads);
+    mr_grad_mode(mode);
     Py_XDECREF(value);
     Py_XDECREF(grads);
     ext_leaves_free(&in);
     ext_leaves_free(&out);
-    run_end(&r);
-    return result;
-}
-
-/* ---- vmap --------------------------------------------------------------- */
-
-static bool
-axis_number(PyObject *o, int32_t *out)
-{
-    long i;
-
-    if (o == Py_None) {
-        *out = MR_VMAP_NONE;
-        return true;
-    }
-    i = PyLong_AsLong(o);
-    if (i == -1 && PyErr_Occurred())
-        return false;
-    if (i > INT32_MAX || i <= INT32_MIN) {
-        PyErr_Format(PyExc_IndexError, "axis %ld is out of range", i);
-        return false;
-    }
-    *out = (int32_t)i;
-    return true;
-}
-
-static bool
-prefix_wrong(const char *what)
-{
-    PyErr_Format(PyExc_ValueError,
-                 "%s must be an int, None, or a tree that begins as the "
-                 "arrays' tree does",
-                 what);
-    return false;
-}
-
-/* The axis of each array of a tree, from a prefix of it. */
-static bool
-axes_of(PyObject *tree, PyObject *axes, int32_t *out, int *n, const char *what)
-{
-    PyObject *key, *value, *a;
-    Py_ssize_t at = 0;
-
-    if (ext_is_array(tree)) {
-        if (axes != Py_None && !PyLong_Check(axes))
-            return prefix_wrong(what);
-        return axis_number(axes, out + (*n)++);
-    }
-    if (PyDict_Check(tree)) {
-        while (PyDict_Next(tree, &at, &key, &value)) {
-            a = PyDict_Check(axes) ? PyDict_GetItemWithError(axes, key) : axes;
-            if (!a)
-                return prefix_wrong(what);
-            if (!axes_of(value, a, out, n, what))
-                return false;
-        }
-        return true;
-    }
-    if (!PyList_Check(tree) && !PyTuple_Check(tree))
-        return true;
-    if ((PyList_Check(axes) || PyTuple_Check(axes)) &&
-        PySequence_Size(axes) != PySequence_Size(tree))
-        return prefix_wrong(what);
-    for (; at < PySequence_Size(tree); at++) {
-        bool deep = PyList_Check(axes) || PyTuple_Check(axes), ok;
-        value = PySequence_GetItem(tree, at);
-        a = deep ? PySequence_GetItem(axes, at) : Py_NewRef(axes);
-        ok = value && a && axes_of(value, a, out, n, what);
-        Py_XDECREF(value);
-        Py_XDECREF(a);
-        if (!ok)
-            return false;
-    }
-    return true;
-}
-
-static PyObject *
-check_arrays(PyObject *o)
-{
-    return ext_only_arrays(o, "the result") ? Py_NewRef(o) : NULL;
-}
-
-static bool
-in_range(int32_t axis, int ndim, int i)
-{
-    if (axis >= -ndim && axis < ndim)
-        return true;
-    PyErr_Format(PyExc_IndexError, "out_axes %d is %d, for a result of %d axes",
-                 i, (int)axis, ndim);
-    return false;
-}
-
-/* The batch of each result from axis 0 to where out_axes wants it. */
-static bool
-place_results(PyObject *result, PyObject *axes, ext_leaves *l)
-{
-    int32_t *to = calloc((size_t)(l->n ? l->n : 1), sizeof *to);
-    int n = 0;
-    bool ok;
-
-    if (!to) {
-        PyErr_NoMemory();
-        return false;
-    }
-    ok = axes_of(result, axes, to, &n, "out_axes");
-    for (int i = 0; ok && i < n; i++) {
-        mr_array *x;
-        if (to[i] == MR_VMAP_NONE || to[i] == 0)
-            continue;
-        if (!in_range(to[i], mr_array_ndim(l->x[i]), i)) {
-            ok = false;
-            break;
-        }
-        x = mr_moveaxis_at(ext_site(), l->x[i], 0, to[i]);
-        mr_release(l->x[i]);
-        l->x[i] = x;
-        ok = x || ext_raise();
-    }
-    free(to);
-    return ok;
-}
-
-static mr_tree *
-call_vmap(run *r, PyObject *args, PyObject *in_axes, const ext_leaves *in)
-{
-    int32_t *axes = calloc((size_t)(in->n ? in->n : 1), sizeof *axes);
-    const int32_t front = 0;
-    mr_tree *tree = mr_tree_arrays(in->n, in->x), *t = NULL;
-    mr_closure *c = closure_of(r);
-    int n = 0;
-
-    if (axes && tree && c && axes_of(args, in_axes, axes, &n, "in_axes"))
-        t = mr_closure_vmap(c, tree, axes, n, &front, 1);
-    else if (!axes)
-        PyErr_NoMemory();
-    mr_closure_release(c);
-    mr_tree_release(tree);
-    free(axes);
-    return t;
-}
-
-static PyObject *
-vmap_call(transform_object *t, PyObject *args, PyObject *kw)
-{
-    run r = {.fun = t->fun, .check = check_arrays};
-    ext_leaves in = {0}, out = {0};
-    PyObject *front = NULL, *result = NULL;
-    int next = 0;
-
-    if (kw && PyDict_Size(kw) > 0) {
-        PyErr_SetString(PyExc_TypeError,
-                        "a function under vmap takes no keyword arguments");
-        return NULL;
-    }
-    if (!ext_only_arrays(args, "the arguments of a function under vmap"))
-        return NULL;
-    r.args = ext_flatten(args, &in, false);
-    if (r.args &&
-        finish(&r, call_vmap(&r, args, PyTuple_GetItem(t->argnums, 0), &in),
-               &out) &&
-        (front = ext_unflatten(r.out, out.x, &next)) &&
-        place_results(front, PyTuple_GetItem(t->names, 0), &out)) {
-        next = 0;
-        result = ext_unflatten(r.out, out.x, &next);
-    }
-    Py_XDECREF(front);
-    ext_leaves_free(&in);
-    ext_leaves_free(&out);
-    run_end(&r);
+    ext_run_end(&r);
     return result;
 }
 
@@ -523,12 +262,17 @@ vmap_call(transform_object *t, PyObject *args, PyObject *kw)
 static PyObject *
 transform_call(PyObject *self, PyObject *args, PyObject *kw)
 {
-    transform_object *t = (transform_object *)self;
+    ext_transform *t = (ext_transform *)self;
     PyObject *r;
 
     if (Py_EnterRecursiveCall(" in a transformed function"))
         return NULL;
-    r = t->kind == VMAP ? vmap_call(t, args, kw) : grad_call(t, args, kw);
+    if (t->kind == EXT_CHECKPOINT)
+        r = ext_checkpoint_call(t, args, kw);
+    else if (t->kind == EXT_VMAP)
+        r = ext_vmap_call(t, args, kw);
+    else
+        r = grad_call(t, args, kw);
     Py_LeaveRecursiveCall();
     return r;
 }
@@ -536,7 +280,7 @@ transform_call(PyObject *self, PyObject *args, PyObject *kw)
 static int
 transform_traverse(PyObject *self, visitproc visit, void *arg)
 {
-    transform_object *t = (transform_object *)self;
+    ext_transform *t = (ext_transform *)self;
 
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(t->fun);
@@ -548,7 +292,7 @@ transform_traverse(PyObject *self, visitproc visit, void *arg)
 static int
 transform_clear(PyObject *self)
 {
-    transform_object *t = (transform_object *)self;
+    ext_transform *t = (ext_transform *)self;
 
     Py_CLEAR(t->fun);
     Py_CLEAR(t->argnums);
@@ -571,13 +315,13 @@ static PyObject *
 transform_wrapped(PyObject *self, void *closure)
 {
     (void)closure;
-    return Py_NewRef(((transform_object *)self)->fun);
+    return Py_NewRef(((ext_transform *)self)->fun);
 }
 
 static PyObject *
 transform_attribute(PyObject *self, void *closure)
 {
-    return PyObject_GetAttrString(((transform_object *)self)->fun, closure);
+    return PyObject_GetAttrString(((ext_transform *)self)->fun, closure);
 }
 
 static PyGetSetDef transform_getset[] = {
@@ -602,26 +346,25 @@ static PyType_Slot transform_slots[] = {
 int
 ext_init_transform(PyObject *module)
 {
-    PyType_Spec spec = {"marram.core._Transformed", sizeof(transform_object), 0,
+    PyType_Spec spec = {"marram.core._Transformed", sizeof(ext_transform), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
                             Py_TPFLAGS_DISALLOW_INSTANTIATION,
                         transform_slots};
 
-    (void)module;
     ext.transform = (PyTypeObject *)PyType_FromSpec(&spec);
-    return ext.transform ? 0 : -1;
+    return ext.transform ? ext_init_custom(module) : -1;
 }
 
-static PyObject *
-transform_new(transform_kind kind, PyObject *fun, PyObject *argnums,
-              PyObject *names)
+PyObject *
+ext_transform_new(ext_transform_kind kind, PyObject *fun, PyObject *argnums,
+                  PyObject *names)
 {
-    transform_object *t = NULL;
+    ext_transform *t = NULL;
 
     if (!PyCallable_Check(fun))
         ext_wrong_type(fun, "the function must be callable");
     else if (argnums && names)
-        t = (transform_object *)PyType_GenericAlloc(ext.transform, 0);
+        t = (ext_transform *)PyType_GenericAlloc(ext.transform, 0);
     if (t) {
         t->kind = kind;
         t->fun = Py_NewRef(fun);
@@ -663,6 +406,7 @@ places(PyObject *argnums, bool names_given)
     return t;
 }
 
+/* argnames as a tuple of text, each once. */
 static PyObject *
 names_of(PyObject *argnames)
 {
@@ -677,197 +421,54 @@ names_of(PyObject *argnames)
             ext_wrong_type(PyTuple_GetItem(t, i), "argnames must be text");
             Py_CLEAR(t);
         }
+    for (Py_ssize_t i = 1; t && i < PyTuple_Size(t); i++)
+        for (Py_ssize_t k = 0; t && k < i; k++)
+            if (PyUnicode_Compare(PyTuple_GetItem(t, i),
+                                  PyTuple_GetItem(t, k)) == 0) {
+                PyErr_Format(PyExc_ValueError, "argnames holds '%U' twice",
+                             PyTuple_GetItem(t, i));
+                Py_CLEAR(t);
+            }
     return t;
 }
 
 static PyObject *
-grad_of(transform_kind kind, PyObject *args, PyObject *kw, const char *format)
+grad_of(ext_transform_kind kind, PyObject *args, PyObject *kw,
+        const char *format)
 {
-    static char *keys[] = {(char *)(uintptr_t) "fun",
-                           (char *)(uintptr_t) "argnums",
-                           (char *)(uintptr_t) "argnames", NULL};
-    PyObject *fun, *argnums = Py_None, *argnames = Py_None, *names;
+    static char *keys[] = {
+        (char *)(uintptr_t) "fun",       (char *)(uintptr_t) "argnums",
+        (char *)(uintptr_t) "argnames",  (char *)(uintptr_t) "masked",
+        (char *)(uintptr_t) "allow_int", NULL};
+    PyObject *fun, *argnums = Py_None, *argnames = Py_None, *names, *t;
+    int masked = 0, allow_int = 0;
 
     if (!PyArg_ParseTupleAndKeywords(args, kw, format, keys, &fun, &argnums,
-                                     &argnames))
+                                     &argnames, &masked, &allow_int))
         return NULL;
     names = names_of(argnames);
     if (!names)
         return NULL;
-    return transform_new(kind, fun, places(argnums, PyTuple_Size(names) > 0),
-                         names);
+    t = ext_transform_new(kind, fun, places(argnums, PyTuple_Size(names) > 0),
+                          names);
+    if (t)
+        ((ext_transform *)t)->mode =
+            (masked ? MR_GRAD_MASKED : 0) | (allow_int ? MR_GRAD_ALLOW_INT : 0);
+    return t;
 }
 
 static PyObject *
 grad(PyObject *self, PyObject *args, PyObject *kw)
 {
     (void)self;
-    return grad_of(GRAD, args, kw, "O|OO:grad");
+    return grad_of(EXT_GRAD, args, kw, "O|OO$pp:grad");
 }
 
 static PyObject *
 value_and_grad(PyObject *self, PyObject *args, PyObject *kw)
 {
     (void)self;
-    return grad_of(VALUE_AND_GRAD, args, kw, "O|OO:value_and_grad");
-}
-
-static PyObject *
-vmap(PyObject *self, PyObject *args, PyObject *kw)
-{
-    static char *keys[] = {(char *)(uintptr_t) "fun",
-                           (char *)(uintptr_t) "in_axes",
-                           (char *)(uintptr_t) "out_axes", NULL};
-    PyObject *fun, *zero = PyLong_FromLong(0), *in = zero, *out = zero, *t;
-
-    (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|OO:vmap", keys, &fun, &in,
-                                     &out)) {
-        t = NULL;
-    } else if (in == Py_None) {
-        PyErr_SetString(PyExc_TypeError,
-                        "in_axes must map an argument: None alone maps none");
-        t = NULL;
-    } else {
-        t = transform_new(VMAP, fun, PyTuple_Pack(1, in), PyTuple_Pack(1, out));
-    }
-    Py_XDECREF(zero);
-    return t;
-}
-
-/* ---- vjp and jvp -------------------------------------------------------- */
-
-/* An array, or a list or tuple of arrays, as a list: what vjp and jvp know. */
-static PyObject *
-check_outputs(PyObject *o)
-{
-    if (ext_is_array(o)) {
-        PyObject *l = PyList_New(1);
-        if (l)
-            PyList_SetItem(l, 0, Py_NewRef(o));
-        return l;
-    }
-    if (!PyList_Check(o) && !PyTuple_Check(o)) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "the function must return an array, or a list or "
-                        "tuple of arrays");
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < PySequence_Size(o); i++) {
-        PyObject *x = PySequence_GetItem(o, i);
-        bool ok = x && ext_is_array(x);
-        Py_XDECREF(x);
-        if (!ok) {
-            PyErr_Format(PyExc_ValueError,
-                         "the function must return arrays alone; result %zd is "
-                         "none",
-                         i);
-            return NULL;
-        }
-    }
-    return PySequence_List(o);
-}
-
-/* A list of arrays as leaves. */
-static bool
-list_leaves(PyObject *o, ext_leaves *l, const char *what)
-{
-    if (!ext_is_sequence(o))
-        return ext_wrong_type(o, "%s must be a list of arrays", what);
-    return ext_only_arrays(o, what) && ext_collect(o, l);
-}
-
-static PyObject *
-list_of(const ext_leaves *l, int from, int to)
-{
-    PyObject *out = PyList_New(to - from);
-
-    for (int i = from; out && i < to; i++) {
-        PyObject *o = ext_wrap(mr_retain(l->x[i]));
-        if (!o || PyList_SetItem(out, i - from, o) < 0)
-            Py_CLEAR(out);
-    }
-    return out;
-}
-
-typedef mr_tree *(*both)(mr_closure *c, const mr_tree *a, const mr_tree *b);
-
-/* (list, list) from a transform that gives two tuples. */
-static PyObject *
-call_both(run *r, const ext_leaves *a, const ext_leaves *b, both fn)
-{
-    mr_tree *s = mr_tree_arrays(a->n, a->x), *t = mr_tree_arrays(b->n, b->x);
-    mr_closure *c = closure_of(r);
-    mr_tree *out = s && t && c ? fn(c, s, t) : NULL;
-    int n = out ? mr_tree_n_leaves(mr_tree_at(out, 0)) : 0;
-    ext_leaves l = {0};
-    PyObject *pair = NULL, *x = NULL, *y = NULL;
-
-    mr_closure_release(c);
-    mr_tree_release(s);
-    mr_tree_release(t);
-    if (finish(r, out, &l) && (x = list_of(&l, 0, n)) &&
-        (y = list_of(&l, n, l.n)))
-        pair = PyTuple_Pack(2, x, y);
-    Py_XDECREF(x);
-    Py_XDECREF(y);
-    ext_leaves_free(&l);
-    return pair;
-}
-
-static PyObject *
-run_both(PyObject *args, PyObject *kw, const char *format, char **keys,
-         bool forward, both fn)
-{
-    PyObject *fun, *primals, *others, *result = NULL;
-    ext_leaves a = {0}, b = {0}, c = {0};
-    run r = {.check = check_outputs};
-
-    if (!PyArg_ParseTupleAndKeywords(args, kw, format, keys, &fun, &primals,
-                                     &others))
-        return NULL;
-    r.fun = fun;
-    if (!list_leaves(primals, &a, "primals") ||
-        !list_leaves(others, &b, keys[2]))
-        goto out;
-    if (forward && a.n != b.n) {
-        PyErr_Format(PyExc_ValueError,
-                     "%d primals but %d tangents: one each is right", a.n, b.n);
-        goto out;
-    }
-    primals = PySequence_Tuple(primals);
-    r.args = primals ? ext_flatten(primals, &c, false) : NULL;
-    Py_XDECREF(primals);
-    if (r.args)
-        result = call_both(&r, &a, &b, fn);
-out:
-    ext_leaves_free(&a);
-    ext_leaves_free(&b);
-    ext_leaves_free(&c);
-    run_end(&r);
-    return result;
-}
-
-static PyObject *
-vjp(PyObject *self, PyObject *args, PyObject *kw)
-{
-    static char *keys[] = {(char *)(uintptr_t) "fun",
-                           (char *)(uintptr_t) "primals",
-                           (char *)(uintptr_t) "cotangents", NULL};
-
-    (void)self;
-    return run_both(args, kw, "OOO:vjp", keys, false, mr_closure_vjp);
-}
-
-static PyObject *
-jvp(PyObject *self, PyObject *args, PyObject *kw)
-{
-    static char *keys[] = {(char *)(uintptr_t) "fun",
-                           (char *)(uintptr_t) "primals",
-                           (char *)(uintptr_t) "tangents", NULL};
-
-    (void)self;
-    return run_both(args, kw, "OOO:jvp", keys, true, mr_closure_jvp);
+    return grad_of(EXT_VALUE_AND_GRAD, args, kw, "O|OO$pp:value_and_grad");
 }
 
 #define KEYWORDS(f)                                                            \
@@ -875,24 +476,47 @@ jvp(PyObject *self, PyObject *args, PyObject *kw)
 
 PyMethodDef ext_transform_functions[] = {
     {"grad", KEYWORDS(grad),
-     "grad(fun, argnums=None, argnames=None)\n--\n\n"
+     "grad(fun, argnums=None, argnames=None, *, masked=False, "
+     "allow_int=False)\n--\n\n"
      "A function that gives the gradient of fun, which returns a 0-d array.\n\n"
      "Args:\n"
      "    argnums: the place or places of the arguments to differentiate, by\n"
      "        default the first; these are trees of arrays.\n"
      "    argnames: names of keyword arguments; the result is then a pair of\n"
-     "        the gradients of argnums (or None) and a dict by name."},
+     "        the gradients of argnums (or None) and a dict by name.\n"
+     "    masked: where a cotangent is zero, elementwise operators and\n"
+     "        reductions give zero whatever their slope: a branch not taken\n"
+     "        cannot make NaN.\n"
+     "    allow_int: integer arguments may be chosen; their gradients are\n"
+     "        zeros of their dtype."},
     {"value_and_grad", KEYWORDS(value_and_grad),
-     "value_and_grad(fun, argnums=None, argnames=None)\n--\n\n"
+     "value_and_grad(fun, argnums=None, argnames=None, *, masked=False, "
+     "allow_int=False)\n--\n\n"
      "As grad, but gives (value, gradient).  fun may return a tuple that\n"
      "begins with the 0-d array; value is then that tuple."},
-    {"vjp", KEYWORDS(vjp),
+    {"checkpoint", KEYWORDS(ext_fn_checkpoint),
+     "checkpoint(fun)\n--\n\n"
+     "fun, whose inside is computed again in a backward pass and not kept\n"
+     "for it.  Arrays that it captures have their gradients, and random\n"
+     "numbers are the same both times.  fun is called again for that: it\n"
+     "must do the same each time."},
+    {"depends", KEYWORDS(ext_fn_depends),
+     "depends(inputs, dependencies)\n--\n\n"
+     "The inputs, as arrays whose evaluation evaluates the dependencies\n"
+     "first: an array for an array, a list for a list.  No gradient flows\n"
+     "to the dependencies."},
+    {"set_traced_reads", ext_set_traced_reads, METH_O,
+     "set_traced_reads(mode, /)\n--\n\n"
+     "What reading the value of an array that is being differentiated (item,\n"
+     "tolist, NumPy) does, since no derivative goes through it: 'warn' once,\n"
+     "'error', or 'ignore'.  Returns the mode before."},
+    {"vjp", KEYWORDS(ext_fn_vjp),
      "vjp(fun, primals, cotangents)\n--\n\n"
      "The outputs of fun, and the product of cotangents with its Jacobian."},
-    {"jvp", KEYWORDS(jvp),
+    {"jvp", KEYWORDS(ext_fn_jvp),
      "jvp(fun, primals, tangents)\n--\n\n"
      "The outputs of fun, and the product of its Jacobian with tangents."},
-    {"vmap", KEYWORDS(vmap),
+    {"vmap", KEYWORDS(ext_fn_vmap),
      "vmap(fun, in_axes=0, out_axes=0)\n--\n\n"
      "fun mapped over an axis of its arguments.\n\n"
      "Args:\n"

@@ -290,9 +290,12 @@ unflatten_leaf(void *ctx, PyObject *leaf)
 {
     unflattener *u = ctx;
 
+    mr_array *x;
+
     if (leaf != mark)
         return Py_NewRef(leaf);
-    return ext_wrap(mr_retain(u->x[(*u->next)++]));
+    x = u->x[(*u->next)++];
+    return x ? ext_wrap(mr_retain(x)) : Py_NewRef(Py_None);
 }
 
 PyObject *
@@ -301,4 +304,35 @@ ext_unflatten(PyObject *structure, mr_array *const *x, int *next)
     unflattener u = {x, next};
 
     return map(structure, unflatten_leaf, &u);
+}
+
+typedef struct filler {
+    PyObject *list;
+    int *next;
+} filler;
+
+static PyObject *
+fill_leaf(void *ctx, PyObject *leaf)
+{
+    filler *f = ctx;
+    PyObject *o;
+
+    if (leaf != mark)
+        return Py_NewRef(leaf);
+    o = PyList_GetItem(f->list, (*f->next)++);
+    return Py_XNewRef(o);
+}
+
+PyObject *
+ext_fill(PyObject *structure, PyObject *list, int *next)
+{
+    filler f = {list, next};
+
+    return map(structure, fill_leaf, &f);
+}
+
+bool
+ext_is_mark(PyObject *o)
+{
+    return o == mark;
 }

@@ -478,7 +478,7 @@ apply_view(builder *bu, const mr_array *x, const mr_slot *in, mr_slot *out,
 static bool
 view_slot(builder *bu, build_node *n)
 {
-    const mr_array *x = n->f.x;
+    mr_array *x = n->f.x;
     build_node *from = (build_node *)n->f.in[0];
     mr_slot in, copied;
     bool needs_copy;
@@ -490,6 +490,10 @@ view_slot(builder *bu, build_node *n)
         n->slot = from->outs[k];
         return true;
     }
+    /* a view of a constant that was evaluated with a captured array since: it
+     * has let its input go */
+    if (mr__state(x) == MR_DONE)
+        return slot_const(bu, x, &n->slot);
     if (!slot_of(bu, x->in[0], &in))
         return false;
     n->base = from == NULL ? NULL : from->base;

@@ -332,20 +332,18 @@ trace(tracing *t, call *c, const char *name)
     mr_key_source *old_keys = mr__ctx.keys;
     const char *old_no_eval = mr__ctx.no_eval;
     const mr_tree *like = call_tree(c);
-    mr_tree *in, *out;
+    mr_tree *in = NULL, *out = NULL;
+    bool ok = like != NULL;
 
-    for (int i = 0; i < c->n_leaves; i++)
-        if (placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
-                        c->leaf[i]->dim) == NULL)
-            return NULL;
-    in = like == NULL
-             ? NULL
-             : mr_tree_like(like, (mr_array *const *)t->args.v, c->n_leaves);
-    if (in == NULL)
-        return NULL;
-    mr__ctx.keys = &t->source;
     mr__ctx.no_eval = name;
-    out = call_function(c, in);
+    for (int i = 0; ok && i < c->n_leaves; i++)
+        ok = placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
+                         c->leaf[i]->dim) != NULL;
+    if (ok)
+        in = mr_tree_like(like, (mr_array *const *)t->args.v, c->n_leaves);
+    mr__ctx.keys = &t->source;
+    if (in != NULL)
+        out = call_function(c, in);
     mr__ctx.keys = old_keys;
     mr__ctx.no_eval = old_no_eval;
     return out;

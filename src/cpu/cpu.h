@@ -18,6 +18,14 @@
 extern const mr_device_table mr__cpu_device;
 mr_code mr__cpu_register(void);
 
+/* The row of an operator, or NULL. */
+const mr_kernel *mr__cpu_kernel(uint16_t op);
+
+/* loop.c: an operator over a batch. */
+mr_code mr__cpu_loop(const mr_kernel_args *a);
+size_t mr__cpu_loop_workspace(const mr_kernel_args *a);
+double mr__cpu_loop_cost(const mr_kernel_args *a);
+
 /* ---- parallel ranges ----------------------------------------------------- */
 
 typedef void mr_cpu_body(void *ctx, int64_t begin, int64_t end);

@@ -139,8 +139,22 @@ static const mr_kernel kernels[] = {
      .workspace = mr__cpu_fft_workspace,
      .cost = mr__cpu_fft_cost},
     {.op = MR_OP_OVERLAP_ADD, .run = mr__cpu_overlap_add},
+    {.op = MR_OP_LOOP,
+     .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
+     .run = mr__cpu_loop,
+     .workspace = mr__cpu_loop_workspace,
+     .cost = mr__cpu_loop_cost},
     {0},
 };
+
+const mr_kernel *
+mr__cpu_kernel(uint16_t op)
+{
+    for (const mr_kernel *k = kernels; k->run != NULL; k++)
+        if (k->op == op)
+            return k;
+    return NULL;
+}
 
 const mr_device_table mr__cpu_device = {
     .abi = MR_DEVICE_ABI,

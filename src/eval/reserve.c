@@ -59,8 +59,8 @@ recycled_take(mr_plan *p, size_t bytes, uint32_t stream)
         return NULL;
     mr_buffer *b = p->recycled[best].buffer;
 
+    p->destructive = p->destructive || !p->recycled[best].scratch;
     p->recycled[best] = p->recycled[--p->n_recycled];
-    p->destructive = true;
     return b;
 }
 
@@ -83,18 +83,26 @@ take_buffer(mr_plan *p, int64_t size, mr_dtype t, uint32_t stream)
 }
 
 static void
-recycle(mr_plan *p, mr_plan_node *base)
+recycled_put(mr_plan *p, mr_recycled r)
 {
     void *list = p->recycled;
 
-    if (base->recycled || base->place.buffer == NULL)
-        return;
     if (!grow(p, &list, &p->recycled_cap, p->n_recycled, sizeof *p->recycled))
         return; /* it is only not reused */
     p->recycled = list;
+    p->recycled[p->n_recycled++] = r;
+}
+
+static void
+recycle(mr_plan *p, mr_plan_node *base)
+{
+    if (base->recycled || base->place.buffer == NULL)
+        return;
     base->recycled = true;
-    p->recycled[p->n_recycled++] = (mr_recycled){
-        base->place.buffer, base->place.task ? base->place.task->stream : 0};
+    recycled_put(p,
+                 (mr_recycled){base->place.buffer,
+                               base->place.task ? base->place.task->stream : 0,
+                               false});
 }
 
 /* ---- who can still look
@@ -330,6 +338,29 @@ plan_view_place(mr_plan *p, mr_plan_node *n)
     return task_completes(p, t, x);
 }
 
+/* A task without work that is done when all inputs of a view are: what input 0
+ * looks like, and what the view was to come after. */
+static bool
+alias_view(mr_plan *p, mr_plan_node *n)
+{
+    mr_array *x = n->f.x;
+    mr_task *t = task_new(p, MR_TASK_ALIAS, x, x->n_in, 0);
+
+    if (t == NULL)
+        return false;
+    t->n_in = x->n_in;
+    operand_array(&t->in[0], &n->place, x);
+    for (int i = 1; i < x->n_in; i++) {
+        mr_place w = mr__place_of(p, x->in[i]);
+
+        operand_array(&t->in[i], &w, x->in[i]);
+    }
+    t->cost = 20.0;
+    task_append(p, t);
+    n->place.task = t;
+    return task_completes(p, t, x);
+}
+
 /* A view that somebody can see becomes a node with memory. */
 static bool
 show_view(mr_plan *p, mr_plan_node *n)
@@ -351,19 +382,11 @@ show_view(mr_plan *p, mr_plan_node *n)
     }
     if (n->place.base != NULL)
         n->place.base->reusable = false;
-    if (n->place.task != NULL)
+    if (x->n_in == 1 && n->place.task != NULL)
         return task_completes(p, n->place.task, x);
-    if (n->place.source == NULL)
+    if (x->n_in == 1 && n->place.source == NULL)
         return true; /* done at once */
-    t = task_new(p, MR_TASK_ALIAS, x, 1, 0);
-    if (t == NULL)
-        return false;
-    t->n_in = 1;
-    operand_array(&t->in[0], &n->place, x);
-    t->cost = 20.0;
-    task_append(p, t);
-    n->place.task = t;
-    return task_completes(p, t, x);
+    return alias_view(p, n);
 }
 
 static bool
@@ -495,6 +518,8 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
         !kernel_workspace(p, t, x))
         return false;
     task_append(p, t);
+    if (t->workspace != NULL)
+        recycled_put(p, (mr_recycled){t->workspace, t->stream, true});
     consume_uses(p, g);
     return true;
 }

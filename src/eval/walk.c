@@ -32,23 +32,40 @@ push(mr_plan *p, mr_array *x)
     return MR_OK;
 }
 
-static mr_code
-refuse_placeholder(const mr_array *x)
+/* The root that is being walked: those below it on the stack wait. */
+static const mr_array *
+root_walked(const mr_plan *p, const mr_array *x)
 {
-    const char *in = mr__ctx.no_eval;
+    for (size_t i = 0; i < p->depth; i++)
+        if (p->stack[i].child > 0)
+            return p->stack[i].x;
+    return p->depth > 0 ? p->stack[p->depth - 1].x : x;
+}
 
-    (void)x;
+/* Names what was asked for, not the placeholder below it. */
+static mr_code
+refuse_placeholder(const mr_plan *p, const mr_array *x)
+{
+    const mr_array *root = root_walked(p, x);
+    const char *of = mr__placeholder_of(x);
+    bool live = mr__trace_live(x->trace);
+
     return mr__fail(
         MR_E_STATE,
-        "an array that depends on the inputs of %s%s has no value while it "
-        "is traced: return it, or compute with it, and read it outside",
-        in == NULL ? "a traced function" : "the function traced by ",
-        in == NULL ? "" : in);
+        "an array%s%s that depends on the inputs of %s%s has no value%s",
+        root->site == NULL ? "" : " made at ",
+        root->site == NULL ? "" : root->site,
+        of == NULL ? "a traced function" : "the function traced by ",
+        of == NULL ? "" : of,
+        live ? " while it is traced: return it, or compute with it, and read "
+               "it outside"
+             : ", and the trace is over: have the function return it, and read "
+               "what the call gives");
 }
 
 /* Is there something to compute for x, and may there be? */
 static mr_code
-look(const mr_array *x, bool *walk)
+look(const mr_plan *p, const mr_array *x, bool *walk)
 {
     *walk = false;
     switch (mr__state(x)) {
@@ -57,7 +74,7 @@ look(const mr_array *x, bool *walk)
         return mr__error_record_code(x->error);
     case MR_NEW:
         if (x->flags & MR_NODE_PLACEHOLDER)
-            return refuse_placeholder(x);
+            return refuse_placeholder(p, x);
         *walk = x->plan == NULL;
         return MR_OK;
     case MR_SUBMITTED:
@@ -140,7 +157,7 @@ advance(mr_plan *p)
     mr_walk_entry *e = &p->stack[p->depth - 1];
     mr_array *x = e->x;
     bool walk;
-    mr_code rc = look(x, &walk);
+    mr_code rc = look(p, x, &walk);
 
     if (rc != MR_OK)
         return rc;
@@ -152,7 +169,7 @@ advance(mr_plan *p)
         mr_array *in = x->in[e->child];
 
         e->child++;
-        rc = look(in, &walk);
+        rc = look(p, in, &walk);
         if (rc != MR_OK)
             return rc;
         if (walk)

@@ -15,6 +15,8 @@
 #include "array/number.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/map.h"
+#include "base/vec.h"
 #include "graph/node.h"
 #include "graph/op.h"
 
@@ -357,6 +359,53 @@ bool
 mr_array_is_tracer(const mr_array *x)
 {
     return is_there(x) && mr__trace_live(x->trace);
+}
+
+/* Does a derivative go on from x to its inputs? */
+static bool
+carries_derivative(const mr_array *x)
+{
+    return !(x->op->flags & MR_FLAG_ZERO_GRADIENT) &&
+           (x->flags & MR_NODE_TUPLE ||
+            mr__dtype_is_inexact((mr_dtype)x->dtype));
+}
+
+static bool
+push_input(mr_map *seen, mr_vec *stack, mr_array *x)
+{
+    void **mark;
+
+    if (x == NULL || !mr__trace_live(x->trace))
+        return true;
+    mark = mr__map_at(seen, x);
+    if (mark == NULL || *mark != NULL)
+        return mark != NULL;
+    *mark = x;
+    return mr__vec_push(stack, x);
+}
+
+bool
+mr_array_is_traced(const mr_array *x)
+{
+    mr_map seen = {0};
+    mr_vec stack = {0};
+    bool found = false, ok;
+
+    if (!is_there(x) || !mr__trace_live(x->trace))
+        return false;
+    ok = push_input(&seen, &stack, (mr_array *)(uintptr_t)x);
+    while (ok && !found && stack.n > 0) {
+        mr_array *y = mr__vec_pop(&stack);
+
+        if (y->flags & (MR_NODE_TRACER | MR_NODE_PLACEHOLDER))
+            found = mr__dtype_is_inexact((mr_dtype)y->dtype);
+        else if (carries_derivative(y))
+            for (int i = 0; ok && i < mr__n_edges(y); i++)
+                ok = push_input(&seen, &stack, y->in[i]);
+    }
+    mr__map_free(&seen);
+    mr__vec_free(&stack);
+    return found;
 }
 
 const char *

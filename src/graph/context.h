@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/map.h"
 #include "marram/types.h"
 
 typedef struct mr_scope_frame mr_scope_frame;
@@ -22,6 +23,15 @@ typedef struct mr_key_source {
     mr_array *(*next)(struct mr_key_source *s); /* owned as results are */
 } mr_key_source;
 
+/* The nodes made on this thread while it is the innermost (or in its chain):
+ * tells what a function made from what it found.  Addresses alone: nodes may
+ * have gone since. */
+typedef struct mr_made {
+    struct mr_made *outer;
+    mr_map node;
+    bool incomplete; /* no memory */
+} mr_made;
+
 typedef struct mr_context {
     mr_scope_frame *scope; /* NULL, a frame, or a barrier frame */
     const char *site;      /* set while a library function runs: its user's */
@@ -29,6 +39,8 @@ typedef struct mr_context {
     uint32_t trace_depth;  /* how many traces are open on this thread */
     uint64_t trace;        /* the outermost live trace of this thread, or 0 */
     mr_key_source *keys;   /* NULL: the thread's own sequence */
+    mr_made *made;         /* NULL, or who wants to know what is made */
+    uint32_t grad_mode;    /* mr_grad_mode */
     const char *no_eval;   /* in a compile or vmap trace: its name, else NULL */
 } mr_context;
 

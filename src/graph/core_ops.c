@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * core_ops.c -- the four operators that the graph itself needs: data,
- * placeholder, tracer, output.
+ * core_ops.c -- the five operators that the graph itself needs: data,
+ * placeholder, tracer, output, result.
  *
  * Their ids are fixed here and reserved by the generator.
  * Called by: through their descriptors.  Calls: node.h.
  */
 #include "graph/op.h"
 
-enum { ID_DATA = 1, ID_PLACEHOLDER = 2, ID_TRACER = 3, ID_OUTPUT = 4 };
+enum {
+    ID_DATA = 1,
+    ID_PLACEHOLDER = 2,
+    ID_TRACER = 3,
+    ID_OUTPUT = 4,
+    ID_RESULT = 371
+};
 
 /* ---- data --------------------------------------------------------------- */
 /* Holds a value; there is nothing to infer or to compute. */
@@ -103,4 +109,21 @@ const mr_op mr__op_output = {
     .name = "output",
     .fields = output_fields,
     .infer = output_infer,
+};
+
+/* ---- result -------------------------------------------------------------- */
+/* Result `index` of a tuple that forwards its values.  To evaluation it is the
+ * value; walks follow the tuple. */
+const mr_op mr__op_result = {
+    .id = ID_RESULT,
+    .version = 1,
+    .n_in = 1,
+    .flags = MR_FLAG_LINEAR | MR_FLAG_IDENTITY,
+    .n_fields = 1,
+    .params_bytes = sizeof(mr_output_params),
+    .name = "result",
+    .fields = output_fields,
+    .fuse = {MR_FUSE_VIEW, 0},
+    .infer = tracer_infer,
+    .view = tracer_view,
 };

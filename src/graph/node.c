@@ -70,6 +70,14 @@ typedef struct mr_parts {
     size_t extra; /* parameters, tuple, value */
 } mr_parts;
 
+static void
+note_made(mr_array *x)
+{
+    for (mr_made *m = mr__ctx.made; m; m = m->outer)
+        if (!mr__map_put(&m->node, x, x))
+            m->incomplete = true;
+}
+
 /* A node with everything set but op, dtype, size, dims and inputs. */
 static inline mr_array *
 node_alloc(const mr_parts *p, char **extra)
@@ -100,6 +108,8 @@ node_alloc(const mr_parts *p, char **extra)
     x->error = NULL;
     x->tuple = NULL;
     x->plan = NULL;
+    if (__builtin_expect(mr__ctx.made != NULL, 0))
+        note_made(x);
     *extra = (char *)x->dim + dims;
     return x;
 }
@@ -323,6 +333,31 @@ share(mr_array *x, mr_buffer *b, int64_t offset, const int64_t *stride)
     atomic_store_explicit(&x->state, MR_DONE, memory_order_relaxed);
 }
 
+/* A view of the value that the tuple forwards; the tuple is its shadow. */
+static mr_array *
+forwarded(mr_array *tuple, int k)
+{
+    mr_output_params params = {k};
+    mr_array *edge[2] = {tuple->in[tuple->n_in - tuple->n_out + k], tuple};
+    mr_parts parts = {2, 1, edge[0]->ndim, sizeof params};
+    char *extra;
+    mr_array *x = node_alloc(&parts, &extra);
+
+    if (x == NULL)
+        return NULL;
+    x->op = &mr__op_result;
+    x->dtype = edge[0]->dtype;
+    x->size = edge[0]->size;
+    x->site = tuple->site;
+    x->stream = tuple->stream;
+    put_dims(x->dim, edge[0]->ndim, edge[0]->dim);
+    put_inputs(x, 2, edge);
+    x->n_in = 1;
+    x->flags |= MR_NODE_SHADOW;
+    put_params(x, x->op, &params, sizeof params, extra);
+    return mr__scope_own_fresh(x);
+}
+
 mr_array *
 mr__node_output(mr_array *tuple, int k)
 {
@@ -335,6 +370,8 @@ mr__node_output(mr_array *tuple, int k)
     if (tuple == NULL)
         return NULL;
     assert((tuple->flags & MR_NODE_TUPLE) && k >= 0 && k < tuple->n_out);
+    if (tuple->op->flags & MR_FLAG_FORWARDS)
+        return forwarded(tuple, k);
     t = &tuple->tuple[k];
     parts.ndim = t->ndim;
     x = node_alloc(&parts, &extra);
@@ -372,6 +409,7 @@ mr__node_tracer(mr_array *of, uint64_t trace)
     x->dtype = of->dtype;
     x->size = of->size;
     x->trace = outermost(x->trace, trace);
+    x->flags = trace == 0 ? 0 : MR_NODE_TRACER;
     put_dims(x->dim, of->ndim, of->dim);
     put_inputs(x, 1, &of);
     if (mr__state(of) == MR_DONE && of->buffer)
@@ -445,7 +483,9 @@ mr_array *
 mr__node_placeholder(mr_dtype t, int32_t ndim, const int64_t *dim,
                      uint64_t trace)
 {
-    mr_parts parts = {0, 1, ndim, 0};
+    const char *name = mr__ctx.no_eval;
+    size_t room = name == NULL ? 0 : strlen(name) + 1;
+    mr_parts parts = {0, 1, ndim, round8(room)};
     int64_t size = size_checked(ndim, dim);
     mr_array *x;
     char *extra;
@@ -455,6 +495,8 @@ mr__node_placeholder(mr_dtype t, int32_t ndim, const int64_t *dim,
     x = node_alloc(&parts, &extra);
     if (x == NULL)
         return NULL;
+    if (room > 0)
+        x->params = memcpy(extra, name, room);
     x->op = &mr__op_placeholder;
     x->dtype = (uint8_t)t;
     x->size = size;

@@ -47,8 +47,12 @@ typedef enum mr_state {
 enum mr_node_flags {
     MR_NODE_PLACEHOLDER = 1, /* a tracer without a value: cannot evaluate */
     MR_NODE_TUPLE = 2,       /* has several outputs: only projections read it */
-    MR_NODE_SCALAR_CONST = 4 /* a 0-d value known at creation: constants in
-                                fused code */
+    MR_NODE_SCALAR_CONST = 4, /* a 0-d value known at creation: constants in
+                                 fused code */
+    MR_NODE_SHADOW = 8,       /* in[n_in] is one edge more, which transforms
+                                 follow in place of the others and evaluation
+                                 does not see */
+    MR_NODE_TRACER = 16       /* stands for a differentiated argument */
 };
 
 /* A result of a tuple node.  dtype, ndim, dim are fixed; dim has ndim dims,
@@ -97,6 +101,13 @@ mr__strides(const mr_array *x)
     return x->dim + x->ndim;
 }
 
+/* Edges of the node, the shadow included. */
+static inline int
+mr__n_edges(const mr_array *x)
+{
+    return x->n_in + ((x->flags & MR_NODE_SHADOW) != 0);
+}
+
 /* acquire: pairs with the release store of the one who filled the node. */
 static inline mr_state
 mr__state(const mr_array *x)
@@ -137,7 +148,8 @@ mr_array *mr__node_tuple(const mr_op *op, const void *params, int n_in,
  * shape already. */
 mr_array *mr__node_elementwise(const mr_op *op, mr_dtype out, int n_in,
                                mr_array *const *in);
-/* Result k of a tuple node. */
+/* Result k of a tuple node.  Of a tuple that forwards (MR_FLAG_FORWARDS) it is
+ * a view of the input that it forwards, with the tuple as its shadow. */
 mr_array *mr__node_output(mr_array *tuple, int k);
 /* A done node over a buffer (takes the reference of the buffer, also when it
  * fails).  strides NULL: row-major. */
@@ -145,9 +157,15 @@ mr_array *mr__node_data(mr_dtype t, int32_t ndim, const int64_t *dim,
                         const int64_t *stride, mr_buffer *b, int64_t offset);
 /* A 0-d constant that lives in its node. */
 mr_array *mr__node_scalar(mr_dtype t, const void *bits);
-/* A tracer: no value, op mr__op_placeholder. */
+/* A tracer: no value, op mr__op_placeholder.  It remembers whose function is
+ * traced (mr__ctx.no_eval): mr__placeholder_of, NULL when unknown. */
 mr_array *mr__node_placeholder(mr_dtype t, int32_t ndim, const int64_t *dim,
                                uint64_t trace);
+static inline const char *
+mr__placeholder_of(const mr_array *x)
+{
+    return x->params;
+}
 /* A tracer that has the value of x (an identity node; x's graph is not
  * entered by walks that stop at tracers of their own). */
 mr_array *mr__node_tracer(mr_array *x, uint64_t trace);

@@ -58,6 +58,7 @@ typedef struct mr_rule {
     mr_array *const *tangent;   /* jvp: one for each input, NULL: none */
     int which;                  /* jvp: the output asked for */
     struct mr_rule_memo *memo;  /* mr_rule_once */
+    const struct mr_walk *walk; /* vjp: see mr__rule_wants; may be NULL */
 } mr_rule;
 
 /* A value made at most once for a node in a walk: slot is 0..3, fn makes it
@@ -103,8 +104,17 @@ enum mr_op_flags {
     MR_FLAG_NOT_DIFFERENTIABLE = 1, /* says so when a derivative is wanted */
     MR_FLAG_ZERO_GRADIENT = 2, /* derivative is zero (floor, comparisons) */
     MR_FLAG_LINEAR = 4,        /* vjp is linear in the cotangent alone */
-    MR_FLAG_IDENTITY = 8       /* output is input 0, bit for bit */
+    MR_FLAG_IDENTITY = 8,      /* output is input 0, bit for bit */
+    MR_FLAG_FORWARDS = 16      /* result k is input n_in - n_out + k, bit for
+                                  bit: evaluation never runs the tuple */
 };
+
+/* The walks of the transforms. */
+typedef enum mr_rule_kind {
+    MR_RULE_VJP,
+    MR_RULE_JVP,
+    MR_RULE_VMAP
+} mr_rule_kind;
 
 /* An operator that brings its own execution (a compiled program): it is not
  * looked up in a device's kernel table.  All three are called with the node
@@ -141,6 +151,9 @@ struct mr_op {
     mr_array *(*slope)(const mr_rule *r, int i);
     /* the batched result, batch axis in front (the tuple node for several) */
     mr_array *(*vmap)(const mr_batch *b);
+    /* how many of its inputs, from the first, a walk of this kind follows;
+     * NULL: all.  What the others depend on must be among these. */
+    int (*follows)(const mr_node *n, mr_rule_kind kind);
     /* the layout of the output over the buffer of input 0; false: the
      * operator needs a copy (its kernel is then asked). */
     bool (*view)(const mr_node *n, const mr_layout *in, mr_layout *out);
@@ -164,14 +177,40 @@ const char *mr__params_text(const mr_op *op, const void *p, char *buf,
 extern const mr_op *const mr__op_table[];
 extern const int mr__op_count;
 
-/* The four that the graph itself needs. */
+/* The five that the graph itself needs. */
 extern const mr_op mr__op_data;        /* holds data, no inputs */
 extern const mr_op mr__op_placeholder; /* tracer without value */
 extern const mr_op mr__op_tracer;      /* identity, input 0 */
 extern const mr_op mr__op_output;      /* projection: params mr_output_params */
+extern const mr_op mr__op_result;      /* projection of a tuple that forwards:
+                                          input 0 is its value, the tuple its shadow;
+                                          params mr_output_params */
 typedef struct mr_output_params {
     int64_t index;
 } mr_output_params;
+
+/* An operator over the entries of a batch as one node: what vmap makes of an
+ * operator without a rule (transform/loop.c).  Inputs: a holder that keeps the
+ * mr_loop alive, then the operator's, with the batch in front where batched
+ * says so; outputs: the operator's with the batch in front.  A device has a
+ * kernel for it. */
+enum { MR_OP_LOOP = 373 };
+typedef struct mr_loop {
+    mr_array *entry; /* the operator over placeholders shaped as one entry */
+    bool *batched;   /* for each of its inputs */
+    int64_t size;
+} mr_loop;
+typedef struct mr_loop_params {
+    int64_t loop; /* the address of the mr_loop */
+} mr_loop_params;
+static inline const mr_loop *
+mr__loop_at(const mr_loop_params *p)
+{
+    return (const mr_loop *)(intptr_t)p->loop;
+}
+extern const mr_op mr__op_loop;
+/* The tuple node of b's operator over its batch. */
+mr_array *mr__loop(const mr_batch *b);
 
 /* vmap of elementwise operators: lines the batch axes up. */
 mr_array *mr__vmap_elementwise(const mr_batch *b);

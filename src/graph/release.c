@@ -75,7 +75,7 @@ free_dead(mr_array *list)
         mr_array *x = list;
 
         list = x->plan;
-        for (int i = 0; i < x->n_in; i++)
+        for (int i = 0; i < mr__n_edges(x); i++)
             if (x->in[i] && drop(x->in[i]))
                 list = link_dead(x->in[i], list);
         node_free(x);
@@ -96,7 +96,7 @@ mr__node_detach(mr_array *x)
 
     if (x->trace != 0 && mr__trace_live(x->trace))
         return;
-    for (int i = 0; i < x->n_in; i++) {
+    for (int i = 0; i < mr__n_edges(x); i++) {
         /* acq_rel: of two who detach, each edge has one */
         mr_array *in = __atomic_exchange_n(&x->in[i], NULL, __ATOMIC_ACQ_REL);
 

@@ -350,26 +350,68 @@ set_vjp(const mr_rule *r, int i)
     return mr__masked(mr_rule_once(r, 0, set_winners), gather_like(r, c));
 }
 
-/* For each update the product of the others in its place, as prod's slope. */
+/* Along a list whose places are sorted: the product of those before each entry
+ * in its own place, by doubling over what is known to begin a place.  Nothing
+ * is divided, so zeros are right, in every order. */
+static mr_array *
+before_in_place(mr_array *place, mr_array *v)
+{
+    int64_t n = v == NULL ? 0 : v->dim[0];
+    mr_array *one, *first, *other, *begins;
+
+    if (n == 0)
+        return v;
+    one = mr__filled((mr_dtype)v->dtype, 1, (int64_t[]){1}, 1.0);
+    first = mr__filled(MR_BOOL, 1, (int64_t[]){1}, 1.0);
+    other = mr_not_equal(mr__slice_one(place, 0, 1, n, 1),
+                         mr__slice_one(place, 0, 0, n - 1, 1));
+    begins = mr_concatenate((mr_array *[]){first, other}, 2, 0);
+
+    v = mr_concatenate((mr_array *[]){one, mr__slice_one(v, 0, 0, n - 1, 1)}, 2,
+                       0);
+    if (one == NULL || v == NULL)
+        return NULL;
+    v = mr_where(begins, mr__number((mr_dtype)one->dtype, 1.0), v);
+    for (int64_t d = 1; v != NULL && begins != NULL && d < n; d *= 2) {
+        mr_array *b = mr__slice_one(begins, 0, d, n, 1);
+        mr_array *w = mr__slice_one(v, 0, d, n, 1);
+
+        w = mr_where(b, w, mr_multiply(w, mr__slice_one(v, 0, 0, n - d, 1)));
+        b = mr_logical_or(b, mr__slice_one(begins, 0, 0, n - d, 1));
+        v = mr_concatenate((mr_array *[]){mr__slice_one(v, 0, 0, d, 1), w}, 2,
+                           0);
+        begins = mr_concatenate(
+            (mr_array *[]){mr__slice_one(begins, 0, 0, d, 1), b}, 2, 0);
+    }
+    return v;
+}
+
+static mr_array *
+reversed(mr_array *x)
+{
+    return x == NULL ? NULL : mr__slice_one(x, 0, MR_INT_NONE, MR_INT_NONE, -1);
+}
+
+/* For each update the product of the others in its place, and of x there. */
 static mr_array *
 other_factors(const mr_rule *r)
 {
     mr_array *x = r->primal[0], *u = r->primal[r->n_in - 1];
-    mr_dtype t = (mr_dtype)x->dtype;
-    mr_array *zero = mr_equal(u, mr__number(t, 0.0));
-    mr_array *safe = mr_where(zero, mr__number(t, 1.0), u);
-    mr_array *whole, *zeros, *none, *this_one;
+    mr_array *place, *order, *v, *before, *after;
 
-    whole = gather_like(
-        r, scatter_like(r, mr__ones_like(x), safe, MR_SCATTER_MULTIPLY));
-    zeros = gather_like(
-        r, scatter_like(r, mr__filled(MR_INT32, x->ndim, x->dim, 0.0),
-                        mr_astype(zero, MR_INT32), MR_SCATTER_ADD));
-    none = mr_equal(zeros, mr__integer(MR_INT32, 0));
-    this_one = mr_logical_and(zero, mr_equal(zeros, mr__integer(MR_INT32, 1)));
-    return mr_multiply(
-        gather_like(r, x),
-        mr__masked(mr_logical_or(none, this_one), mr_divide(whole, safe)));
+    if (u->size == 0)
+        return u;
+    place = mr_flatten(gather_like(r, mr__counting(x)), 0, -1);
+    order = mr_argsort(place, 0);
+    place = mr_take(place, order, 0);
+    v = mr_take(mr_flatten(u, 0, -1), order, 0);
+    if (place == NULL || v == NULL)
+        return NULL;
+    before = before_in_place(place, v);
+    after = reversed(before_in_place(reversed(place), reversed(v)));
+    v = mr_take(mr_multiply(before, after), mr_argsort(order, 0), 0);
+    return mr_multiply(gather_like(r, x),
+                       mr_reshape(v, (mr_shape){u->dim, u->ndim}));
 }
 
 static mr_array *

@@ -264,26 +264,47 @@ mr__build_prod(mr_array *a, mr_axes axis, bool keepdims)
                   axis, keepdims);
 }
 
-/* The product of the others, for each element, without dividing by 0: with no
- * zero among the elements it is the product of all by the element; with one,
- * only that one has others whose product is not 0; with two none has. */
+/* x with the axes of mask last, as one. */
+static mr_array *
+factors_last(mr_array *x, uint32_t mask, mr_list *order)
+{
+    int64_t dim[MR_MAX_NDIM];
+    int32_t n = 0;
+
+    *order = (mr_list){.n = x->ndim};
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < x->ndim; i++)
+            if ((mask >> i & 1) == (uint32_t)pass)
+                order->v[n++] = i;
+    n = 0;
+    for (int32_t i = 0; i < x->ndim; i++)
+        if (!(mask >> i & 1))
+            dim[n++] = x->dim[i];
+    dim[n++] = reduced_count(x, mask);
+    return mr_reshape(mr_transpose(x, mr__ints(order)), (mr_shape){dim, n});
+}
+
+/* The product of the others, for each element: of those before and of those
+ * after it.  Nothing is divided, so zeros are right, in every order. */
 static mr_array *
 prod_slope(const mr_rule *r)
 {
     const mr_reduce_params *p = mr__params(r->node);
-    mr_array *x = r->primal[0];
-    mr_dtype t = (mr_dtype)x->dtype;
-    mr_array *zero = mr_equal(x, mr__number(t, 0.0));
-    mr_array *safe = mr_where(zero, mr__number(t, 1.0), x);
-    mr_array *whole, *zeros, *none, *this_one;
+    mr_array *x = r->primal[0], *y, *before, *after;
+    mr_list order, back, dim = {.n = x->ndim};
 
-    whole = reduce_masked(&mr__op_prod, safe, p->axes, p->keepdims);
-    zeros = gathered(r, mr_astype(zero, MR_INT32));
-    whole = spread(r, whole);
-    zeros = spread(r, zeros);
-    none = mr_equal(zeros, mr__integer(MR_INT32, 0));
-    this_one = mr_logical_and(zero, mr_equal(zeros, mr__integer(MR_INT32, 1)));
-    return mr__masked(mr_logical_or(none, this_one), mr_divide(whole, safe));
+    if (x->size == 0)
+        return x;
+    y = factors_last(x, p->axes, &order);
+    before = mr_cumprod(y, -1, false, false, MR_DTYPE_DEFAULT);
+    after = mr_cumprod(y, -1, true, false, MR_DTYPE_DEFAULT);
+    back.n = order.n;
+    for (int64_t i = 0; i < order.n; i++) {
+        dim.v[i] = x->dim[order.v[i]];
+        back.v[order.v[i]] = i;
+    }
+    y = mr_reshape(mr_multiply(before, after), mr__shape(&dim));
+    return mr_transpose(y, mr__ints(&back));
 }
 
 static mr_array *

@@ -4,10 +4,10 @@
  *
  * One operator with a mode.  Derivatives by mode:
  *   sum    a scan the other way round.
- *   prod   by counting zeros, so that nothing is divided by 0: with P the
- *          running product of the nonzero elements and c the running count of
- *          zeros, entry k depends on a nonzero element i by P_k / x_i where
- *          c_k = 0, and on a zero by P_k where c_k = 1.
+ *   prod   without a division, so that zeros are as other numbers in every
+ *          order: with L_i the product of what stands before i, entry k
+ *          depends on i by L_i x_(i+1) ... x_k.  Summed over k that is L_i
+ *          times a linear recurrence, taken in log n steps.
  *   max    entry k belongs to the last element that equals it; so does min.
  *   logsum exp(x_i - y_k), summed as logs of the positive and the negative
  *          part apart, because neither exp(x) nor exp(-y) need be finite.
@@ -64,59 +64,93 @@ sum_part(const mr_rule *r, mr_array *x, bool back)
 /* ---- prod
  * ---------------------------------------------------------------------- */
 
+/* The entries that have one d steps further (step 1: up, -1: down) ... */
 static mr_array *
-prod_zero(const mr_rule *r)
+near_part(mr_array *x, int32_t axis, int64_t d, int step)
 {
-    mr_array *x = r->primal[0];
+    int64_t n = x == NULL ? 0 : x->dim[axis];
 
-    return mr_equal(x, mr__number((mr_dtype)x->dtype, 0.0));
+    return x == NULL  ? NULL
+           : step > 0 ? mr__slice_one(x, axis, 0, n - d, 1)
+                      : mr__slice_one(x, axis, d, n, 1);
+}
+
+/* ... and those further ones. */
+static mr_array *
+far_part(mr_array *x, int32_t axis, int64_t d, int step)
+{
+    return near_part(x, axis, d, -step);
+}
+
+/* Back to all entries: zero where there was none further. */
+static mr_array *
+widened(mr_array *x, int32_t axis, int64_t d, int step)
+{
+    mr_list low = {0}, high = {0};
+    mr_pad_params p;
+    mr_array *in[2];
+
+    if (x == NULL)
+        return NULL;
+    low.n = high.n = x->ndim;
+    if (step > 0)
+        high.v[axis] = d;
+    else
+        low.v[axis] = d;
+    p = (mr_pad_params){mr__ints(&low), mr__ints(&high)};
+    in[0] = x;
+    in[1] = mr__number((mr_dtype)x->dtype, 0.0);
+    return in[1] == NULL ? NULL : mr__node_new(&mr__op_pad_constant, &p, 2, in);
 }
 
 static mr_array *
-prod_safe(const mr_rule *r)
+moved(mr_array *x, int32_t axis, int step)
 {
-    mr_array *x = r->primal[0];
-
-    return mr_where(mr_rule_once(r, 0, prod_zero),
-                    mr__number((mr_dtype)x->dtype, 1.0), x);
+    return widened(far_part(x, axis, 1, step), axis, 1, step);
 }
 
+/* S_i = b_i + a_i S_(i + step), by doubling: after k rounds an entry holds the
+ * sum of 2^k terms and the product that leads on (Hillis and Steele, Data
+ * parallel algorithms, 1986). */
 static mr_array *
-prod_whole(const mr_rule *r)
+recurrence(mr_array *b, mr_array *a, int32_t axis, int step)
 {
-    return scan_like(r, mr_rule_once(r, 1, prod_safe), MR_SCAN_PROD);
+    int64_t n = b == NULL ? 0 : b->dim[axis];
+
+    for (int64_t d = 1; d < n; d *= 2) {
+        mr_array *near = near_part(a, axis, d, step);
+
+        b = mr_add(b, widened(mr_multiply(near, far_part(b, axis, d, step)),
+                              axis, d, step));
+        a = widened(mr_multiply(near, far_part(a, axis, d, step)), axis, d,
+                    step);
+    }
+    return b;
 }
 
-static mr_array *
-prod_zeros(const mr_rule *r)
-{
-    mr_array *zero = mr_rule_once(r, 0, prod_zero);
-
-    return zero == NULL ? NULL
-                        : scan_like(r, mr__cast(zero, MR_INT64), MR_SCAN_SUM);
-}
-
+/* What stands before each entry, and what follows it. */
 static mr_array *
 prod_part(const mr_rule *r, mr_array *v, bool back)
 {
-    mr_array *zero = mr_rule_once(r, 0, prod_zero);
-    mr_array *safe = mr_rule_once(r, 1, prod_safe);
-    mr_array *whole = mr_rule_once(r, 2, prod_whole);
-    mr_array *zeros = mr_rule_once(r, 3, prod_zeros);
-    mr_array *none = mr_equal(zeros, mr__integer(MR_INT64, 0));
-    mr_array *one = mr_equal(zeros, mr__integer(MR_INT64, 1));
-    mr_array *of_zero, *of_others;
+    mr_scan_params p = *(const mr_scan_params *)mr__params(r->node);
+    mr_array *x = r->primal[0], *before;
+    int step = p.reverse ? -1 : 1;
+    bool inclusive = p.inclusive;
 
+    if (x->dim[p.axis] == 0)
+        return v;
+    if (back)
+        x = mr__conj(x);
+    p.inclusive = false;
+    before = scan_node(x, p);
     if (back) {
-        v = mr_multiply(v, mr__conj(whole));
-        of_zero = sum_part(r, mr__masked(one, v), true);
-        of_others = sum_part(r, mr__masked(none, v), true);
-        return mr_where(zero, of_zero, mr_divide(of_others, mr__conj(safe)));
+        if (!inclusive)
+            v = moved(v, p.axis, step);
+        return mr_multiply(before,
+                           recurrence(v, moved(x, p.axis, step), p.axis, step));
     }
-    of_zero = sum_part(r, mr__masked(zero, v), false);
-    of_others = sum_part(r, mr_divide(v, safe), false);
-    return mr_multiply(whole,
-                       mr_where(none, of_others, mr__masked(one, of_zero)));
+    v = recurrence(mr_multiply(v, before), x, p.axis, -step);
+    return inclusive ? v : moved(v, p.axis, -step);
 }
 
 /* ---- max, min

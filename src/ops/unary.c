@@ -65,24 +65,25 @@ const mr_op mr__op_negative = {
 };
 
 /* -- sign ------------------------------------------------------------------ */
-/* z / |z| of complex numbers turns with the part of a change v that is across
- * z: (v - s Re(conj(s) v)) / |z|, a map that is its own adjoint.  0 at 0.  Real
- * numbers have steps alone. */
+/* Flat for real numbers.  A complex sign s = z / |z| turns with what is across
+ * it: (v - s Re(conj(s) v)) / |z|, the same forward and back; 0 at 0. */
 static mr_array *
 sign_part(const mr_rule *r, mr_array *v)
 {
     mr_array *s = r->output[0], *size, *zero, *along;
-    mr_dtype t = (mr_dtype)r->primal[0]->dtype;
+    mr_dtype t;
 
-    if (!mr__dtype_is_complex(t))
+    if (mr__dtype_kind((mr_dtype)r->primal[0]->dtype) != MR_KIND_COMPLEX)
         return MR_NONE;
-    t = mr__to_real(t);
     size = mr_abs(r->primal[0]);
+    if (size == NULL)
+        return NULL;
+    t = (mr_dtype)size->dtype;
     zero = mr_equal(size, mr__number(t, 0.0));
+    size = mr_where(zero, mr__number(t, 1.0), size);
     along = mr_real(mr_multiply(mr__conj(s), v));
-    v = mr_divide(mr_subtract(v, mr_multiply(s, along)),
-                  mr_where(zero, mr__number(t, 1.0), size));
-    return mr__masked_not(zero, v);
+    return mr__masked_not(
+        zero, mr_divide(mr_subtract(v, mr_multiply(s, along)), size));
 }
 
 static mr_array *

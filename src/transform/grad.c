@@ -80,7 +80,8 @@ pull_back(mr_traced *t, const mr_callee *f, const mr_tree *primals,
     if (mr__traced_begin(t, x) != MR_OK ||
         mr__traced_values(t, NULL) != MR_OK ||
         mr__traced_call(t, f, primals) != MR_OK ||
-        match_cotangents(&t->y, c) != MR_OK || mr__traced_walk(t) != MR_OK ||
+        match_cotangents(&t->y, c) != MR_OK ||
+        mr__traced_walk(t, MR_RULE_VJP) != MR_OK ||
         mr__walk_backward(&t->walk, t->n_tracers, t->y.v, c->v,
                           (size_t)t->y.n) != MR_OK)
         return NULL;
@@ -179,11 +180,13 @@ choose_leaves(choice *c, const mr_tree *args, const mr_leaves *x)
         int a = c->arg[i];
 
         for (int j = c->leaf[a]; j < c->leaf[a + 1]; j++) {
-            if (!mr__dtype_is_inexact(x->v[j]->dtype))
+            if (!mr__dtype_is_inexact(x->v[j]->dtype) &&
+                !(mr__ctx.grad_mode & MR_GRAD_ALLOW_INT))
                 return mr__fail(
                     MR_E_DTYPE,
                     "argument %d holds %s, which has no gradient: cast it to "
-                    "a floating dtype, or leave it out of argnums",
+                    "a floating dtype, leave it out of argnums, or allow_int "
+                    "for zeros",
                     a, mr_dtype_name(x->v[j]->dtype));
             c->wanted[j] = true;
         }
@@ -274,8 +277,8 @@ trace_and_pull(mr_traced *t, const mr_callee *f, const mr_tree *args,
     one = mr__result_ones(y, 0);
     /* Only the objective: what is auxiliary needs no walk. */
     if (!one ||
-        mr__walk_open(&t->walk, t->trace, t->tracer, t->n_tracers, &y, 1) !=
-            MR_OK ||
+        mr__walk_open(&t->walk, MR_RULE_VJP, t->trace, t->tracer, t->n_tracers,
+                      &y, 1) != MR_OK ||
         mr__walk_backward(&t->walk, t->n_tracers, &y, &one, 1) != MR_OK)
         return NULL;
     return shape_grads(t, c, args);
@@ -357,4 +360,13 @@ mr_tree *
 mr_vjp(mr_fn fn, void *ctx, const mr_tree *primals, const mr_tree *cotangents)
 {
     return mr__vjp(&(mr_callee){fn, ctx, false}, primals, cotangents);
+}
+
+uint32_t
+mr_grad_mode(uint32_t mode)
+{
+    uint32_t old = mr__ctx.grad_mode;
+
+    mr__ctx.grad_mode = mode;
+    return old;
 }

@@ -33,7 +33,7 @@ static mr_array *
 pull_dummies(const mr_rule *r, int j, uint64_t trace, mr_array **dummy)
 {
     const mr_array *in = r->primal[j];
-    struct mr_rule_memo memo = {{NULL}};
+    struct mr_rule_memo memo = {{NULL}, NULL, 0};
     mr_rule at_dummy = *r;
     mr_array *g;
 
@@ -69,7 +69,9 @@ ask_twice(const mr_rule *r, int j)
     g = trace == 0 ? NULL : pull_dummies(r, j, trace, dummy);
     if (g == MR_NONE) {
         got = MR_NONE;
-    } else if (g && mr__walk_open(&w, trace, dummy, n, &g, 1) == MR_OK &&
+    } else if (g &&
+               mr__walk_open(&w, MR_RULE_VJP, trace, dummy, n, &g, 1) ==
+                   MR_OK &&
                mr__walk_backward(&w, n, &g, &r->tangent[j], 1) == MR_OK) {
         got = w.value[r->which];
         if (got)
@@ -165,7 +167,7 @@ static mr_code
 node_forward(mr_walk *w, size_t i, mr_array **t)
 {
     mr_node *x = w->node[i];
-    struct mr_rule_memo memo = {{NULL}};
+    struct mr_rule_memo memo = {{NULL}, NULL, 0};
     mr_rule r = {.node = x,
                  .n_in = x->n_in,
                  .n_out = x->n_out,
@@ -189,7 +191,7 @@ node_forward(mr_walk *w, size_t i, mr_array **t)
 static void
 projection_forward(mr_walk *w, size_t i)
 {
-    size_t tuple = mr__walk_find(w, w->node[i]->in[0]);
+    size_t tuple = mr__walk_find(w, mr__output_tuple(w->node[i]));
     mr_array *t;
 
     if (tuple == MR_WALK_NONE)
@@ -291,7 +293,7 @@ push_forward(const mr_callee *f, const mr_tree *primals, const mr_leaves *x,
     if (mr__traced_begin(tr, x) != MR_OK ||
         mr__traced_values(tr, NULL) != MR_OK ||
         mr__traced_call(tr, f, primals) != MR_OK ||
-        mr__traced_walk(tr) != MR_OK ||
+        mr__traced_walk(tr, MR_RULE_JVP) != MR_OK ||
         place_tangents(&tr->walk, x, t) != MR_OK ||
         mr__walk_forward(&tr->walk, tr->n_tracers) != MR_OK)
         return NULL;

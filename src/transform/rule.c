@@ -14,6 +14,7 @@
 
 #include "array/dtype.h"
 #include "array/layout.h"
+#include "base/alloc.h"
 #include "base/error.h"
 #include "graph/context.h"
 #include "graph/op.h"
@@ -69,6 +70,11 @@ mr__rule_memo_clear(struct mr_rule_memo *m)
         mr__release(m->value[i]);
         m->value[i] = NULL;
     }
+    for (int i = 0; i < m->n_list; i++)
+        mr__release(m->list[i]);
+    mr__dealloc(m->list);
+    m->list = NULL;
+    m->n_list = 0;
 }
 
 mr_dtype

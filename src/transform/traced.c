@@ -112,10 +112,10 @@ mr__traced_call(mr_traced *t, const mr_callee *f, const mr_tree *args)
 }
 
 mr_code
-mr__traced_walk(mr_traced *t)
+mr__traced_walk(mr_traced *t, mr_rule_kind kind)
 {
-    return mr__walk_open(&t->walk, t->trace, t->tracer, t->n_tracers, t->y.v,
-                         (size_t)t->y.n);
+    return mr__walk_open(&t->walk, kind, t->trace, t->tracer, t->n_tracers,
+                         t->y.v, (size_t)t->y.n);
 }
 
 void

@@ -50,7 +50,7 @@ mr_code mr__traced_values(mr_traced *t, const bool *wanted);
 /* Call f with a tree like args over leaf[]. */
 mr_code mr__traced_call(mr_traced *t, const mr_callee *f, const mr_tree *args);
 /* Open the walk from all leaves of the result. */
-mr_code mr__traced_walk(mr_traced *t);
+mr_code mr__traced_walk(mr_traced *t, mr_rule_kind kind);
 /* End the trace, let evaluated nodes go, drop everything. */
 void mr__traced_end(mr_traced *t);
 

@@ -19,9 +19,11 @@
 #include "array/dtype.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "graph/context.h"
 #include "graph/op.h"
 #include "marram/array.h"
 #include "marram/ops.h"
+#include "marram/transform.h"
 
 static bool
 any_value(mr_array *const *v, int n)
@@ -57,6 +59,42 @@ refuse(const mr_node *x, const char *why)
     return code;
 }
 
+/* The cotangent as wide as an input of x: for a reduction, along the reduced
+ * axes too.  MR_NONE: x is neither that nor elementwise. */
+static mr_array *
+cotangent_at_input(const mr_node *x, mr_array *u, const mr_array *in)
+{
+    const mr_reduce_params *p = mr__params(x);
+    int64_t dim[MR_MAX_NDIM];
+
+    if (x->op->fuse.kind == MR_FUSE_ELEMENTWISE)
+        return u;
+    if (x->op->fuse.kind != MR_FUSE_REDUCTION)
+        return MR_NONE;
+    for (int32_t i = 0; i < in->ndim; i++)
+        dim[i] = p->axes >> i & 1 ? 1 : in->dim[i];
+    return mr_broadcast_to(mr_reshape(u, (mr_shape){dim, in->ndim}),
+                           (mr_shape){in->dim, in->ndim});
+}
+
+/* Nothing comes from where no cotangent is, whatever the slope there.  Only
+ * what is not finite is replaced: 0 times a finite slope is 0 already, and its
+ * derivative by the cotangent is wanted in second order. */
+static mr_array *
+masked(const mr_rule *r, const mr_array *in, mr_array *part)
+{
+    mr_array *u, *zero, *idle;
+
+    if (!part || part == MR_NONE || r->n_out != 1)
+        return part;
+    u = cotangent_at_input(r->node, r->cotangent[0], in);
+    if (u == MR_NONE)
+        return part;
+    zero = mr_zeros_like(u, MR_DTYPE_DEFAULT);
+    idle = mr_logical_and(mr_equal(u, zero), mr_logical_not(mr_isfinite(part)));
+    return mr_where(idle, mr_zeros_like(part, MR_DTYPE_DEFAULT), part);
+}
+
 /* The part of input j, or MR_NONE for zero. */
 static mr_array *
 ask(const mr_rule *r, int j)
@@ -68,7 +106,16 @@ ask(const mr_rule *r, int j)
     if (!op->vjp && (op->flags & MR_FLAG_IDENTITY))
         return j == 0 ? r->cotangent[0] : MR_NONE;
     got = op->vjp(r, j);
+    if (mr__ctx.grad_mode & MR_GRAD_MASKED)
+        got = masked(r, in, got);
     return mr__rule_result(r->node, got, in->dtype, in->ndim, in->dim, "vjp");
+}
+
+bool
+mr__rule_wants(const mr_rule *r, int j)
+{
+    return mr__dtype_is_inexact(r->primal[j]->dtype) &&
+           (!r->walk || mr__walk_find(r->walk, r->primal[j]) != MR_WALK_NONE);
 }
 
 static mr_code
@@ -110,13 +157,14 @@ node_backward(mr_walk *w, size_t i)
 {
     mr_node *x = w->node[i];
     mr_array **cotangent = w->value + w->first[i];
-    struct mr_rule_memo memo = {{NULL}};
+    struct mr_rule_memo memo = {{NULL}, NULL, 0};
     mr_rule r = {.node = x,
                  .n_in = x->n_in,
                  .n_out = x->n_out,
                  .primal = x->in,
                  .cotangent = cotangent,
-                 .memo = &memo};
+                 .memo = &memo,
+                 .walk = w};
     mr_rule_frame f;
     mr_code code;
 
@@ -144,7 +192,7 @@ static mr_code
 projection_backward(mr_walk *w, size_t i)
 {
     const mr_node *x = w->node[i];
-    size_t tuple = mr__walk_find(w, x->in[0]);
+    size_t tuple = mr__walk_find(w, mr__output_tuple(x));
     mr_rule_frame f;
     mr_code code;
 

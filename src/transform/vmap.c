@@ -6,10 +6,9 @@
  * The function is traced once at placeholders shaped as one slice.  The walk
  * is then replayed with batched values, each operator through its vmap rule,
  * always with the batch as axis 0; what does not depend on a mapped argument
- * stays as it is.  An operator without a rule is applied to each slice and
- * the results are stacked: right, but as slow as the loop, so it is logged
- * once.  Placeholders have no value: evaluating inside is refused with advice
- * (mr__ctx.no_eval).
+ * stays as it is.  An operator without a rule becomes one loop node (loop.c):
+ * right, but as slow as the loop, so it is logged once.  Placeholders have no
+ * value: evaluating inside is refused with advice (mr__ctx.no_eval).
  *
  * Called by: users, the bindings.  Calls: traced.c, walk.c, marram/ops.h.
  */
@@ -74,78 +73,26 @@ note_loop(const mr_op *op)
                 op->name);
 }
 
-/* The operator at one slice of the batch: n_out results, n_out * size apart in
- * `part`. */
-static mr_code
-apply_slice(const mr_batch *b, int64_t at, mr_array **in, mr_array **part)
-{
-    const mr_node *x = b->node;
-    mr_array *index = mr_int(at), *y;
-
-    for (int j = 0; j < b->n_in; j++) {
-        in[j] = b->batched[j] ? mr_take(b->in[j], index, 0) : b->in[j];
-        if (!in[j])
-            return mr__error_code();
-    }
-    y = mr__node_new(x->op, mr__params(x), b->n_in, in);
-    for (int k = 0; k < x->n_out; k++) {
-        mr_array *z =
-            y && (x->flags & MR_NODE_TUPLE) ? mr__node_output(y, k) : y;
-
-        if (!z)
-            return mr__error_code();
-        part[(int64_t)k * b->size + at] = z;
-    }
-    return MR_OK;
-}
-
+/* One node whatever the size of the batch. */
 static mr_array *
-join_slices(const mr_node *x, int k, mr_array **part, int64_t size)
+batch_loop(const mr_batch *b)
 {
-    int64_t dim[MR_MAX_NDIM + 1] = {0};
-    int32_t ndim = x->flags & MR_NODE_TUPLE ? x->tuple[k].ndim : x->ndim;
-    const int64_t *from = x->flags & MR_NODE_TUPLE ? x->tuple[k].dim : x->dim;
-
-    if (size > 0)
-        return mr_stack(part, (int)size, 0);
-    if (ndim > 0)
-        memcpy(dim + 1, from, (size_t)ndim * sizeof *dim);
-    return mr_zeros((mr_shape){dim, ndim + 1}, mr__result_dtype(x, k));
-}
-
-static mr_code
-batch_loop(mr_walk *w, size_t i, const mr_batch *b)
-{
-    const mr_node *x = b->node;
-    mr_array **in = mr__alloc_array((size_t)b->n_in, sizeof *in);
-    mr_array **part = NULL;
-    mr_code code = in && b->size < INT32_MAX ? MR_OK : MR_E_MEMORY;
-
-    note_loop(x->op);
-    if (code == MR_OK) {
-        part = mr__alloc_array((size_t)b->size * x->n_out, sizeof *part);
-        code = part ? MR_OK : MR_E_MEMORY;
-    }
-    for (int64_t at = 0; code == MR_OK && at < b->size; at++)
-        code = apply_slice(b, at, in, part);
-    for (int k = 0; code == MR_OK && k < x->n_out; k++) {
-        mr_array *y = join_slices(x, k, part + k * b->size, b->size);
-
-        code = y ? place_result(w, i, k, y, b->size) : mr__error_code();
-    }
-    mr__dealloc(in);
-    mr__dealloc(part);
-    return code;
+    note_loop(b->node->op);
+    return b->node->op->fuse.kind == MR_FUSE_ELEMENTWISE
+               ? mr__vmap_elementwise(b)
+               : mr__loop(b);
 }
 
 static mr_code
 batch_rule(mr_walk *w, size_t i, const mr_batch *b)
 {
     const mr_node *x = b->node;
-    mr_array *y = x->op->vmap ? x->op->vmap(b) : b->in[0];
+    mr_array *y = x->op->vmap                            ? x->op->vmap(b)
+                  : mr__op_has_rule(x->op, MR_RULE_VMAP) ? b->in[0]
+                                                         : batch_loop(b);
     mr_code code = MR_OK;
 
-    if (!(x->flags & MR_NODE_TUPLE) || !y)
+    if (!y || !(y->flags & MR_NODE_TUPLE))
         return place_result(w, i, 0, y, b->size);
     for (int k = 0; code == MR_OK && k < x->n_out; k++)
         code = place_result(w, i, k, mr__node_output(y, k), b->size);
@@ -196,8 +143,7 @@ node_batch(mr_walk *w, size_t i, int64_t size, batch_room *room)
     code = mr__rule_enter(&f, x);
     if (code != MR_OK)
         return code;
-    code = mr__op_has_rule(x->op, MR_RULE_VMAP) ? batch_rule(w, i, &b)
-                                                : batch_loop(w, i, &b);
+    code = batch_rule(w, i, &b);
     mr__rule_leave(&f);
     return code;
 }
@@ -212,7 +158,7 @@ mr__walk_batch(mr_walk *w, size_t n_tracers, int64_t size)
         const mr_node *x = w->node[i];
 
         if (mr__is_output(x)) {
-            size_t t = mr__walk_find(w, x->in[0]);
+            size_t t = mr__walk_find(w, mr__output_tuple(x));
             size_t k = (size_t)mr__output_index(x);
 
             w->value[w->first[i]] = mr__retain(w->value[w->first[t] + k]);
@@ -375,13 +321,12 @@ trace_and_batch(mr_traced *t, const mr_callee *f, const mr_tree *args,
     const char *no_eval = mr__ctx.no_eval;
     mr_code code = mr__traced_begin(t, x);
 
+    mr__ctx.no_eval = "vmap";
     if (code == MR_OK)
         code = set_placeholders(t, x, axis);
-    if (code == MR_OK) {
-        mr__ctx.no_eval = "vmap";
+    if (code == MR_OK)
         code = mr__traced_call(t, f, args);
-        mr__ctx.no_eval = no_eval;
-    }
+    mr__ctx.no_eval = no_eval;
     if (code != MR_OK)
         return NULL;
     if (n_out != 1 && n_out != t->y.n)
@@ -389,7 +334,8 @@ trace_and_batch(mr_traced *t, const mr_callee *f, const mr_tree *args,
                              "%d out_axes for %d outputs: one each, or one "
                              "for all, is right",
                              n_out, t->y.n);
-    if (mr__traced_walk(t) != MR_OK || place_arguments(t, x, axis) != MR_OK ||
+    if (mr__traced_walk(t, MR_RULE_VMAP) != MR_OK ||
+        place_arguments(t, x, axis) != MR_OK ||
         mr__walk_batch(&t->walk, t->n_tracers, size) != MR_OK)
         return NULL;
     return finish(t, out_axes, n_out, size);

@@ -20,6 +20,7 @@
 
 #include <assert.h>
 
+#include "array/dtype.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
@@ -32,7 +33,7 @@ enum { SEEN = 1, FIRST_NUMBER = 2 };
 
 typedef struct visit {
     mr_node *node;
-    uint32_t next; /* input to look at */
+    uint32_t next, end; /* edges to look at */
     bool depends;
 } visit;
 
@@ -41,8 +42,35 @@ typedef struct visit_stack {
     size_t n, cap;
 } visit_stack;
 
+/* Nothing flows through x in either direction of differentiation. */
 static bool
-stack_push(visit_stack *s, mr_node *x)
+is_flat(const mr_node *x)
+{
+    return (x->op->flags & MR_FLAG_ZERO_GRADIENT) ||
+           (!(x->flags & MR_NODE_TUPLE) &&
+            !mr__dtype_is_inexact((mr_dtype)x->dtype));
+}
+
+/* The edges that a walk of this kind follows: a projection's tuple, what an
+ * operator does not hide, else all inputs. */
+static visit
+visit_of(mr_node *x, mr_rule_kind kind)
+{
+    visit v = {.node = x, .end = x->n_in};
+
+    if (x->flags & MR_NODE_SHADOW) {
+        v.next = x->n_in;
+        v.end = v.next + 1;
+    } else if (kind != MR_RULE_VMAP && is_flat(x)) {
+        v.end = 0;
+    } else if (x->op->follows) {
+        v.end = (uint32_t)x->op->follows(x, kind);
+    }
+    return v;
+}
+
+static bool
+stack_push(visit_stack *s, visit v)
 {
     if (s->n == s->cap) {
         size_t cap = s->cap > 0 ? s->cap * 2 : 64;
@@ -53,7 +81,7 @@ stack_push(visit_stack *s, mr_node *x)
         s->at = at;
         s->cap = cap;
     }
-    s->at[s->n++] = (visit){.node = x};
+    s->at[s->n++] = v;
     return true;
 }
 
@@ -111,7 +139,7 @@ meet(mr_walk *w, visit_stack *s, mr_node *x, bool *depends)
         return true;
     }
     *mark = (void *)(uintptr_t)SEEN;
-    return stack_push(s, x);
+    return stack_push(s, visit_of(x, w->kind));
 }
 
 static bool
@@ -120,7 +148,7 @@ visit_all(mr_walk *w, visit_stack *s)
     while (s->n > 0) {
         visit *v = &s->at[s->n - 1];
 
-        if (v->next < v->node->n_in) {
+        if (v->next < v->end) {
             mr_node *in = v->node->in[v->next++];
             bool depends = false;
 
@@ -176,7 +204,7 @@ make_places(mr_walk *w)
             w->output[w->first[i]] = x;
         if (!mr__is_output(x))
             continue;
-        tuple = mr__walk_find(w, x->in[0]);
+        tuple = mr__walk_find(w, mr__output_tuple(x));
         if (tuple == MR_WALK_NONE)
             continue;
         at = &w->output[w->first[tuple] + (size_t)mr__output_index(x)];
@@ -187,12 +215,14 @@ make_places(mr_walk *w)
 }
 
 mr_code
-mr__walk_open(mr_walk *w, uint64_t trace, mr_array *const *tracer,
-              size_t n_tracers, mr_array *const *out, size_t n_out)
+mr__walk_open(mr_walk *w, mr_rule_kind kind, uint64_t trace,
+              mr_array *const *tracer, size_t n_tracers, mr_array *const *out,
+              size_t n_out)
 {
     visit_stack s = {0};
     bool ok = true, depends = false;
 
+    w->kind = kind;
     w->trace = trace;
     for (size_t i = 0; ok && i < n_tracers; i++)
         ok = append(w, tracer[i]);

@@ -22,6 +22,7 @@
 #include "marram/types.h"
 
 typedef struct mr_walk {
+    mr_rule_kind kind;
     uint64_t trace;
     size_t n, cap;
     mr_node **node;      /* references; the tracers first, then inputs before
@@ -38,8 +39,9 @@ typedef struct mr_walk {
 
 /* Fill w (zero-initialised) from the outputs down to the tracers.  Iterative,
  * linear in the nodes visited.  On failure w is still to be closed. */
-mr_code mr__walk_open(mr_walk *w, uint64_t trace, mr_array *const *tracer,
-                      size_t n_tracers, mr_array *const *out, size_t n_out);
+mr_code mr__walk_open(mr_walk *w, mr_rule_kind kind, uint64_t trace,
+                      mr_array *const *tracer, size_t n_tracers,
+                      mr_array *const *out, size_t n_out);
 /* The node's number, or MR_WALK_NONE when it does not depend on the tracers. */
 size_t mr__walk_find(const mr_walk *w, const mr_node *x);
 /* The value beside output 0 of a single-valued node, or NULL. */
@@ -52,7 +54,12 @@ void mr__walk_close(mr_walk *w);
 static inline bool
 mr__is_output(const mr_node *x)
 {
-    return x->op == &mr__op_output;
+    return x->op == &mr__op_output || x->op == &mr__op_result;
+}
+static inline mr_node *
+mr__output_tuple(const mr_node *x)
+{
+    return x->in[mr__n_edges(x) - 1];
 }
 int mr__output_index(const mr_node *x);
 
@@ -73,7 +80,12 @@ void mr__rule_leave(mr_rule_frame *f);
 #define MR_RULE_SLOTS 4
 struct mr_rule_memo {
     mr_array *value[MR_RULE_SLOTS];
+    mr_array **list; /* NULL, or n_list references: what a rule makes for all
+                        inputs at once, NULL entries for zero */
+    int n_list;
 };
+/* vjp: is the part of input j asked for in this walk? */
+bool mr__rule_wants(const mr_rule *r, int j);
 void mr__rule_memo_clear(struct mr_rule_memo *m);
 
 /* The results of node number i: itself, or its projections, made where the
@@ -104,11 +116,6 @@ mr_code mr__walk_forward(mr_walk *w, size_t n_tracers);
 mr_code mr__walk_batch(mr_walk *w, size_t n_tracers, int64_t size);
 
 /* Whether an operator has a rule of its own for a transform. */
-typedef enum mr_rule_kind {
-    MR_RULE_VJP,
-    MR_RULE_JVP,
-    MR_RULE_VMAP
-} mr_rule_kind;
 bool mr__op_has_rule(const mr_op *op, mr_rule_kind kind);
 
 #endif

@@ -38,6 +38,7 @@ from ._types import unsignedinteger as unsignedinteger
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_F = TypeVar("_F")
 _bool: TypeAlias = bool
 _int: TypeAlias = int
 scalar: TypeAlias = bool | int | float | complex
@@ -295,12 +296,31 @@ def grad(
     fun: Callable[_P, Any],
     argnums: int | Sequence[int] | None = None,
     argnames: str | Sequence[str] | None = None,
+    *,
+    masked: _bool = False,
+    allow_int: _bool = False,
 ) -> Callable[_P, Any]: ...
 def value_and_grad(
     fun: Callable[_P, _R],
     argnums: int | Sequence[int] | None = None,
     argnames: str | Sequence[str] | None = None,
+    *,
+    masked: _bool = False,
+    allow_int: _bool = False,
 ) -> Callable[_P, tuple[_R, Any]]: ...
+def set_traced_reads(mode: str, /) -> str: ...
+def checkpoint(fun: Callable[_P, _R]) -> Callable[_P, _R]: ...
+def depends(
+    inputs: array | Sequence[array], dependencies: array | Sequence[array]
+) -> Any: ...
+
+class custom_function:
+    def __init__(self, f: Callable[..., Any]) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def vjp(self, f: _F, /) -> _F: ...
+    def jvp(self, f: _F, /) -> _F: ...
+    def vmap(self, f: _F, /) -> _F: ...
+
 def vjp(
     fun: Callable[..., Any], primals: list[array], cotangents: list[array]
 ) -> tuple[list[array], list[array]]: ...
