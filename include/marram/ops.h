@@ -25,6 +25,7 @@
 #include "marram/ops/binary.h"
 #include "marram/ops/create.h"
 #include "marram/ops/index.h"
+#include "marram/ops/linalg.h"
 #include "marram/ops/linear.h"
 #include "marram/ops/random.h"
 #include "marram/ops/reduce.h"

@@ -254,6 +254,7 @@ extern const ext_module ext_generated[];
 extern PyMethodDef ext_generated_methods[];
 extern PyMethodDef ext_functions[]; /* special.c: arange, split, ... */
 extern PyMethodDef ext_random_functions[];
+extern PyMethodDef ext_linalg_functions[];
 extern PyMethodDef ext_fast_functions[];
 extern PyMethodDef ext_system_functions[]; /* eval, memory */
 extern PyMethodDef ext_stream_functions[];
