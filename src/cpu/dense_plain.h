@@ -16,7 +16,7 @@
 /* ---- LU -------------------------------------------------------------------
  */
 
-static void
+static inline void
 rows_swap(S *a, int64_t n, int64_t i, int64_t j)
 {
     if (i == j)
@@ -29,16 +29,11 @@ rows_swap(S *a, int64_t n, int64_t i, int64_t j)
     }
 }
 
-static void
-lu(mr_dtype t, void *matrix, int64_t m, int64_t n, int32_t *pivot,
-   void *scratch)
+/* Inlined, so that it is unrolled where sizes are known. */
+__attribute__((always_inline)) static inline void
+lu_steps(S *a, int64_t m, int64_t n, int32_t *pivot)
 {
-    S *a = matrix;
-    int64_t steps = m < n ? m : n;
-
-    (void)t;
-    (void)scratch;
-    for (int64_t k = 0; k < steps; k++) {
+    for (int64_t k = 0; k < m && k < n; k++) {
         int64_t top = k;
         R big = size_of(a[k * n + k]);
         S d;
@@ -57,8 +52,47 @@ lu(mr_dtype t, void *matrix, int64_t m, int64_t n, int32_t *pivot,
             S f = over(a[i * n + k], d);
 
             a[i * n + k] = f;
-            row_take(a + i * n + k + 1, a + k * n + k + 1, f, n - k - 1);
+            for (int64_t j = k + 1; j < n; j++)
+                a[i * n + j] = sub(a[i * n + j], mul(f, a[k * n + j]));
         }
+    }
+}
+
+static void
+lu(mr_dtype t, void *a, int64_t m, int64_t n, int32_t *pivot, void *scratch)
+{
+    (void)t;
+    (void)scratch;
+    if (m == 4 && n == 4)
+        lu_steps(a, 4, 4, pivot);
+    else if (m == 3 && n == 3)
+        lu_steps(a, 3, 3, pivot);
+    else
+        lu_steps(a, m, n, pivot);
+}
+
+/* One column: along the rows of a. */
+__attribute__((always_inline)) static inline void
+forward_column(const S *a, bool unit, int64_t n, S *b)
+{
+    for (int64_t i = 0; i < n; i++) {
+        S x = b[i];
+
+        for (int64_t j = 0; j < i; j++)
+            x = sub(x, mul(a[i * n + j], b[j]));
+        b[i] = unit ? x : over(x, a[i * n + i]);
+    }
+}
+
+__attribute__((always_inline)) static inline void
+backward_column(const S *a, int64_t n, S *b)
+{
+    for (int64_t i = n - 1; i >= 0; i--) {
+        S x = b[i];
+
+        for (int64_t j = i + 1; j < n; j++)
+            x = sub(x, mul(a[i * n + j], b[j]));
+        b[i] = over(x, a[i * n + i]);
     }
 }
 
@@ -66,6 +100,10 @@ lu(mr_dtype t, void *matrix, int64_t m, int64_t n, int32_t *pivot,
 static void
 forward(const S *a, bool unit, int64_t n, S *b, int64_t k)
 {
+    if (k == 1) {
+        forward_column(a, unit, n, b);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < i; j++)
             row_take(b + i * k, b + j * k, a[i * n + j], k);
@@ -77,6 +115,10 @@ forward(const S *a, bool unit, int64_t n, S *b, int64_t k)
 static void
 backward(const S *a, int64_t n, S *b, int64_t k)
 {
+    if (k == 1) {
+        backward_column(a, n, b);
+        return;
+    }
     for (int64_t i = n - 1; i >= 0; i--) {
         for (int64_t j = i + 1; j < n; j++)
             row_take(b + i * k, b + j * k, a[i * n + j], k);
@@ -85,11 +127,29 @@ backward(const S *a, int64_t n, S *b, int64_t k)
     }
 }
 
+/* One column of b, one matrix of a known size. */
+__attribute__((always_inline)) static inline void
+lu_solve_column(const S *a, const int32_t *pivot, int64_t n, S *b)
+{
+    for (int64_t i = 0; i < n; i++) {
+        S x = b[i];
+
+        b[i] = b[pivot[i]];
+        b[pivot[i]] = x;
+    }
+    forward_column(a, true, n, b);
+    backward_column(a, n, b);
+}
+
 static void
 lu_solve(mr_dtype t, const void *a, const int32_t *pivot, int64_t n, void *b,
          int64_t k)
 {
     (void)t;
+    if (k == 1 && n == 4) {
+        lu_solve_column(a, pivot, 4, b);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         rows_swap(b, k, i, pivot[i]);
     forward(a, true, n, b, k);

@@ -32,7 +32,8 @@ typedef struct work {
     int64_t count;   /* matrices */
     int64_t n_slots; /* pieces, each with slot_bytes of workspace */
     size_t slot_bytes, lu_bytes;
-    mr_walk walk; /* offsets of in[0] and in[1] */
+    int64_t out_bytes[3]; /* of one matrix's part of each output */
+    mr_walk walk;         /* offsets of in[0] and in[1] */
     _Atomic int64_t failed;
 } work;
 
@@ -74,6 +75,10 @@ static void
 matrix_load(char *to, const char *from, int64_t rows, int64_t columns,
             int64_t rs, int64_t cs, int64_t item)
 {
+    if (cs == 1 && rs == columns) {
+        memcpy(to, from, (size_t)(rows * columns * item));
+        return;
+    }
     for (int64_t i = 0; i < rows; i++) {
         const char *row = from + i * rs * item;
 
@@ -144,10 +149,7 @@ load_lower(const work *w, const place *p, bool upper, char *to)
 static char *
 out_at(const work *w, int which, int64_t i)
 {
-    const mr_kernel_view *x = &w->a->out[which];
-
-    return (char *)x->data +
-           i * (x->size / w->count) * mr__dtype_size(x->dtype);
+    return (char *)w->a->out[which].data + i * w->out_bytes[which];
 }
 
 /* NaN and infinities would keep iterations from their end. */
@@ -552,10 +554,13 @@ work_plan(const mr_kernel_args *a, work *w)
     w->m = x->dim[batch];
     w->n = x->dim[batch + 1];
     w->k = a->n_in > 1 ? a->in[1].dim[a->in[1].ndim - 1] : 0;
-    w->d = mr__dense_for(w->t, j->dense, w->m, w->n);
     w->count = 1;
     for (int32_t i = 0; i < batch; i++)
         w->count *= x->dim[i];
+    for (int i = 0; i < a->n_out && w->count > 0; i++)
+        w->out_bytes[i] =
+            a->out[i].size / w->count * mr__dtype_size(a->out[i].dtype);
+    w->d = mr__dense_for(w->t, j->dense, w->m, w->n);
     dense = w->d->scratch(w->t, svd_is_thin(a) ? MR_DENSE_SVD_THIN : j->dense,
                           w->m, w->n);
     if (dense == SIZE_MAX || w->m > INT_MAX || w->n > INT_MAX || w->k > INT_MAX)

@@ -6,12 +6,12 @@
  * Derivatives: M. B. Giles (2008, see linalg.c); J. Townsend, "Differentiating
  * the singular value decomposition" (2016); for pinv G. H. Golub, V. Pereyra,
  * "The differentiation of pseudo-inverses and nonlinear least squares problems
- * whose variables separate" (1973).  Vectors turn at a rate 1 / (w_j - w_i).
- * Where two values are equal the rate is taken as 0: right for every function
- * that has a derivative there, since it cannot depend on how vectors lie in
- * their common space.
+ * whose variables separate" (1973).  Vectors turn at a rate 1 / (w_j - w_i):
+ * where two values are equal they have no derivative, which is NaN, unless
+ * vectors are not used at all.
  * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
+#include <math.h>
 #include <string.h>
 
 #include "array/dtype.h"
@@ -50,6 +50,41 @@ static mr_array *
 real_column_dots(mr_array *u, mr_array *x, const mr_array *like)
 {
     return mr__as_real(mr__column_dots(mr__conj(u), x), like);
+}
+
+/* Is all of each matrix x zero?  (..., 1, 1) */
+static mr_array *
+unused(mr_array *x)
+{
+    if (x == NULL)
+        return NULL;
+    return mr_logical_not(
+        mr_any(mr_not_equal(x, mr__number((mr_dtype)x->dtype, 0.0)),
+               MR_AXES(-2, -1), true));
+}
+
+/* 1 / (w_j - w_i) at (i, j), 0 on the diagonal; between equal values NaN, or
+ * 0 where `idle`. */
+static mr_array *
+rates(mr_array *w, mr_array *idle)
+{
+    mr_array *d = mr__differences(w), *equal, *zero, *one, *nan;
+    mr_dtype t;
+    int64_t n;
+
+    if (d == NULL)
+        return NULL;
+    t = (mr_dtype)d->dtype;
+    n = mr__rows(d);
+    zero = mr__number(t, 0.0);
+    one = mr__number(t, 1.0);
+    nan = mr__number(t, (double)NAN);
+    equal = mr_equal(d, zero);
+    if (idle != MR_NONE)
+        nan = mr_where(idle, zero, nan);
+    d = mr_divide(one, mr_where(equal, one, d));
+    d = mr_where(equal, nan, d);
+    return mr__masked_not(mr_eye(n, n, 0, MR_BOOL), d);
 }
 
 /* ---- eigh
@@ -99,7 +134,7 @@ eigh_vjp(const mr_rule *r, int i)
 
     (void)i;
     g = mr_multiply(mr_matmul(vh, r->cotangent[1]),
-                    mr__reciprocal_or_zero(mr__differences(w)));
+                    rates(w, unused(r->cotangent[1])));
     g = mr_add(g, mr__diagonal_matrix(r->cotangent[0]));
     return mr__hermitian(mr_matmul(mr_matmul(v, g), vh));
 }
@@ -112,8 +147,7 @@ eigh_jvp(const mr_rule *r, int i)
     p = mr_matmul(mr__hermitian(r->tangent[i]), v);
     if (r->which == 0)
         return real_column_dots(v, p, w);
-    p = mr_multiply(mr_matmul(mr__adjoint(v), p),
-                    mr__reciprocal_or_zero(mr__differences(w)));
+    p = mr_multiply(mr_matmul(mr__adjoint(v), p), rates(w, MR_NONE));
     return mr_matmul(v, p);
 }
 
@@ -233,7 +267,7 @@ rest_of(mr_array *x, int64_t k)
 }
 
 static mr_code
-svd_split(const mr_rule *r, svd_parts *p)
+svd_split(const mr_rule *r, mr_array *idle, svd_parts *p)
 {
     mr_array *u = r->output[0], *v = mr__adjoint(r->output[2]);
 
@@ -243,7 +277,7 @@ svd_split(const mr_rule *r, svd_parts *p)
     p->v = mr__columns_of(v, 0, p->k);
     p->u_rest = rest_of(u, p->k);
     p->v_rest = rest_of(v, p->k);
-    p->slow = mr__scale(mr__reciprocal_or_zero(mr__differences(p->s)), 0.5);
+    p->slow = mr__scale(rates(p->s, idle), 0.5);
     p->fast = mr__scale(
         mr__reciprocal_or_zero(mr_add(mr__as_row(p->s), mr__as_column(p->s))),
         0.5);
@@ -284,7 +318,8 @@ svd_vjp(const mr_rule *r, int i)
     svd_parts p;
 
     (void)i;
-    if (svd_split(r, &p) != MR_OK)
+    mu = mr_logical_and(unused(r->cotangent[0]), unused(r->cotangent[2]));
+    if (mu == NULL || svd_split(r, mu, &p) != MR_OK)
         return NULL;
     gu = cotangent_of(r->cotangent[0], p.u, p.u_rest, p.k);
     gv = cotangent_of(mr__adjoint(r->cotangent[2]), p.v, p.v_rest, p.k);
@@ -323,7 +358,7 @@ svd_jvp(const mr_rule *r, int i)
     mr_array *da = r->tangent[i], *q, *plus, *minus;
     svd_parts p;
 
-    if (svd_split(r, &p) != MR_OK)
+    if (svd_split(r, MR_NONE, &p) != MR_OK)
         return NULL;
     q = mr_matmul(da, p.v);
     if (r->which == 1)
@@ -445,7 +480,7 @@ eig_vjp(const mr_rule *r, int i)
 
     norm = columns_times(mr_matmul(vh, v), mr__diagonal_of(g));
     g = mr_multiply(mr_subtract(g, norm),
-                    mr__conj(mr__reciprocal_or_zero(mr__differences(w))));
+                    mr__conj(rates(w, unused(r->cotangent[1]))));
     g = mr_add(g, mr__diagonal_matrix(r->cotangent[0]));
     return mr__as_real(mr__solved(vh, mr_matmul(g, vh)), r->primal[i]);
 }
@@ -467,7 +502,7 @@ eig_jvp(const mr_rule *r, int i)
     z = turned_in(r->tangent[i], v);
     if (r->which == 0)
         return mr__diagonal_of(z);
-    z = mr_multiply(z, mr__reciprocal_or_zero(mr__differences(w)));
+    z = mr_multiply(z, rates(w, MR_NONE));
     z = mr_matmul(v, z);
     norm = mr__column_dots(mr__conj(v), z);
     return mr_subtract(z, columns_times(v, norm));

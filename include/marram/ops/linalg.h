@@ -102,8 +102,8 @@ MR_API mr_tree *mr_linalg_qr(mr_array *a);
 
 /* (values, vectors) of symmetric or Hermitian matrices: values ascending,
  * vectors in columns; only the triangle named by UPLO, L or U, is read.
- * complex64 gives float32 values. The gradient is Hermitian, and that of
- * vectors is defined where their values differ.
+ * complex64 gives float32 values. The gradient is Hermitian; vectors of
+ * equal values have none (NaN).
  * Errors: ValueError: a matrix that is not square, integers, half types,
  * another UPLO. */
 MR_API mr_tree *mr_linalg_eigh_at(const char *site, mr_array *a,
@@ -122,8 +122,8 @@ MR_API mr_array *mr_linalg_eigvalsh(mr_array *a, const char *UPLO);
 
 /* (U, S, Vt), full matrices, a = U[:, :k] * S @ Vt[:k], k = min(m, n), S
  * descending; compute_uv False gives S alone (in C a leaf). complex64 gives
- * a float32 S. Gradients are defined where singular values differ; columns
- * beyond k move as the space that they span.
+ * a float32 S. Vectors of equal singular values have no gradient (NaN);
+ * columns beyond k move as the space that they span.
  * Errors: ValueError: fewer than 2 axes, integers, half types. */
 MR_API mr_tree *mr_linalg_svd_at(const char *site, mr_array *a,
                                  bool compute_uv);
@@ -131,8 +131,8 @@ MR_API mr_tree *mr_linalg_svd(mr_array *a, bool compute_uv);
 #define mr_linalg_svd(...) mr_linalg_svd_at(MR_SITE, __VA_ARGS__)
 
 /* (values, vectors) of square matrices, complex64 or complex128, in LAPACK's
- * order; vectors in columns of length 1. Gradients are defined where the
- * values differ and no use is made of a vector's phase.
+ * order; vectors in columns of length 1. Vectors of equal values have no
+ * gradient (NaN); no use may be made of a vector's phase.
  * Errors: ValueError: a matrix that is not square, integers, half types. */
 MR_API mr_tree *mr_linalg_eig_at(const char *site, mr_array *a);
 MR_API mr_tree *mr_linalg_eig(mr_array *a);
