@@ -281,9 +281,11 @@ svd_split(const mr_rule *r, mr_array *idle, svd_parts *p)
     p->fast = mr__scale(
         mr__reciprocal_or_zero(mr_add(mr__as_row(p->s), mr__as_column(p->s))),
         0.5);
-    return p->u != NULL && p->v != NULL && p->slow != NULL && p->fast != NULL
-               ? MR_OK
-               : mr__error_code();
+    if (p->u == NULL || p->v == NULL || p->slow == NULL || p->fast == NULL ||
+        (p->u_rest == NULL && mr__columns(u) > p->k) ||
+        (p->v_rest == NULL && mr__columns(v) > p->k))
+        return mr__error_code();
+    return MR_OK;
 }
 
 /* x without what lies in the space of the orthonormal columns u. */
