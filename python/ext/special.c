@@ -636,7 +636,8 @@ PyMethodDef ext_functions[] = {
      "from_dlpack(x, /, *, copy=None)\n--\n\n"
      "An array over the memory of another library's."},
     {"matrix_norm", KEYWORDS(norm),
-     "matrix_norm(a, /, ord=None, axis=None, keepdims=False, *, stream=None)\n--\n\n"
+     "matrix_norm(a, /, ord=None, axis=None, keepdims=False, *, "
+     "stream=None)\n--\n\n"
      "The norm of vectors (one axis) or matrices (two).\n\n"
      "Args:\n"
      "    ord: None, the 2-norm of all numbers; else as in NumPy: inf, -inf,\n"

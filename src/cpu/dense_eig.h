@@ -117,9 +117,12 @@ qr_step(S *h, int64_t n, int64_t lo, int64_t hi, S shift, S *z, S *w)
         h[i * n + i] = add(h[i * n + i], shift);
 }
 
+/* What neighbours on the diagonal hide is zero; where that does not come, among
+ * what rounding left of a low rank, what the whole matrix hides. */
 static bool
 schur(S *h, int64_t n, S *z, S *w)
 {
+    R least = R_EPS * r_sqrt(row_norm2(h, n * n));
     int step = 0;
 
     for (int64_t hi = n - 1; hi > 0;) {
@@ -131,7 +134,7 @@ schur(S *h, int64_t n, S *z, S *w)
                 size_of(h[lo * n + lo]) + size_of(h[(lo - 1) * n + lo - 1]);
 
             if (size_of(*sub_diagonal) <= R_EPS * beside ||
-                size_of(*sub_diagonal) < R_MIN) {
+                size_of(*sub_diagonal) < (step > 30 ? least : R_MIN)) {
                 *sub_diagonal = make(0);
                 break;
             }

@@ -207,6 +207,11 @@ reflector(S *x, int64_t n, int64_t step)
         return make(0);
     head = modulus(alpha);
     beta = r_max(head, tail);
+    if (beta < R_MIN) { /* nothing, beside entries of about 1 */
+        for (int64_t i = 0; i < n; i++)
+            x[i * step] = make(0);
+        return make(0);
+    }
     beta *=
         r_sqrt((head / beta) * (head / beta) + (tail / beta) * (tail / beta));
     if (!(real(alpha) < 0))
@@ -262,12 +267,13 @@ qr(mr_dtype t, void *matrix, int64_t m, int64_t n, void *q, void *r_out,
     S *a = matrix, *r = r_out, *tau = scratch;
     int64_t k = m < n ? m : n;
     S *w = tau + k;
+    R back = rescale(a, m * n);
 
     (void)t;
     qr_factor(a, m, n, tau, w);
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < n; j++)
-            r[i * n + j] = j < i ? make(0) : a[i * n + j];
+            r[i * n + j] = j < i ? make(0) : scale(a[i * n + j], back);
     identity(q, m, k);
     qr_apply(a, m, n, tau, q, k, w);
 }

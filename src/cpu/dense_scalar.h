@@ -26,6 +26,7 @@ typedef mr_c128 C;
 #define R_MAX   1e290
 #define R_HIGH  1e100 /* squares of sums of these are far from both ends */
 #define R_GROWN 1e100
+#define R_TINY  (4 * DBL_MIN)
 #else
 typedef float R;
 typedef mr_c64 C;
@@ -34,6 +35,7 @@ typedef mr_c64 C;
 #define R_MAX   1e30F
 #define R_HIGH  1e4F
 #define R_GROWN 1e12F
+#define R_TINY  (4 * FLT_MIN)
 #endif
 
 static inline R
@@ -272,7 +274,7 @@ length_of(const S *a, int64_t n, int64_t step)
         return r_sqrt(sum);
     for (int64_t i = 0; i < n; i++)
         big = r_max(big, size_of(a[i * step]));
-    if (big == 0)
+    if (big < R_TINY) /* 1 / big is no number */
         return 0;
     sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -308,6 +310,7 @@ rescale(S *a, int64_t count)
         big = r_max(big, size_of(a[i]));
     if (big == 0 || (big < R_HIGH && big > 1 / R_HIGH))
         return 1;
+    big = r_max(big, R_TINY); /* 1 / big is finite */
     for (int64_t i = 0; i < count; i++)
         a[i] = scale(a[i], 1 / big);
     return big;

