@@ -26,6 +26,7 @@
 #include "marram/ops/create.h"
 #include "marram/ops/fft.h"
 #include "marram/ops/index.h"
+#include "marram/ops/linalg.h"
 #include "marram/ops/linear.h"
 #include "marram/ops/quant.h"
 #include "marram/ops/random.h"

@@ -713,6 +713,7 @@ ext_array(ext_call *c, mr_array *result)
     return ext_wrap(result);
 }
 
+/* A tuple or list of the arrays; a tree that is one leaf gives the array. */
 static PyObject *
 end_tree(ext_call *c, mr_tree *t, PyObject *(*new)(Py_ssize_t),
          int (*set)(PyObject *, Py_ssize_t, PyObject *))
@@ -723,6 +724,11 @@ end_tree(ext_call *c, mr_tree *t, PyObject *(*new)(Py_ssize_t),
     ext_end(c);
     if (!t)
         return ext_raise();
+    if (mr_tree_kind_of(t) == MR_TREE_LEAF) {
+        out = ext_wrap(mr_retain(mr_tree_array(t)));
+        mr_tree_release(t);
+        return out;
+    }
     if (ext_tree_leaves(t, &l))
         out = new (l.n);
     for (int i = 0; out && i < l.n; i++) {

@@ -290,6 +290,7 @@ extern PyMethodDef ext_generated_methods[];
 extern PyMethodDef ext_functions[];        /* special.c: arange, split, ... */
 extern PyMethodDef ext_select_functions[]; /* select.c: unique, repeat */
 extern PyMethodDef ext_random_functions[];
+extern PyMethodDef ext_linalg_functions[];
 extern PyMethodDef ext_fast_functions[];
 extern PyMethodDef ext_system_functions[]; /* eval, memory */
 extern PyMethodDef ext_stream_functions[];

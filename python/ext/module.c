@@ -41,6 +41,8 @@ extra_functions(const char *name)
         return ext_random_functions;
     if (name[0] == 'f' && name[1] == 'a')
         return ext_fast_functions;
+    if (name[0] == 'l')
+        return ext_linalg_functions;
     return NULL;
 }
 

@@ -627,6 +627,74 @@ attention(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
+/* ---- norm --------------------------------------------------------------- */
+
+/* ord: None, a number or a name; *name stays NULL but for a name. */
+static bool
+norm_order(PyObject *o, double *number, const char **name)
+{
+    mr_scalar s;
+    int r;
+
+    *number = Py_NAN;
+    *name = NULL;
+    if (o == Py_None)
+        return true;
+    if (PyUnicode_Check(o)) {
+        *name = PyUnicode_AsUTF8AndSize(o, NULL);
+        return *name != NULL;
+    }
+    r = ext_scalar(o, &s);
+    if (r > 0 && s.kind == MR_SCALAR_INT)
+        *number = (double)s.as.i;
+    else if (r > 0 && s.kind == MR_SCALAR_FLOAT)
+        *number = s.as.f;
+    else if (r >= 0)
+        ext_wrong_type(o, "norm(): argument 'ord' must be a number or a name");
+    if (r > 0 && *number != *number && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "norm(): the order is NaN");
+    return !PyErr_Occurred();
+}
+
+static PyObject *
+norm(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD(""),         WORD("ord"),    WORD("axis"),
+                            WORD("keepdims"), WORD("stream"), NULL};
+    PyObject *o, *ord = Py_None, *where = Py_None, *stream = Py_None, *r = NULL;
+    int64_t wide[MR_MAX_NDIM];
+    int32_t axis[MR_MAX_NDIM];
+    const char *name;
+    double number;
+    int keepdims = 0, n = -1;
+    mr_array *x;
+    mr_stream old;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|OOp$O:norm", names, &o, &ord,
+                                     &where, &keepdims, &stream) ||
+        !norm_order(ord, &number, &name))
+        return NULL;
+    if (where != Py_None &&
+        (n = ext_int_list(where, wide, MR_MAX_NDIM, "norm", "axis")) < 0)
+        return NULL;
+    for (int i = 0; i < n; i++) /* beyond int32 is out of range as well */
+        axis[i] = wide[i] > INT32_MAX || wide[i] <= INT32_MIN
+                      ? INT32_MAX
+                      : (int32_t)wide[i];
+    x = array_argument(o, "norm", "a");
+    if (x && stream_open(stream, &old)) {
+        mr_axes axes = {axis, n};
+        r = ext_wrap(name ? mr_linalg_norm_matrix_at(ext_site(), x, name, axes,
+                                                     keepdims != 0)
+                          : mr_linalg_norm_at(ext_site(), x, number, axes,
+                                              keepdims != 0));
+        mr_stream_scope(old);
+    }
+    mr_release(x);
+    return r;
+}
+
 #define KEYWORDS(f)                                                            \
     (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 
@@ -662,6 +730,25 @@ PyMethodDef ext_functions[] = {
     {"from_dlpack", KEYWORDS(from_dlpack),
      "from_dlpack(x, /, *, copy=None, device=None)\n--\n\n"
      "An array over the memory of another library's."},
+    {"matrix_norm", KEYWORDS(norm),
+     "matrix_norm(a, /, ord=None, axis=None, keepdims=False, *, "
+     "stream=None)\n--\n\n"
+     "The norm of vectors (one axis) or matrices (two).\n\n"
+     "Args:\n"
+     "    ord: None, the 2-norm of all numbers; else as in NumPy: inf, -inf,\n"
+     "        1, -1, 2, -2, for vectors any number, for matrices 'fro' or\n"
+     "        'nuc'."},
+    {NULL, NULL, 0, NULL},
+};
+
+PyMethodDef ext_linalg_functions[] = {
+    {"norm", KEYWORDS(norm),
+     "norm(a, /, ord=None, axis=None, keepdims=False, *, stream=None)\n--\n\n"
+     "The norm of vectors (one axis) or matrices (two).\n\n"
+     "Args:\n"
+     "    ord: None, the 2-norm of all numbers; else as in NumPy: inf, -inf,\n"
+     "        1, -1, 2, -2, for vectors any number, for matrices 'fro' or\n"
+     "        'nuc'."},
     {NULL, NULL, 0, NULL},
 };
 

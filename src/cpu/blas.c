@@ -15,7 +15,7 @@
  * pointer store each: a concurrent getenv() sees one or the other.  The
  * thread's own affinity is narrowed to one processor meanwhile, which the
  * library takes for the size of the machine.
- * Called by: matmul.c.
+ * Called by: matmul.c, lapack.c.
  */
 #include "cpu/blas.h"
 
@@ -56,6 +56,7 @@ typedef void zgemm_fn(int order, int ta, int tb, int m, int n, int k,
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct {
     bool ready;
+    void *library;
     const char *core;
     sgemm_fn *sgemm;
     dgemm_fn *dgemm;
@@ -175,9 +176,11 @@ blas_open(void)
             return;
     }
     h = library_open(path ? path : beside);
-    if (h && symbols_bind(h))
+    if (h && symbols_bind(h)) {
+        blas.library = h;
         blas.ready = true;
-    else if (path)
+    }
+    if (!blas.ready && path)
         mr__log(MR_LOG_WARN,
                 "MARRAM_BLAS names no usable library: %s; matrix products use "
                 "Marram's own kernels",
@@ -195,6 +198,12 @@ const char *
 mr__blas_core(void)
 {
     return mr__blas_ready() ? blas.core : NULL;
+}
+
+bool
+mr__blas_symbol(const char *name, void *fn)
+{
+    return mr__blas_ready() && symbol_find(blas.library, name, fn);
 }
 
 void

@@ -29,6 +29,9 @@ bool mr__blas_ready(void);
 /* The processor whose kernels the library chose ("SkylakeX"); NULL without a
  * library. */
 const char *mr__blas_core(void);
+/* The address of a further function of the library, to *fn, a pointer to a
+ * function; false: it has none, or there is no library. */
+bool mr__blas_symbol(const char *name, void *fn);
 /* t is float32, float64, complex64 or complex128. */
 void mr__blas_run(mr_dtype t, const mr_blas_gemm *g);
 

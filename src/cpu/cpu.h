@@ -130,5 +130,10 @@ mr_code mr__cpu_fft(const mr_kernel_args *a);
 size_t mr__cpu_fft_workspace(const mr_kernel_args *a);
 double mr__cpu_fft_cost(const mr_kernel_args *a);
 mr_code mr__cpu_overlap_add(const mr_kernel_args *a);
+/* linalg.c: one row for all factorizations and systems */
+mr_code mr__cpu_linalg(const mr_kernel_args *a);
+size_t mr__cpu_linalg_workspace(const mr_kernel_args *a);
+double mr__cpu_linalg_cost(const mr_kernel_args *a);
+mr_code mr__cpu_hadamard(const mr_kernel_args *a);
 
 #endif

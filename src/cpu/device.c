@@ -31,6 +31,13 @@ rows_cost(const mr_kernel_args *a)
     return 500.0 + 1.0 * (double)a->out[0].size;
 }
 
+/* The rows of linalg.c. */
+#define LINALG(op_)                                                            \
+    {                                                                          \
+        .op = (op_), .run = mr__cpu_linalg,                                    \
+        .workspace = mr__cpu_linalg_workspace, .cost = mr__cpu_linalg_cost     \
+    }
+
 static const mr_kernel kernels[] = {
     {.op = MR_OP_RESHAPE, .run = mr__cpu_copy},
     {.op = MR_OP_FLATTEN, .run = mr__cpu_copy},
@@ -144,6 +151,23 @@ static const mr_kernel kernels[] = {
      .run = mr__cpu_loop,
      .workspace = mr__cpu_loop_workspace,
      .cost = mr__cpu_loop_cost},
+    {.op = MR_OP_HADAMARD_TRANSFORM, .run = mr__cpu_hadamard},
+    LINALG(MR_OP_SOLVE),
+    LINALG(MR_OP_INV),
+    LINALG(MR_OP_SOLVE_TRIANGULAR),
+    LINALG(MR_OP_DET),
+    LINALG(MR_OP_SLOGDET),
+    LINALG(MR_OP_COFACTOR),
+    LINALG(MR_OP_LU_PACKED),
+    LINALG(MR_OP_CHOLESKY),
+    LINALG(MR_OP_QR),
+    LINALG(MR_OP_EIGH),
+    LINALG(MR_OP_EIGVALSH),
+    LINALG(MR_OP_SVD),
+    LINALG(MR_OP_SVDVALS),
+    LINALG(MR_OP_PINV),
+    LINALG(MR_OP_EIG),
+    LINALG(MR_OP_EIGVALS),
     {0},
 };
 

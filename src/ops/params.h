@@ -355,4 +355,47 @@ typedef struct mr_quant_params {
 /* to_fp8: input real inexact, output uint8.  from_fp8 (mr_cast_params): input
  * uint8, output dtype.  E4M3. */
 
+/* ---- linear algebra -------------------------------------------------------
+ *
+ * Inputs are matrices in the last two axes, all of float32 or float64
+ * (eigh, eigvalsh, svd, svdvals, eig, eigvals, solve, inv also complex64 and
+ * complex128); leading axes are a batch, the same for all inputs.  Factors
+ * keep LAPACK's signs and order.  A matrix that cannot be worked on is
+ * MR_E_VALUE, with its place in the batch; NaN and infinities give NaN. */
+
+/* cholesky: the factor, upper or lower; eigh, eigvalsh, solve_triangular:
+ * upper says which triangle is read.
+ * eigh: outputs w (..., n) real, ascending, v (..., n, n); eigvalsh: w.
+ * solve_triangular: inputs a (..., n, n), b (..., n, k). */
+typedef struct mr_triangle_params {
+    bool upper;
+} mr_triangle_params;
+
+/* solve: inputs a (..., n, n), b (..., n, k); no parameters. */
+
+/* inv.  unchecked: NaN for a singular matrix. */
+typedef struct mr_inverse_params {
+    bool unchecked;
+} mr_inverse_params;
+
+/* det: output (...).  slogdet: outputs sign (...), log|det| (...).  cofactor:
+ * d det / d x, also of singular matrices.  lu_packed: outputs L and U in one
+ * (..., m, n), pivots (..., min(m, n)) and, for each row of the input, the row
+ * of L that it became (..., m), both uint32.  qr: outputs q (..., m, k),
+ * r (..., k, n), k = min(m, n).  pinv: output (..., n, m).  svdvals: output
+ * (..., k).  eig: outputs w (..., n), v (..., n, n), complex; eigvals: w.
+ * No parameters. */
+
+/* svd: outputs u (..., m, m or k), s (..., k) real, vt (..., n or k, n). */
+typedef struct mr_svd_params {
+    bool full;
+} mr_svd_params;
+
+/* hadamard_transform: input x, float32 or float64, the last axis m * 2^j with
+ * m in 1, 12, 20, 28; times scale, NaN: 1 / sqrt(size). */
+typedef struct mr_hadamard_params {
+    double scale;
+    bool transposed; /* the transposed map */
+} mr_hadamard_params;
+
 #endif

@@ -138,6 +138,46 @@ curves(mr_array *x)
     return mr_real(mr_exp(mr_astype(y, MR_COMPLEX64)));
 }
 
+static mr_array *
+systems(mr_array *x)
+{
+    mr_array *s = mr_matmul(x, mr_transpose(x, MR_INTS_NONE)), *y;
+
+    s = mr_add(s, mr_eye(3, 3, 0, MR_FLOAT32));
+    y = mr_add(mr_linalg_solve(s, x),
+               mr_linalg_pinv(mr_transpose(x, MR_INTS_NONE)));
+    y = mr_add(
+        y, mr_matmul(
+               mr_linalg_cholesky_inv(mr_linalg_cholesky(s, false), false), x));
+    return mr_add(mr_multiply(y, mr_linalg_det(s)),
+                  mr_tree_array_at(mr_linalg_slogdet(s), 1));
+}
+
+static mr_array *
+factors(mr_array *x)
+{
+    mr_tree *qr = mr_linalg_qr(x), *lu = mr_linalg_lu(x);
+    mr_array *y = mr_matmul(mr_tree_array_at(qr, 0), mr_tree_array_at(qr, 1));
+
+    y = mr_add(y, mr_matmul(mr_tree_array_at(lu, 1), mr_tree_array_at(lu, 2)));
+    return mr_add(y, mr_hadamard_transform(x, 1.0));
+}
+
+static mr_array *
+spectra(mr_array *x)
+{
+    mr_array *s = mr_matmul(x, mr_transpose(x, MR_INTS_NONE));
+    mr_tree *svd = mr_linalg_svd(x, true), *eigh = mr_linalg_eigh(s, "U");
+    mr_tree *eig = mr_linalg_eig(s);
+    mr_array *y = mr_add(mr_tree_array_at(svd, 1), mr_tree_array_at(eigh, 0));
+
+    y = mr_add(y, mr_square(mr_tree_array_at(eigh, 1)));
+    y = mr_add(y, mr_real(mr_tree_array_at(eig, 0)));
+    y = mr_add(y, mr_square(mr_tree_array_at(svd, 0)));
+    y = mr_add(y, mr_square(mr_real(mr_tree_array_at(eig, 1))));
+    return mr_add(y, mr_linalg_norm_matrix(x, "nuc", MR_AXES_ALL, false));
+}
+
 /* ---- the three forms ----------------------------------------------------- */
 
 static mr_tree *
@@ -213,7 +253,9 @@ rules__survive_each_failure(void **state)
                 {"scans", scans},         {"orders", orders},
                 {"gathers", gathers},     {"scatters", scatters},
                 {"slices", slices},       {"joins", joins},
-                {"views", views},         {"curves", curves}};
+                {"views", views},         {"curves", curves},
+                {"systems", systems},     {"factors", factors},
+                {"spectra", spectra}};
 
     (void)state;
     for (size_t i = 0; i < MRT_COUNT(list); i++)

@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# The vector dialect is made to be included by a tier, which says its meaning.
+# The vector dialect is made to be included by a tier, which says its meaning;
+# the plain factorizations by a file for each element type.
 NOT_ALONE = ("src/kernels/tier/", "src/kernels/elementwise", "src/kernels/approx",
-             "src/kernels/dialect")
+             "src/kernels/dialect", "src/cpu/dense_")
 
 
 def compile_alone(command: list[str], header: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -477,9 +478,77 @@ OWN |= {
 }  # fmt: skip
 
 
+# ---- linear algebra -----------------------------------------------------------
+def hadamard_transform(a: Any, scale: Any = None) -> Any:
+    """By the whole matrix: MLX's of order 12, 20 or 28, Sylvester's for the rest."""
+    n = a.shape[-1]
+    rows = (Path(__file__).parents[1] / "golden" / "hadamard.txt").read_text().split()
+    h = np.ones((1, 1))
+    for m in (12, 20, 28):
+        if n % m == 0 and (n // m) & (n // m - 1) == 0:
+            h = np.array([[1.0 if c == "+" else -1.0 for c in r] for r in rows if len(r) == m]).T
+    while h.shape[0] < n:
+        h = np.kron(h, [[1.0, 1.0], [1.0, -1.0]])
+    return np.real(a) @ h.T * (1 / math.sqrt(n) if scale is None else scale)
+
+
+def solve_triangular(a: Any, b: Any, *, upper: bool = False) -> Any:
+    t = np.triu(a) if upper else np.tril(a)
+    return np.linalg.solve(t, b[:, None])[..., 0] if b.ndim == 1 else np.linalg.solve(t, b)
+
+
+def pivoted(a: Any) -> Any:
+    """(packed factors, pivots) of one matrix, by the textbook."""
+    a = np.array(a)
+    pivots = []
+    for k in range(min(a.shape)):
+        p = k + int(np.argmax(np.abs(a[k:, k])))
+        pivots.append(p)
+        a[[k, p]] = a[[p, k]]
+        a[k + 1 :, k] /= a[k, k]
+        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return a, np.array(pivots, np.uint32)
+
+
+def stacked(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def g(a: Any) -> Any:
+        parts = [f(x) for x in np.asarray(a).reshape(-1, *a.shape[-2:])]
+        return tuple(np.stack(p).reshape(*a.shape[:-2], *p[0].shape) for p in zip(*parts, strict=True))
+
+    return g
+
+
+def lu_parts(a: Any) -> Any:
+    packed, pivots = pivoted(a)
+    k, order = min(a.shape), np.arange(a.shape[0])
+    for i, p in enumerate(pivots):
+        order[[i, p]] = order[[p, i]]
+    return np.argsort(order).astype(np.uint32), np.tril(packed[:, :k], -1) + np.eye(a.shape[0], k), np.triu(packed[:k])
+
+
+lu, lu_factor = stacked(lu_parts), stacked(pivoted)
+
+
+def cross(a: Any, b: Any, axis: int = -1) -> Any:
+    """Of int64 where the numbers are truths, so that -1 is true."""
+    wide = [x.astype(np.int64) if truths(x) else x for x in (a, b)]
+    flat = all(x.shape[axis] == 2 for x in wide)
+    x, y = ([v[..., i] if i < v.shape[-1] else 0 * v[..., 0] for i in range(3)] for v in (np.moveaxis(v, axis, -1) for v in wide))
+    z = [x[1] * y[2] - x[2] * y[1], x[2] * y[0] - x[0] * y[2], x[0] * y[1] - x[1] * y[0]]
+    out = z[2] if flat else np.moveaxis(np.stack(z, -1), -1, axis)
+    return out != 0 if truths(a, b) else out
+
+
+def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    if ord is None and axis is not None and np.ndim(axis):
+        return np.sqrt(np.sum(np.abs(a) ** 2, axis=axis, keepdims=keepdims))
+    return np.linalg.norm(np.asarray(a, np.result_type(a, np.float32)), ord, axis, keepdims)
+
+
 def find(title: str) -> Callable[..., Any] | None:
     if title.startswith("random."):
         return None
     if title in OWN:
         return OWN[title]
-    return getattr(np, title, None)
+    home = np.linalg if title.startswith("linalg.") else np
+    return getattr(home, title.removeprefix("linalg."), None)

@@ -381,6 +381,15 @@ def meshgrid(
     indexing: str = "xy",
     stream: StreamOrDevice = None,
 ) -> tuple[array, ...]: ...
+def matrix_norm(
+    a: array,
+    /,
+    ord: int | float | str | None = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: _bool = False,
+    *,
+    stream: StreamOrDevice = None,
+) -> array: ...
 def asarray(
     a: Any, dtype: Dtype | None = None, *, copy: _bool | None = None, device: StreamOrDevice = None
 ) -> array: ...
