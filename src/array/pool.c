@@ -606,6 +606,12 @@ mr__pool_new(const mr_pool_source *source)
 }
 
 void
+mr__pool_set_space(mr_memory_pool *p, uint16_t space)
+{
+    p->space = space;
+}
+
+void
 mr__pool_free(mr_memory_pool *p)
 {
     if (p == NULL)

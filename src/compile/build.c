@@ -778,7 +778,7 @@ mr__program_build(mr_program *p, mr_array *const *args, int n_args,
     bool ok;
 
     p->n_args = n_args;
-    p->device = mr__stream_device(mr__stream_resolve(mr__ctx.stream));
+    p->device = mr__device_host(); /* what calls bring with them comes there */
     ok = build(&bu, outs, n_outs) && keep_consts(&bu);
     p->workspace = bu.high;
     if (!ok)
