@@ -67,6 +67,8 @@ recycled_take(mr_plan *p, size_t bytes, const mr_task *t)
 
     p->recycled[best] = p->recycled[--p->n_recycled];
     p->destructive = true;
+    if (b->bytes < bytes) /* ours: nobody else has seen it yet */
+        b->bytes = bytes;
     return b;
 }
 

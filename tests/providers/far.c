@@ -93,7 +93,7 @@ is_to_fail(far_fault f)
 }
 
 static void
-control_fail(far_fault what, int64_t n, int64_t run)
+control_fault(far_fault what, int64_t n, int64_t run)
 {
     atomic_store(&fault_at[what], n);
     atomic_store(&fault_run[what], n > 0 ? run : 0);
@@ -140,7 +140,7 @@ control_figures(void)
 
 extern const far_control far_control_table;
 __attribute__((visibility("default"))) const far_control far_control_table = {
-    control_fail, control_delays, control_hold, control_figures};
+    control_fault, control_delays, control_hold, control_figures};
 
 /* ---- memory
  * ----------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ typedef struct far_figures {
 typedef struct far_control {
     /* The n-th (from 1) of this kind from now on fails, and `run` - 1 more
      * after it; 0 turns it off. */
-    void (*fail)(far_fault what, int64_t n, int64_t run);
+    void (*fault)(far_fault what, int64_t n, int64_t run);
     /* 0: none; else delays at random, and queues in random order. */
     void (*delays)(uint64_t seed);
     /* Nothing is begun while it is held. */
