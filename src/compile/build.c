@@ -20,8 +20,7 @@
 #include "base/vec.h"
 #include "compile/steps.h"
 #include "eval/registry.h"
-#include "eval/stream.h"
-#include "marram/eval.h"
+#include "graph/read.h"
 
 /* A node of the program. */
 typedef struct build_node {
@@ -223,7 +222,7 @@ slot_const(builder *bu, mr_array *x, mr_slot *s)
     while (i < bu->consts.n && bu->consts.v[i] != x)
         i++;
     if (i == bu->consts.n) {
-        if (mr_eval(x) != MR_OK || !mr__vec_push(&bu->consts, x))
+        if (mr__array_ready(x) != MR_OK || !mr__vec_push(&bu->consts, x))
             return false;
         mr__retain(x);
     }

@@ -13,6 +13,7 @@ BUILD = Path(os.environ.get("MARRAM_BUILD", Path(__file__).resolve().parents[2] 
 PROVIDERS = BUILD / "lib" / "test_providers"
 # Read when a device that is not the CPU is first asked for.
 os.environ["MARRAM_PROVIDER_PATH"] = str(PROVIDERS)
+os.environ["MARRAM_FAR_SEED"] = "5"
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sweep"))
 
 import devices  # noqa: E402
@@ -40,16 +41,22 @@ def test_stream__given_explicitly_is_where_it_runs(op: sweep.Operator) -> None:
 @needs_providers
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.title)
 def test_sweep__inputs_on_one_device_operator_on_another(op: sweep.Operator, places: tuple[object, ...]) -> None:
-    devices.check_far(op, [(places[2], places[1])], devices.FEW)
+    host, far, other = places
+    ways = [(other, far), (None, far), (far, host), (far, far)]
+    devices.check_far(op, ways, sweep.DTYPES)
 
 
 @pytest.mark.slow
 @needs_providers
+@pytest.mark.parametrize("check", list(sweep.CHECKS))
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.title)
-def test_sweep__all_ways_between_devices(op: sweep.Operator, places: tuple[object, ...]) -> None:
-    host, far, other = places
-    ways = [(other, far), (None, far), (far, host), (far, far)]
-    devices.check_far(op, ways, sweep.DTYPES)
+def test_sweep__all_checks_across_devices(
+    op: sweep.Operator, check: str, places: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = sweep.to_mx
+    monkeypatch.setattr(sweep, "to_mx", lambda *a: devices.moved(plain(*a), places[2]))
+    with mx.stream(places[1]):
+        sweep.CHECKS[check](op)
 
 
 @needs_providers
