@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "eval/line.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
 #include "eval/stats.h"
@@ -39,7 +40,8 @@ static _Atomic uint64_t tasks_run, ran_on_caller, ran_on_worker;
 void
 mr__stats_task(void)
 {
-    atomic_fetch_add_explicit(&tasks_run, 1, memory_order_relaxed);
+    /* release: pairs with wait_for_memory; what it held is given back */
+    atomic_fetch_add_explicit(&tasks_run, 1, memory_order_release);
 }
 
 void
@@ -213,21 +215,69 @@ plan_all(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
     return rc;
 }
 
-/* No memory: what runs may give some back.  False: nothing runs. */
-static bool
-wait_for_memory(const mr_plan *p)
+/* ---- waiting for memory
+ * --------------------------------------------------------------------- */
+
+/* A turn to plan: at once, or behind those who wait for memory. */
+static void
+take_turn(const mr_plan *p, uint64_t *place)
 {
-    int64_t flying = mr__tasks_in_flight();
     void *token;
 
-    if (flying == 0)
+    if (*place == 0)
+        *place = mr__line_join();
+    if (mr__line_is_first(*place))
+        return;
+    token = mr__block_begin();
+    mr__stream_help(p->stream, NULL);
+    mr__line_wait(*place);
+    mr__block_end(token);
+}
+
+/* Until something that runs has ended since `seen` tasks had: it may have given
+ * memory back.  False: nothing did, and nothing runs. */
+static bool
+wait_for_memory(const mr_plan *p, uint64_t seen)
+{
+    void *token;
+    bool flies = mr__tasks_in_flight() > 0;
+
+    /* acquire: pairs with mr__stats_task; after in_flight, so that what ended
+     * in between is seen */
+    if (atomic_load_explicit(&tasks_run, memory_order_acquire) != seen)
+        return true;
+    if (!flies)
         return false;
-    mr_error_take();
     token = mr__block_begin();
     if (!mr__stream_help(p->stream, NULL))
         mr__tasks_wait_progress(1);
     mr__block_end(token);
     return true;
+}
+
+/* The plan, again when memory may have come back. */
+static mr_code
+plan_in_turn(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
+{
+    uint64_t place = 0, seen;
+    mr_code rc;
+
+    if (__builtin_expect(!mr__line_is_empty(), 0))
+        take_turn(p, &place);
+    for (;;) {
+        seen = atomic_load_explicit(&tasks_run, memory_order_acquire);
+        rc = plan_all(p, roots, n, where);
+        if (__builtin_expect(rc != MR_E_MEMORY, 1))
+            break;
+        if (place == 0)
+            take_turn(p, &place);
+        if (!wait_for_memory(p, seen))
+            break;
+        mr_error_take();
+    }
+    if (place != 0)
+        mr__line_leave(place);
+    return rc;
 }
 
 static mr_code
@@ -242,9 +292,7 @@ start(mr_array *const *roots, size_t n, enum run_where where, uint32_t *stream,
     p.own = p.stream = mr__stream_own();
     if (p.own == 0)
         return mr__error_code();
-    do
-        rc = plan_all(&p, roots, n, where);
-    while (rc == MR_E_MEMORY && wait_for_memory(&p));
+    rc = plan_in_turn(&p, roots, n, where);
     mr__dealloc(p.stack);
     if (rc != MR_OK) /* windows before the one that failed */
         mr__stream_kick(p.stream);
