@@ -460,6 +460,17 @@ find_host_copy(mr_array *x, bool writable, mr_array **copy)
     return rc;
 }
 
+static void
+wait_for(mr_array *copy)
+{
+    void *token = mr__block_begin();
+
+    while (mr__state(copy) == MR_SUBMITTED)
+        if (!mr__stream_help(copy->stream, copy))
+            mr__wait_node(copy);
+    mr__block_end(token);
+}
+
 static mr_code
 on_host(mr_array *x, bool writable)
 {
@@ -476,7 +487,7 @@ on_host(mr_array *x, bool writable)
             return rc;
         s = mr__state(copy);
         if (s != MR_DONE) { /* then all of it is asked again */
-            finish_all(&copy, 1, copy->stream, 0.0);
+            wait_for(copy);
             rc = first_failure(&copy, 1);
             if (rc == MR_OK)
                 rc = transient_failure(&copy, 1);

@@ -281,17 +281,6 @@ operand_array(mr_task_operand *o, const mr_place *w, const mr_array *x)
     set_operand(o, w, (mr_dtype)x->dtype, x->ndim, x->dim, x->size);
 }
 
-/* Input i of t is x, which lies at w: brought over when that is elsewhere. */
-static bool
-operand_in(mr_plan *p, mr_task *t, int i, const mr_array *x, mr_place *w)
-{
-    if (__builtin_expect(!mr__place_is_in(w, t->space), 0) &&
-        !mr__place_bring(p, t->node, x, t->space, w))
-        return false;
-    operand_array(&t->in[i], w, x);
-    return true;
-}
-
 /* A fresh place, row-major, that t fills. */
 static bool
 fresh_place(mr_plan *p, mr_task *t, mr_dtype dt, int32_t ndim,
@@ -333,8 +322,11 @@ copy_task(mr_plan *p, mr_array *on_behalf, const mr_device_table *device,
     if (t == NULL || (device != NULL && device != t->device &&
                       !task_settle(p, t, device)))
         return NULL;
-    if (!operand_in(p, t, 0, x, &from) ||
-        !fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size, out))
+    if (!mr__place_is_in(&from, t->space) &&
+        !mr__place_bring(p, on_behalf, x, t->space, &from))
+        return NULL;
+    operand_array(&t->in[0], &from, x);
+    if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size, out))
         return NULL;
     t->n_in = t->n_out = 1;
     operand_array(&t->out[0], out, x);
@@ -740,9 +732,12 @@ plan_block(mr_plan *p, mr_fuse_group *g)
     for (int j = 0; j < t->n_in; j++) {
         mr_place w = mr__place_of(p, b->in[j].x);
 
-        taken[j] = !mr__place_is_in(&w, t->space);
-        if (!operand_in(p, t, j, b->in[j].x, &w))
-            return false;
+        if (__builtin_expect(!mr__place_is_in(&w, t->space), 0)) {
+            taken[j] = true; /* a copy is not ours to overwrite */
+            if (!mr__place_bring(p, t->node, b->in[j].x, t->space, &w))
+                return false;
+        }
+        operand_array(&t->in[j], &w, b->in[j].x);
     }
     donate = !g->has_reduction && members_forgotten(g);
     for (int k = 0; k < t->n_out; k++) {

@@ -130,7 +130,8 @@ mr__plan_submit(mr_plan *p)
         if (done_at_once(n))
             mr__retain(n->f.x);
     }
-    mr__arrivals_publish(p);
+    if (__builtin_expect(p->arrivals != NULL, 0))
+        mr__arrivals_publish(p);
     mr__plan_unmark(p);
     drop_owned(p);
     detach_done(p);

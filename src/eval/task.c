@@ -541,10 +541,22 @@ run(mr_task *t)
     return rc == MR_OK ? NULL : capture_with_operator(t);
 }
 
-/* The states of the nodes; takes the reference of `why`. */
-static void
-end(mr_task *t, mr_error_record *why)
+/* A task that flew has run already. */
+static mr_error_record *
+outcome(mr_task *t)
 {
+    mr_error_record *why = t->flight != NULL ? t->flight->why : NULL;
+
+    if (why == NULL)
+        why = input_failure(t, AT_THE_END);
+    return why == NULL && t->flight == NULL ? run(t) : why;
+}
+
+void
+mr__task_run(mr_task *t)
+{
+    mr_error_record *why = outcome(t);
+
     if (why == NULL)
         complete(t);
     else if (is_transient(mr__error_record_code(why)) && !t->destructive)
@@ -554,16 +566,8 @@ end(mr_task *t, mr_error_record *why)
     if (why != NULL && t->feeds != NULL && t->feeds->input_error == NULL)
         t->feeds->input_error = mr__error_retain(why);
     mr__error_release(why);
-}
-
-void
-mr__task_run(mr_task *t)
-{
-    mr_error_record *why = input_failure(t, AT_THE_END);
-
-    if (why == NULL)
-        why = run(t);
-    end(t, why);
+    if (t->flight != NULL)
+        mr__stream_landed(t);
     drop_references(t);
     mr__stats_task();
 }
@@ -576,20 +580,13 @@ static void
 landed(mr_event *e, mr_code rc)
 {
     mr_flight *f = (mr_flight *)e;
-    mr_task *t = f->task;
-    mr_error_record *why = f->why;
 
     mr__defer_user_code_begin();
-    if (rc != MR_OK && why == NULL)
-        why = capture_with_operator(t);
+    if (rc != MR_OK && f->why == NULL)
+        f->why = capture_with_operator(f->task);
     else if (rc != MR_OK)
         mr_error_take();
-    if (why == NULL)
-        why = input_failure(t, AT_THE_END);
-    end(t, why);
-    mr__stream_landed(t);
-    drop_references(t);
-    mr__stats_task();
+    mr__task_run(f->task); /* what is left of it */
     /* last: whoever this wakes looks at what the stream has done */
     mr__tasks_left();
     mr__stats_ran(false);

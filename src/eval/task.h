@@ -108,7 +108,7 @@ mr_code mr__run_copy(const mr_device_table *device, const mr_task_operand *in,
 void mr__operand_view(mr_kernel_view *v, const mr_task_operand *o);
 /* Fill in a kernel's arguments but for the workspace; false: no memory. */
 bool mr__task_args(mr_task *t);
-/* Run and complete it; frees it.  Under no lock. */
+/* Run and complete it, or complete what has flown; frees it.  Under no lock. */
 void mr__task_run(mr_task *t);
 /* Put it into the stream's queue (made here when *queue is NULL); it may have
  * landed when this returns.  Under no lock, by the stream's drainer. */

@@ -108,7 +108,7 @@ __attribute__((visibility("default"))) mr_code
 mr_provider_init(const mr_host *h)
 {
     mr_code rc = mr__host_check(h, "null");
-    int n = 0;
+    int n = 0, bits = 44;
 
     if (rc != MR_OK)
         return rc;
@@ -116,8 +116,9 @@ mr_provider_init(const mr_host *h)
     for (const mr_kernel *k = h->cpu->kernels;
          k->run != NULL && n < MAX_ROWS - 1; k++)
         rows[n++] = *k;
-    if (!space_open(&memory, h, (size_t)1 << 44) &&
-        !space_open(&memory, h, (size_t)1 << 36))
+    while (!space_open(&memory, h, (size_t)1 << bits) && bits > 32)
+        bits--;
+    if (memory.base == NULL)
         return h->fail(MR_E_MEMORY, "no addresses for the null device");
     pool = h->pool_new(
         &(mr_pool_source){"null", memory_take, memory_give, &memory});
