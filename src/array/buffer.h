@@ -4,9 +4,10 @@
  *
  * A buffer is one block of one device's address space, its *home*.  Several
  * arrays may look into it (views).  Valid copies elsewhere hang on it: they are
- * made and found by eval/, and go when it goes.  It goes back to its pool when the last one leaves;
- * memory that a user handed in goes back through the user's callback, never
- * on a worker and never under a lock (mr__buffer_drain_deferred).
+ * made and found by eval/, and go when it goes.  It goes back to its pool when
+ * the last one leaves; memory that a user handed in goes back through the
+ * user's callback, never on a worker and never under a lock
+ * (mr__buffer_drain_deferred).
  */
 #ifndef MR_ARRAY_BUFFER_H
 #define MR_ARRAY_BUFFER_H

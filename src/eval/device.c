@@ -24,7 +24,7 @@
 typedef struct entry {
     const mr_device_table *table;
     const mr_kernel *by_op[MAX_OPS];
-    bool lost; /* written in a forked child, before it has threads */
+    bool lost;          /* written in a forked child, before it has threads */
     uint32_t transfers; /* its stream for copies; 0: it needs none */
 } entry;
 

@@ -92,9 +92,10 @@ typedef enum mr_copy_way {
 
 /* Lies in memory of the caller's until done() is called: once, under no lock of
  * the provider's, on a thread of its own or within record(), when all that
- * stood before it in the queue has run, and in the order of the queue.  rc and that thread's error are the first failure since the queue's
- * last event.  done() may launch, copy, record, take and give memory, and free
- * this queue. */
+ * stood before it in the queue has run, and in the order of the queue.  rc and
+ * that thread's error are the first failure since the queue's last event.
+ * done() may launch, copy, record, take and give memory, and free this queue.
+ */
 typedef struct mr_event {
     void (*done)(struct mr_event *e, mr_code rc);
     void *provider[4]; /* its own use: record takes no memory */
@@ -125,7 +126,7 @@ typedef struct mr_device_table {
     /* Devices with queues: any thread may call these, a queue is used by one at
      * a time.  An error of launch or copy means that nothing was put into the
      * queue; record cannot fail: a lost device tells done(). */
-    void *(*queue_new)(void *self); /* NULL with the error set */
+    void *(*queue_new)(void *self);              /* NULL with the error set */
     void (*queue_free)(void *self, void *queue); /* its events are done */
     mr_code (*launch)(void *self, void *queue, const mr_launch *l);
     mr_code (*copy)(void *self, void *queue, mr_copy_way way, void *to,

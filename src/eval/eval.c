@@ -317,7 +317,6 @@ detach_all(mr_array *const *nodes, size_t n)
     mr__lock_drop(&mr__plan_lock);
 }
 
-
 /* ---- waiting
  * ------------------------------------------------------------------------ */
 
@@ -399,9 +398,8 @@ transient_failure(mr_array *const *roots, size_t n)
 static mr_code
 plan_host_copy(mr_plan *p, mr_array *x, mr_array **copy)
 {
-    mr_place w = {.data = x->buffer->data,
-                  .buffer = x->buffer,
-                  .stride = mr__strides(x)};
+    mr_place w = {
+        .data = x->buffer->data, .buffer = x->buffer, .stride = mr__strides(x)};
     mr_code rc = MR_OK;
 
     w.data += x->offset * mr__dtype_size((mr_dtype)x->dtype);
@@ -410,7 +408,8 @@ plan_host_copy(mr_plan *p, mr_array *x, mr_array **copy)
         *copy = mr__retain(mr__copy_on_host(x->buffer));
     } else {
         rc = mr__error_code();
-        mr__error_annotate(x->op->name, x->site, "while reading it on the host");
+        mr__error_annotate(x->op->name, x->site,
+                           "while reading it on the host");
         mr__plan_abandon(p);
     }
     return rc;

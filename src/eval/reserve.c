@@ -9,9 +9,9 @@
  * read (donation).  Memory is reused only where nobody can look: no user, no
  * scope, no live trace reaches the node or a recipe that would read it again.
  *
- * A task runs where its stream is, or on the host when that device lacks what it
- * takes; operands that lie elsewhere are brought over by tasks in front of it
- * (transfer.c).
+ * A task runs where its stream is, or on the host when that device lacks what
+ * it takes; operands that lie elsewhere are brought over by tasks in front of
+ * it (transfer.c).
  *
  * Nothing outside the plan is touched here; submit.c publishes.
  */
@@ -319,8 +319,8 @@ copy_task(mr_plan *p, mr_array *on_behalf, const mr_device_table *device,
     mr_task *t = task_new(p, MR_TASK_BLOCK, on_behalf, 1, 1);
     mr_place from = *in;
 
-    if (t == NULL || (device != NULL && device != t->device &&
-                      !task_settle(p, t, device)))
+    if (t == NULL ||
+        (device != NULL && device != t->device && !task_settle(p, t, device)))
         return NULL;
     if (!mr__place_is_in(&from, t->space) &&
         !mr__place_bring(p, on_behalf, x, t->space, &from))

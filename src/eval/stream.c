@@ -356,9 +356,9 @@ static void
 run_one(stream *s, mr_task *t, bool on_caller)
 {
     if (t->flight != NULL) {
-        mr__task_launch(
-            t, atomic_load_explicit(&s->device, memory_order_relaxed),
-            &s->queue);
+        mr__task_launch(t,
+                        atomic_load_explicit(&s->device, memory_order_relaxed),
+                        &s->queue);
         return;
     }
     mr__task_run(t);

@@ -190,7 +190,10 @@ mr__run_block(const mr_device_table *device, const mr_block_group *block,
 static const uint8_t copy_row[2] = {0, 0};
 static const mr_inst copy_inst = {.k = MR_K_COPY, .dst = 1};
 static const mr_code_out copy_out = {.reg = 1};
-#define TWO(t) {(t), (t)}
+#define TWO(t)                                                                 \
+    {                                                                          \
+        (t), (t)                                                               \
+    }
 static const uint8_t copy_dtype[MR_N_DTYPES][2] = {
     TWO(0), TWO(1), TWO(2),  TWO(3),  TWO(4),  TWO(5),  TWO(6), TWO(7),
     TWO(8), TWO(9), TWO(10), TWO(11), TWO(12), TWO(13), TWO(14)};

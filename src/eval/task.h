@@ -6,8 +6,9 @@
  *
  * A task is made by the planner, entered into one stream, run once, and
  * completed by whoever ran it.  On a device with queues it is launched instead,
- * and completed by the provider's thread that calls its event (*landing*).  It owns references to its operands' buffers
- * and to the nodes that it completes; its memory is its window's.
+ * and completed by the provider's thread that calls its event (*landing*).  It
+ * owns references to its operands' buffers and to the nodes that it completes;
+ * its memory is its window's.
  */
 #ifndef MR_EVAL_TASK_H
 #define MR_EVAL_TASK_H
@@ -72,11 +73,12 @@ typedef struct mr_task {
     /* Unfinished producers on other streams, plus one while being queued.
      * acq_rel: the last decrement sees what the producers wrote. */
     _Atomic int32_t n_wait;
-    const mr_device_table *device; /* where it runs: the stream's, or the host */
+    const mr_device_table
+        *device;       /* where it runs: the stream's, or the host */
     uint16_t space;    /* the address space that it reads and writes */
     mr_flight *flight; /* NULL: runs to its end on the drainer's thread */
-    double cost;      /* estimated nanoseconds */
-    bool destructive; /* cannot run again: errors stick */
+    double cost;       /* estimated nanoseconds */
+    bool destructive;  /* cannot run again: errors stick */
     /* A copy in front of a kernel: what the kernel is to fail with when the
      * copy does.  Both are in one stream, so one drainer orders them. */
     struct mr_task *feeds;
@@ -92,7 +94,7 @@ typedef struct mr_task {
     mr_buffer *workspace;        /* blocks and kernels; NULL: none */
     /* MR_TASK_KERNEL */
     const mr_kernel *kernel; /* NULL: the operator runs itself */
-    mr_kernel_args args; /* made at planning: running allocates nothing */
+    mr_kernel_args args;     /* made at planning: running allocates nothing */
 } mr_task;
 
 /* Run a block program over these operands (compiled programs do it too). */

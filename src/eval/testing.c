@@ -2,9 +2,9 @@
  *
  * testing.c -- what tests ask about evaluation, and nobody else should.
  */
+#include "marram/sys/testing.h"
 #include "eval/registry.h"
 #include "graph/node.h"
-#include "marram/sys/testing.h"
 
 mr_stream
 mr_test_stream_of(const mr_array *x)

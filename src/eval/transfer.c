@@ -306,10 +306,8 @@ bring(mr_plan *p, mr_array *behalf, const span *s, bool whole, uint16_t space,
         a = mr__arena_zero(&p->window->arena, sizeof *a);
         if (a == NULL)
             return false;
-        *a = (mr_arrival){.home = home,
-                          .from = s->from,
-                          .bytes = s->bytes,
-                          .space = space};
+        *a = (mr_arrival){
+            .home = home, .from = s->from, .bytes = s->bytes, .space = space};
         if (!arrival_make(p, behalf, s, a))
             return false;
         if (lasts && (a->copy = copy_record(a)) == NULL)

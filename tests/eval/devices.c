@@ -272,8 +272,8 @@ exported__memory_of_a_device_counts_on_the_host(void **state)
     for (int i = 0; i < 2; i++) { /* on its own device, and on another */
         s = mrt_on(MRT_FAR(i));
         p[2] = 60 + (float)i;
-        mrt_assert_f32(mr_add(v, mr_float(1.0)),
-                       (float[]){51, 61 + (float)i}, 2);
+        mrt_assert_f32(mr_add(v, mr_float(1.0)), (float[]){51, 61 + (float)i},
+                       2);
         mrt_off(s);
     }
 }
@@ -294,9 +294,10 @@ operator__that_a_device_lacks_runs_on_the_host(void **state)
     z = mr_add(y, mr_cumsum(x, 0, false, true, MR_DTYPE_DEFAULT));
     mrt_assert_f32(z, (float[]){-4, -1, 3, 8, 14}, 5);
     assert_int_equal(z->stream, s.id);
-    mrt_assert_close(mr_erf(x), (double[]){0.842700793, 0.995322265,
-                                           0.999977910, 0.999999985, 1}, 5,
-                     1e-6, 0);
+    mrt_assert_close(
+        mr_erf(x),
+        (double[]){0.842700793, 0.995322265, 0.999977910, 0.999999985, 1}, 5,
+        1e-6, 0);
     assert_true(far->figures().from_device >= 3);
     mrt_off(s);
 }
@@ -434,10 +435,9 @@ step(uint64_t r, mr_array *const *live)
         return mr_subtract(mr_multiply(a, mr_float(0.5)), b);
     case 6:
         return mr_concatenate(
-            (mr_array *[]){mr_index_slice(a, MR_INTS(0, 0), MR_INTS(3, 6),
-                                    MR_INTS(1, 1)),
-                           mr_index_slice(b, MR_INTS(3, 0), MR_INTS(6, 6),
-                                    MR_INTS(1, 1))},
+            (mr_array *[]){
+                mr_index_slice(a, MR_INTS(0, 0), MR_INTS(3, 6), MR_INTS(1, 1)),
+                mr_index_slice(b, MR_INTS(3, 0), MR_INTS(6, 6), MR_INTS(1, 1))},
             2, 0);
     default:
         return mr_add(mr_abs(a), b);
@@ -459,8 +459,8 @@ program_run(const programs *p, uint64_t seed, bool spread, float *out)
     mr_array *live[N_LIVE];
 
     for (int i = 0; i < N_LIVE; i++)
-        live[i] = tame(mr_reshape(mr_add(numbers(36), mr_float(i)),
-                                  MRT_SHAPE(6, 6)));
+        live[i] =
+            tame(mr_reshape(mr_add(numbers(36), mr_float(i)), MRT_SHAPE(6, 6)));
     for (int i = 0; i < N_STEPS; i++) {
         uint64_t r = next(&state), to = next(&state) % N_LIVE;
 
@@ -617,7 +617,8 @@ evaluate_far(mr_stream s)
 
     mr_stream_scope(s);
     y = mr_sort(mr_matmul(mr_reshape(a, MRT_SHAPE(2, 4)),
-                          mr_reshape(a, MRT_SHAPE(4, 2))), 1);
+                          mr_reshape(a, MRT_SHAPE(4, 2))),
+                1);
     mr_stream_scope((mr_stream){0});
     ok = y != NULL && mr_array_copy_f32(y, out, 4) == MR_OK;
     mr_scope_end(sc);

@@ -57,8 +57,8 @@ one_megabyte(void *arg, int k)
     mr_scope none = mr_scope_none();
     mr_array *x = mr_full(MRT_SHAPE(1), k, MR_FLOAT32);
     mr_array *wide = mr_broadcast_to(x, MRT_SHAPE(MEGABYTE / 4));
-    mr_array *y = mrt_counted_op(
-        wide, (mrt_counted){.counter = k, .gate = k + FIRST});
+    mr_array *y =
+        mrt_counted_op(wide, (mrt_counted){.counter = k, .gate = k + FIRST});
     mr_array *z = mr_max(y, MR_AXES_ALL, false);
     float got;
 
@@ -178,7 +178,8 @@ device__memory_is_waited_for_too(void **state)
     mr_stream s = mrt_on(MRT_FAR(0));
 
     far->delays(3);
-    y = mr_matmul(mr_reshape(x, MRT_SHAPE(8, 8)), mr_reshape(x, MRT_SHAPE(8, 8)));
+    y = mr_matmul(mr_reshape(x, MRT_SHAPE(8, 8)),
+                  mr_reshape(x, MRT_SHAPE(8, 8)));
     assert_int_equal(mr_async_eval(&y, 1), MR_OK);
     far->fault(FAR_ALLOC, 1, 1);
     z = mr_add(y, mr_float(1.0));

@@ -13,10 +13,10 @@
  */
 #include "providers/far.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "gen/ids.h"
@@ -25,7 +25,12 @@
 enum { N_DEVICES = 2, MAX_ROWS = 256, SPOILT = 0xDB };
 static const size_t reach = (size_t)1 << 31;
 
-typedef enum item_kind { ITEM_KERNEL, ITEM_BLOCK, ITEM_COPY, ITEM_EVENT } item_kind;
+typedef enum item_kind {
+    ITEM_KERNEL,
+    ITEM_BLOCK,
+    ITEM_COPY,
+    ITEM_EVENT
+} item_kind;
 
 typedef struct item {
     struct item *next;

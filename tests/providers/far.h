@@ -20,7 +20,7 @@ typedef enum far_fault {
 } far_fault;
 
 typedef struct far_figures {
-    uint64_t launches, kernels, blocks; /* launches = kernels + blocks */
+    uint64_t launches, kernels, blocks;    /* launches = kernels + blocks */
     uint64_t to_device, from_device, peer; /* copies */
     uint64_t bytes_copied;
     uint64_t events;

@@ -3,6 +3,7 @@
 
 import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -98,6 +99,14 @@ def test_device__memory_that_numpy_writes_counts_everywhere(places: tuple[object
     for value, place in ((5, places[1]), (6, places[2]), (7, places[0])):
         view[1] = value
         assert mx.add(x, 0, stream=place).tolist() == [1, value, 1]
+
+
+@needs_providers
+def test_command__lists_providers_and_why_not() -> None:
+    out = subprocess.run([BUILD / "bin" / "marram"], capture_output=True, text=True, check=True).stdout
+    lines = [line for line in out.splitlines() if line.startswith("provider ")]
+    assert [line.endswith(": loaded") for line in lines] == [True, True, False]
+    assert "stale" in lines[2] and "build both together" in lines[2]
 
 
 @needs_providers
