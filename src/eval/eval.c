@@ -219,7 +219,7 @@ plan_all(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
  * --------------------------------------------------------------------- */
 
 /* A turn to plan: at once, or behind those who wait for memory. */
-static void
+static __attribute__((cold)) void
 take_turn(const mr_plan *p, uint64_t *place)
 {
     void *token;
@@ -236,7 +236,7 @@ take_turn(const mr_plan *p, uint64_t *place)
 
 /* Until something that runs has ended since `seen` tasks had: it may have given
  * memory back.  False: nothing did, and nothing runs. */
-static bool
+static __attribute__((cold)) bool
 wait_for_memory(const mr_plan *p, uint64_t seen)
 {
     void *token;
@@ -284,7 +284,7 @@ static mr_code
 start(mr_array *const *roots, size_t n, enum run_where where, uint32_t *stream,
       double *cost)
 {
-    mr_plan p;
+    _Alignas(64) mr_plan p;
     mr_code rc;
 
     plan_clear(&p);
@@ -435,7 +435,7 @@ export_locked(mr_array *x)
 static mr_code
 find_host_copy(mr_array *x, bool writable, mr_array **copy)
 {
-    mr_plan p;
+    _Alignas(64) mr_plan p;
     mr_code rc = MR_OK;
 
     plan_clear(&p);

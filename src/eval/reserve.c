@@ -192,13 +192,13 @@ mr__plan_note_stream(mr_plan *p, uint32_t id)
 }
 
 /* Where a task of this stream runs: on `device`. */
-static bool
+static __attribute__((cold)) bool
 task_settle(mr_plan *p, mr_task *t, const mr_device_table *device)
 {
     t->device = device;
     t->space = 0;
     t->flight = NULL;
-    if (__builtin_expect(!mr__device_has_queues(device), 1))
+    if (!mr__device_has_queues(device))
         return true;
     t->space = mr__device_space(device);
     t->flight = mr__arena_zero(&p->window->arena, sizeof *t->flight);
@@ -225,10 +225,11 @@ task_new(mr_plan *p, mr_task_kind kind, mr_array *node, int n_in, int n_out)
     t->kind = kind;
     t->stream = stream_of(p, node);
     t->node = node;
-    return task_settle(p, t, mr__stream_device(t->stream)) &&
-                   mr__plan_note_stream(p, t->stream)
-               ? t
-               : NULL;
+    t->device = mr__stream_device(t->stream);
+    if (__builtin_expect(mr__device_has_queues(t->device), 0) &&
+        !task_settle(p, t, t->device))
+        return NULL;
+    return mr__plan_note_stream(p, t->stream) ? t : NULL;
 }
 
 /* The list of nodes that t completes grows as views of them are met. */
@@ -684,13 +685,11 @@ block_cost(const mr_task *t, const mr_block_group *b)
 }
 
 /* A program that the device cannot run as a whole runs on the host. */
-static bool
+static __attribute__((cold)) bool
 block_device(mr_plan *p, mr_task *t, const mr_block_group *b)
 {
     const mr_block_code *c = &b->code;
 
-    if (t->space == 0)
-        return true;
     for (int i = 0; i < c->n_inst; i++) {
         mr_dtype operand = (mr_dtype)c->reg_dtype[c->inst[i].arg[0]];
 
@@ -727,7 +726,7 @@ plan_block(mr_plan *p, mr_fuse_group *g)
     t->block = b;
     t->n_in = b->code.n_in;
     t->n_out = b->code.n_out;
-    if (!block_device(p, t, b))
+    if (__builtin_expect(t->space != 0, 0) && !block_device(p, t, b))
         return false;
     for (int j = 0; j < t->n_in; j++) {
         mr_place w = mr__place_of(p, b->in[j].x);

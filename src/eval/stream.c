@@ -38,10 +38,10 @@
 
 typedef struct stream {
     mr_lock lock;
-    mr_task *head, **tail; /* guarded by lock */
-    bool busy;             /* guarded by lock */
-    bool dying; /* changed under the plan lock and lock: free when empty */
+    mr_task *head, **tail;      /* guarded by lock */
+    bool busy;                  /* guarded by lock */
     uint64_t n_entered, n_done; /* guarded by lock */
+    bool dying; /* changed under the plan lock and lock: free when empty */
     /* Of devices with queues: what was launched and has not landed, in order;
      * guarded by lock. */
     mr_task *flying, **flying_tail;

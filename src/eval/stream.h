@@ -31,7 +31,7 @@ uint32_t mr__stream_planned(uint32_t id, uint32_t otherwise);
  * planner's thread helps or kicks afterwards. */
 void mr__stream_enter(mr_task *t);
 /* A flying task is over: the stream forgets it, and may end by this. */
-void mr__stream_landed(mr_task *t);
+void mr__stream_landed(mr_task *t) __attribute__((cold));
 /* One producer less: when it was the last, the stream gets a drainer. */
 void mr__stream_producer_done(mr_task *t);
 /* Let a worker drain what can run, if nobody does. */

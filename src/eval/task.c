@@ -437,11 +437,9 @@ reason_given_up(const mr_array *x)
     return mr__error_capture();
 }
 
-typedef enum mr_when { AT_LAUNCH, AT_THE_END } mr_when;
-
 /* A producer that did not make it: its reason, retained, or NULL. */
 static mr_error_record *
-input_failure(const mr_task *t, mr_when when)
+input_failure(const mr_task *t)
 {
     if (t->input_error != NULL)
         return mr__error_retain(t->input_error);
@@ -457,11 +455,8 @@ input_failure(const mr_task *t, mr_when when)
             return reason_given_up(x);
         case MR_FAILED:
             return mr__error_retain(x->error);
-        case MR_SUBMITTED:
-            if (when == AT_LAUNCH) /* it is in the queue before us */
-                continue;
-            return reason_given_up(x);
         case MR_NEW:
+        case MR_SUBMITTED:
         default:
             return reason_given_up(x);
         }
@@ -493,7 +488,7 @@ way_of(const mr_task *t)
 }
 
 /* Into the queue. */
-static mr_code
+static __attribute__((cold)) mr_code
 put_once(mr_task *t, void *queue)
 {
     const mr_device_table *d = t->device;
@@ -544,15 +539,18 @@ run(mr_task *t)
     return rc == MR_OK ? NULL : capture_with_operator(t);
 }
 
-/* A task that flew has run already. */
+/* A task that flew has run already; what it found in bad inputs is nothing. */
 static mr_error_record *
 outcome(mr_task *t)
 {
-    mr_error_record *why = t->flight != NULL ? t->flight->why : NULL;
+    mr_error_record *why = input_failure(t);
 
+    if (__builtin_expect(t->flight == NULL, 1))
+        return why == NULL ? run(t) : why;
     if (why == NULL)
-        why = input_failure(t, AT_THE_END);
-    return why == NULL && t->flight == NULL ? run(t) : why;
+        return t->flight->why;
+    mr__error_release(t->flight->why);
+    return why;
 }
 
 void
@@ -579,7 +577,7 @@ mr__task_run(mr_task *t)
  * --------------------------------------------------------- */
 
 /* On a thread of the provider's, or the drainer's when there is no queue. */
-static void
+static __attribute__((cold)) void
 landed(mr_event *e, mr_code rc)
 {
     mr_flight *f = (mr_flight *)e;
@@ -630,9 +628,7 @@ mr__task_launch(mr_task *t, const mr_device_table *device, void **queue)
 
     f->event.done = landed;
     if (rc == MR_OK) {
-        f->why = input_failure(t, AT_LAUNCH);
-        if (f->why == NULL)
-            f->why = put(t, *queue);
+        f->why = put(t, *queue);
         device->record(device->self, *queue, &f->event);
     } else { /* no queue: nothing of this stream is under way */
         landed(&f->event, rc);

@@ -73,17 +73,17 @@ typedef struct mr_task {
     /* Unfinished producers on other streams, plus one while being queued.
      * acq_rel: the last decrement sees what the producers wrote. */
     _Atomic int32_t n_wait;
-    const mr_device_table
-        *device;       /* where it runs: the stream's, or the host */
-    uint16_t space;    /* the address space that it reads and writes */
+    uint16_t space;   /* the address space that it reads and writes */
+    bool destructive; /* cannot run again: errors stick */
+    /* where it runs: the stream's, or the host */
+    const mr_device_table *device;
     mr_flight *flight; /* NULL: runs to its end on the drainer's thread */
     double cost;       /* estimated nanoseconds */
-    bool destructive;  /* cannot run again: errors stick */
     /* A copy in front of a kernel: what the kernel is to fail with when the
      * copy does.  Both are in one stream, so one drainer orders them. */
     struct mr_task *feeds;
     mr_error_record *input_error; /* retained, or NULL */
-    int n_in, n_out, n_done, done_cap, n_link;
+    int n_in, n_out, n_done, done_cap;
     mr_task_operand *in;
     mr_task_operand *out; /* memory written */
     mr_array **done;      /* nodes that it completes, retained */
@@ -114,7 +114,8 @@ bool mr__task_args(mr_task *t);
 void mr__task_run(mr_task *t);
 /* Put it into the stream's queue (made here when *queue is NULL); it may have
  * landed when this returns.  Under no lock, by the stream's drainer. */
-void mr__task_launch(mr_task *t, const mr_device_table *device, void **queue);
+void mr__task_launch(mr_task *t, const mr_device_table *device, void **queue)
+    __attribute__((cold));
 
 /* Work in flight, for back pressure and for waiting at a memory limit. */
 int64_t mr__tasks_in_flight(void);
