@@ -350,6 +350,21 @@ local_stream(local_object *l)
     return o;
 }
 
+/* The default device's stream is the thread's default, whatever that is when
+ * the work is planned; others have one for each thread. */
+static bool
+stream_on(mr_device d, mr_stream *s)
+{
+    mr_device usual = mr_default_device();
+
+    if (d.type == usual.type && d.index == usual.index)
+        return true;
+    *s = mr_stream_of(d);
+    if (s->id == 0)
+        ext_raise();
+    return s->id != 0;
+}
+
 /* The stream and device that o names. */
 static bool
 place_of(PyObject *o, mr_stream *s, mr_device *d)
@@ -363,7 +378,7 @@ place_of(PyObject *o, mr_stream *s, mr_device *d)
         return true;
     }
     if (device_of(o, d))
-        return device_check(*d);
+        return device_check(*d) && stream_on(*d, s);
     ext_wrong_type(o,
                    "stream must be a Stream, a Device, a DeviceType or None");
     return false;

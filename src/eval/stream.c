@@ -220,6 +220,64 @@ mr__stream_own(void)
     return own_default;
 }
 
+/* Streams of this thread on devices that are not the default one. */
+typedef struct own_stream {
+    struct own_stream *next;
+    const mr_device_table *device;
+    uint32_t id;
+} own_stream;
+static _Thread_local own_stream *own_others
+    __attribute__((tls_model("initial-exec")));
+
+static void
+end_own_others(void *unused)
+{
+    (void)unused;
+    while (own_others != NULL) {
+        own_stream *o = own_others;
+
+        own_others = o->next;
+        end_stream(o->id);
+        mr__dealloc(o);
+    }
+}
+
+static uint32_t
+own_on(const mr_device_table *t)
+{
+    own_stream *o = own_others;
+
+    while (o != NULL && o->device != t)
+        o = o->next;
+    if (o != NULL)
+        return o->id;
+    o = mr__alloc(sizeof *o);
+    if (o == NULL)
+        return 0;
+    *o = (own_stream){own_others, t, mr__stream_make(t)};
+    if (o->id == 0 ||
+        (own_others == NULL && !mr__at_thread_exit(end_own_others, NULL))) {
+        end_stream(o->id);
+        mr__dealloc(o);
+        return 0;
+    }
+    own_others = o;
+    return o->id;
+}
+
+mr_stream
+mr_stream_of(mr_device device)
+{
+    const mr_device_table *t = mr__device_find(device);
+
+    if (t == NULL)
+        return (mr_stream){0};
+    return (mr_stream){t->device.index == 0 &&
+                               t->device.type == mr_default_device().type
+                           ? mr__stream_own()
+                           : own_on(t)};
+}
+
 uint32_t
 mr__stream_default(void)
 {

@@ -69,6 +69,17 @@ def test_device__has_streams_and_results(places: tuple[object, ...]) -> None:
 
 
 @needs_providers
+def test_device__given_as_the_stream_is_where_it_runs() -> None:
+    x = mx.add(mx.arange(6), 1, stream=devices.OTHER)
+    with mx.stream(devices.FAR):
+        y = x * 2
+    mx.eval(x, y)
+    assert _core._device_of(x) == devices.OTHER
+    assert _core._device_of(y) == devices.FAR
+    assert y.tolist() == [2, 4, 6, 8, 10, 12]
+
+
+@needs_providers
 def test_device__is_read_on_the_host_by_all_ways(places: tuple[object, ...], tmp_path: Path) -> None:
     def far() -> mx.array:
         return mx.multiply(mx.array([1.0, 2.0, 3.0]), 2, stream=places[1])
