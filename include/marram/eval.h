@@ -27,6 +27,9 @@ MR_API mr_stream mr_stream_new(mr_device device); /* id 0 on failure */
 MR_API void mr_stream_free(mr_stream s);
 MR_API mr_stream mr_stream_default(void);
 MR_API mr_code mr_stream_set_default(mr_stream s); /* of this thread */
+/* This thread's own stream on a device, made at the first call; it ends with
+ * the thread.  Id 0 on failure. */
+MR_API mr_stream mr_stream_of(mr_device device);
 MR_API mr_device mr_stream_device(mr_stream s);
 /* Wait for all work submitted to it ({0}: this thread's default). */
 MR_API mr_code mr_stream_sync(mr_stream s);

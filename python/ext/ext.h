@@ -139,6 +139,7 @@ int ext_init_array(PyObject *module);
 int ext_init_at(PyObject *module);
 extern PyMethodDef ext_array_methods[];
 extern PyMethodDef ext_state_functions[]; /* for pickle */
+extern PyMethodDef ext_place_functions[]; /* for tests */
 extern PyGetSetDef ext_array_getset[];
 extern PyType_Slot ext_number_slots[];
 PyObject *ext_richcompare(PyObject *a, PyObject *b, int op);

@@ -80,7 +80,9 @@ add_all(PyObject *core)
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (add_public(core, "marram.core", parts[i]) < 0)
             return -1;
-    return add_public(core, "marram._core", ext_state_functions);
+    if (add_public(core, "marram._core", ext_state_functions) < 0)
+        return -1;
+    return add_public(core, "marram._core", ext_place_functions);
 }
 
 static int

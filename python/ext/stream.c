@@ -8,6 +8,7 @@
 #include "ext.h"
 
 #include "marram/marram.h"
+#include "marram/sys/testing.h"
 
 typedef struct device_object {
     PyObject_HEAD mr_device d; /* a DeviceType has index 0 */
@@ -349,6 +350,21 @@ local_stream(local_object *l)
     return o;
 }
 
+/* The default device's stream is the thread's default, whatever that is when
+ * the work is planned; others have one for each thread. */
+static bool
+stream_on(mr_device d, mr_stream *s)
+{
+    mr_device usual = mr_default_device();
+
+    if (d.type == usual.type && d.index == usual.index)
+        return true;
+    *s = mr_stream_of(d);
+    if (s->id == 0)
+        ext_raise();
+    return s->id != 0;
+}
+
 /* The stream and device that o names. */
 static bool
 place_of(PyObject *o, mr_stream *s, mr_device *d)
@@ -362,7 +378,7 @@ place_of(PyObject *o, mr_stream *s, mr_device *d)
         return true;
     }
     if (device_of(o, d))
-        return device_check(*d);
+        return device_check(*d) && stream_on(*d, s);
     ext_wrong_type(o,
                    "stream must be a Stream, a Device, a DeviceType or None");
     return false;
@@ -669,3 +685,69 @@ ext_init_stream(PyObject *module)
                ? -1
                : 0;
 }
+
+/* ---- for tests: where things are ---------------------------------------- */
+
+static PyObject *
+test_device(PyObject *self, PyObject *o)
+{
+    long index = PyLong_AsLong(o);
+
+    (void)self;
+    if (index == -1 && PyErr_Occurred())
+        return NULL;
+    return device_new_of(ext.device,
+                         (mr_device){MR_TEST_DEVICE, (int32_t)index});
+}
+
+static PyObject *
+is_on_stream(PyObject *self, PyObject *args)
+{
+    PyObject *x, *o;
+    mr_stream s;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OO:_is_on_stream", &x, &o) ||
+        !ext_stream_of(o, &s))
+        return NULL;
+    if (!ext_is_array(x)) {
+        ext_wrong_type(x, "expected an array");
+        return NULL;
+    }
+    return PyBool_FromLong(mr_test_stream_of(ext_x(x)).id == s.id);
+}
+
+static PyObject *
+is_same_array(PyObject *self, PyObject *args)
+{
+    PyObject *x, *y;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OO:_is_same_array", &x, &y))
+        return NULL;
+    return PyBool_FromLong(ext_is_array(x) && ext_is_array(y) &&
+                           ext_x(x) == ext_x(y));
+}
+
+static PyObject *
+device_of_array(PyObject *self, PyObject *x)
+{
+    (void)self;
+    if (!ext_is_array(x)) {
+        ext_wrong_type(x, "expected an array");
+        return NULL;
+    }
+    return device_new_of(ext.device, mr_test_device_of(ext_x(x)));
+}
+
+PyMethodDef ext_place_functions[] = {
+    {"_test_device", test_device, METH_O,
+     "_test_device(index)\n--\n\nA device of the tests'."},
+    {"_is_on_stream", is_on_stream, METH_VARARGS,
+     "_is_on_stream(x, s)\n--\n\nWhether x is or will be computed on s."},
+    {"_is_same_array", is_same_array, METH_VARARGS,
+     "_is_same_array(x, y)\n--\n\nWhether two objects stand for one array."},
+    {"_device_of", device_of_array, METH_O,
+     "_device_of(x)\n--\n\nThe device whose memory x was made in."},
+    {NULL, NULL, 0, NULL},
+};

@@ -21,6 +21,7 @@
 #include "base/pool.h"
 
 _Atomic(mr_buffer *) mr__buffer_deferred;
+void (*mr__buffer_copies_hook)(struct mr_copy *copies);
 _Thread_local uint32_t mr__defer_depth;
 static _Thread_local bool in_callback
     __attribute__((tls_model("initial-exec")));
@@ -38,8 +39,9 @@ mr__buffer_new(mr_memory_pool *p, size_t bytes)
     atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
     b->exported_writable = false;
     b->read_only = false;
+    b->space = p->space;
     b->bytes = bytes;
-    b->next = NULL;
+    b->copies = NULL;
 #ifdef MR_CHECK_LOCKS
     if (p->host)
         memset(b->data, 0xCB, b->capacity);
@@ -159,8 +161,19 @@ mr__buffer_drain_deferred(void)
 /* ---- letting go --------------------------------------------------------- */
 
 static void
+drop_copies(mr_buffer *b)
+{
+    struct mr_copy *list = b->copies;
+
+    b->copies = NULL;
+    mr__buffer_copies_hook(list);
+}
+
+static void
 last_reference_gone(mr_buffer *b)
 {
+    if (__builtin_expect(b->copies != NULL, 0))
+        drop_copies(b);
     if (b->pool) {
         if (b->pool->host && b->capacity <= MR_SMALL_MAX)
             mr__magazine_give(b->pool, b);

@@ -2,10 +2,12 @@
  *
  * buffer.h -- counted memory of arrays, and the caching allocator behind it.
  *
- * A buffer is one block of one device's address space.  Several arrays may
- * look into it (views).  It goes back to its pool when the last one leaves;
- * memory that a user handed in goes back through the user's callback, never
- * on a worker and never under a lock (mr__buffer_drain_deferred).
+ * A buffer is one block of one device's address space, its *home*.  Several
+ * arrays may look into it (views).  Valid copies elsewhere hang on it: they are
+ * made and found by eval/, and go when it goes.  It goes back to its pool when
+ * the last one leaves; memory that a user handed in goes back through the
+ * user's callback, never on a worker and never under a lock
+ * (mr__buffer_drain_deferred).
  */
 #ifndef MR_ARRAY_BUFFER_H
 #define MR_ARRAY_BUFFER_H
@@ -31,18 +33,27 @@ typedef struct mr_buffer {
     _Atomic int32_t refs;   /* release/acquire: the last one frees */
     bool exported_writable; /* a host view may write: never donated */
     bool read_only;         /* mapped file, literal: never donated */
+    uint16_t space;         /* where data lies; 0: the host */
     void *data;
     size_t bytes;         /* what was asked for */
     size_t capacity;      /* of the block */
     mr_memory_pool *pool; /* NULL: the user's memory */
     void (*free_fn)(void *ctx, void *data);
     void *free_ctx;
-    struct mr_buffer *next; /* in the deferred list */
+    union {
+        struct mr_buffer *next; /* dead: in a cache, in the deferred list */
+        struct mr_copy *copies; /* alive: guarded by the plan lock */
+    };
 } mr_buffer;
+
+/* What a dying buffer does with its copies: set by eval/ before main. */
+extern void (*mr__buffer_copies_hook)(struct mr_copy *copies);
 
 /* The pool of host memory (made at first use). */
 mr_memory_pool *mr__host_pool(void);
 mr_memory_pool *mr__pool_new(const mr_pool_source *source);
+/* Blocks of this pool lie in address space `space`: before its first use. */
+void mr__pool_set_space(mr_memory_pool *p, uint16_t space);
 void mr__pool_free(mr_memory_pool *p);
 
 /* A buffer of at least `bytes`, contents undefined (poisoned in checked

@@ -290,12 +290,14 @@ make_block(mr_memory_pool *p, size_t capacity, bool small)
 {
     mr_buffer *(*take)(mr_memory_pool *, size_t) =
         small ? source_take_small : source_take_large;
+    struct mr__error_stash before = mr__error_stash();
     mr_buffer *b = take(p, capacity);
 
     if (b == NULL) {
         mr__pool_trim(p, 0);
         b = take(p, capacity);
     }
+    mr__error_unstash(before); /* not of what was healed */
     if (b == NULL) {
         unreserve(p, capacity);
         return fail_no_memory(p, capacity, false);
@@ -603,6 +605,12 @@ mr__pool_new(const mr_pool_source *source)
     p->lock = (mr_lock)MR_LOCK_INIT(MR_RANK_ALLOCATOR, "device memory");
     p->limit = p->cache_limit = SIZE_MAX;
     return p;
+}
+
+void
+mr__pool_set_space(mr_memory_pool *p, uint16_t space)
+{
+    p->space = space;
 }
 
 void

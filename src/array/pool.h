@@ -57,6 +57,7 @@ struct mr_memory_pool {
     _Atomic size_t magazine_room; /* bytes a thread may keep; relaxed */
     _Atomic uint32_t generation;  /* others: hand back what you keep; relaxed */
     bool host;
+    uint16_t space; /* what its blocks say; 0: the host */
     mr_pool_source source;
 
     _Alignas(64) mr_lock lock; /* guards what follows, to the figures */

@@ -20,8 +20,7 @@
 #include "base/vec.h"
 #include "compile/steps.h"
 #include "eval/registry.h"
-#include "eval/stream.h"
-#include "marram/eval.h"
+#include "graph/read.h"
 
 /* A node of the program. */
 typedef struct build_node {
@@ -224,7 +223,7 @@ slot_const(builder *bu, mr_array *x, mr_slot *s)
     while (i < bu->consts.n && bu->consts.v[i] != x)
         i++;
     if (i == bu->consts.n) {
-        if (mr_eval(x) != MR_OK || !mr__vec_push(&bu->consts, x))
+        if (mr__array_ready(x) != MR_OK || !mr__vec_push(&bu->consts, x))
             return false;
         mr__retain(x);
     }
@@ -838,7 +837,7 @@ mr__program_build(mr_program *p, mr_array *const *args, int n_args,
     bool ok;
 
     p->n_args = n_args;
-    p->device = mr__stream_device(mr__stream_resolve(mr__ctx.stream));
+    p->device = mr__device_host(); /* what calls bring with them comes there */
     ok = build(&bu, outs, n_outs) && keep_steps(&bu) && keep_consts(&bu);
     p->workspace = bu.high;
     p->n_nodes = (int)bu.order.n;

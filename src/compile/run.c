@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "compile/steps.h"
+#include "graph/read.h"
 
 const mr_program *
 mr__program_of(const mr_array *holder)
@@ -55,8 +56,8 @@ slot_data(const mr_program *p, const mr_kernel_args *a, const mr_slot *s)
 
         if (x->flags & MR_NODE_SCALAR_CONST) /* only read */
             return (char *)(uintptr_t)mr__scalar_const(x);
-        return (char *)x->buffer->data +
-               x->offset * mr__dtype_size((mr_dtype)x->dtype) + s->byte_offset;
+        /* on the host since the program was built; only read */
+        return (char *)(uintptr_t)mr__array_first(x) + s->byte_offset;
     }
     case MR_SLOT_TEMP:
         return (char *)a->workspace + s->byte_offset;

@@ -49,20 +49,37 @@ run(const mr_block_ready *ready, const mr_block_launch *launch, void *scratch)
     mr__block_finish_ready(ready, launch, scratch);
 }
 
+size_t
+mr__cpu_block_workspace(const mr_block_code *code,
+                        const mr_block_launch *launch)
+{
+    int64_t points = 1;
+
+    for (int i = launch->n_kept; i < launch->n_kept + launch->n_red; i++)
+        points *= launch->dim[i];
+    /* shorter rows are never split: most plans end here */
+    if (launch->n_red == 0 || points <= 3 * MR_RED_BLOCK)
+        return 0;
+    return mr__block_plan(code, launch).scratch_bytes;
+}
+
 mr_code
-mr__cpu_run_block(const mr_block_code *code, const mr_block_launch *launch)
+mr__cpu_run_block(const mr_block_code *code, const mr_block_launch *launch,
+                  void *workspace)
 {
     mr_block_room room;
     const mr_block_ready *ready = mr__block_make_ready(code, launch, &room);
     size_t bytes = ready->plan.scratch_bytes;
     char *memory = NULL;
 
-    if (bytes > 0) {
+    if (bytes > 0 && workspace == NULL) {
         memory = mr__alloc(bytes + 64);
         if (!memory)
             return MR_E_MEMORY;
     }
-    run(ready, launch, memory + (-(uintptr_t)memory & 63));
+    if (memory != NULL)
+        workspace = memory + (-(uintptr_t)memory & 63);
+    run(ready, launch, workspace);
     mr__dealloc(memory);
     return MR_OK;
 }
@@ -168,16 +185,13 @@ program_cast(program *p, mr_dtype t, int a)
     return p->dtype[a] == t ? a : program_do(p, MR_K_CAST, t, a, -1);
 }
 
-/* Runs over the last axis: inputs are a's, the output the register `out`. */
-static mr_code
-program_run(program *p, int out, const mr_kernel_args *a)
+/* Over the last axis: inputs are a's, the output the register `out`. */
+static void
+program_launch(program *p, int out, const mr_kernel_args *a, mr_block_launch *l)
 {
     const mr_kernel_view *y = &a->out[0];
     int64_t item = mr__dtype_size(y->dtype);
-    mr_block_launch l;
 
-    if (y->size == 0)
-        return MR_OK;
     p->out[0] = (mr_code_out){(uint16_t)out, false};
     p->code.n_out = 1;
     p->code.n_phases = 1;
@@ -190,31 +204,45 @@ program_run(program *p, int out, const mr_kernel_args *a)
     p->code.inst = p->inst;
     p->code.out = p->out;
 
-    memset(&l, 0, sizeof l);
-    l.n_kept = y->ndim - 1;
-    l.n_red = 1;
-    memcpy(l.dim, y->dim, (size_t)y->ndim * sizeof *l.dim);
+    memset(l, 0, sizeof *l);
+    l->n_kept = y->ndim - 1;
+    l->n_red = 1;
+    memcpy(l->dim, y->dim, (size_t)y->ndim * sizeof *l->dim);
     for (int i = 0; i < p->code.n_in; i++) {
         const mr_kernel_view *x = &a->in[i];
         int32_t behind = y->ndim - x->ndim; /* weights have the last axis */
 
-        l.in[i].data = x->data;
+        l->in[i].data = x->data;
         for (int32_t k = behind; k < y->ndim; k++)
-            l.in[i].stride[k] =
+            l->in[i].stride[k] =
                 x->stride[k - behind] * mr__dtype_size(x->dtype);
     }
-    l.out[0].data = y->data;
+    l->out[0].data = y->data;
     for (int32_t k = 0; k < y->ndim; k++)
-        l.out[0].stride[k] = y->stride[k] * item;
-    mr__block_normalise(&p->code, &l);
-    return mr__cpu_run_block(&p->code, &l);
+        l->out[0].stride[k] = y->stride[k] * item;
+    mr__block_normalise(&p->code, l);
+}
+
+/* Runs it, or says what workspace it needs (`bytes` is given). */
+static mr_code
+program_use(program *p, int out, const mr_kernel_args *a, size_t *bytes)
+{
+    mr_block_launch l;
+
+    if (a->out[0].size == 0)
+        return MR_OK;
+    program_launch(p, out, a, &l);
+    if (bytes == NULL)
+        return mr__cpu_run_block(&p->code, &l, a->workspace);
+    *bytes = mr__cpu_block_workspace(&p->code, &l);
+    return MR_OK;
 }
 
 /* ---- rows of the table
  * ------------------------------------------------------------ */
 
-mr_code
-mr__cpu_softmax(const mr_kernel_args *a)
+static mr_code
+softmax_use(const mr_kernel_args *a, size_t *bytes)
 {
     program p = {0};
     mr_dtype t = a->in[0].dtype, wide = mr__accumulate_dtype(t);
@@ -225,12 +253,27 @@ mr__cpu_softmax(const mr_kernel_args *a)
     int sum = program_do(&p, MR_R_SUM, wide, e, -1);
     int y = program_do(&p, MR_K_DIVIDE, wide, e, sum);
 
-    return program_run(&p, program_cast(&p, t, y), a);
+    return program_use(&p, program_cast(&p, t, y), a, bytes);
+}
+
+mr_code
+mr__cpu_softmax(const mr_kernel_args *a)
+{
+    return softmax_use(a, NULL);
+}
+
+size_t
+mr__cpu_softmax_workspace(const mr_kernel_args *a)
+{
+    size_t bytes = 0;
+
+    softmax_use(a, &bytes);
+    return bytes;
 }
 
 /* Both norms: `centre` takes the mean away first. */
 static mr_code
-norm_run(const mr_kernel_args *a, bool centre)
+norm_use(const mr_kernel_args *a, bool centre, size_t *bytes)
 {
     const mr_norm_params *n = a->params;
     mr_dtype t = a->in[0].dtype, wide = mr__accumulate_dtype(t);
@@ -254,17 +297,35 @@ norm_run(const mr_kernel_args *a, bool centre)
                        program_cast(&p, wide, weight));
     if (bias >= 0)
         x = program_do(&p, MR_K_ADD, wide, x, program_cast(&p, wide, bias));
-    return program_run(&p, program_cast(&p, t, x), a);
+    return program_use(&p, program_cast(&p, t, x), a, bytes);
 }
 
 mr_code
 mr__cpu_layer_norm(const mr_kernel_args *a)
 {
-    return norm_run(a, true);
+    return norm_use(a, true, NULL);
+}
+
+size_t
+mr__cpu_layer_norm_workspace(const mr_kernel_args *a)
+{
+    size_t bytes = 0;
+
+    norm_use(a, true, &bytes);
+    return bytes;
 }
 
 mr_code
 mr__cpu_rms_norm(const mr_kernel_args *a)
 {
-    return norm_run(a, false);
+    return norm_use(a, false, NULL);
+}
+
+size_t
+mr__cpu_rms_norm_workspace(const mr_kernel_args *a)
+{
+    size_t bytes = 0;
+
+    norm_use(a, false, &bytes);
+    return bytes;
 }

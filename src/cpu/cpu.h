@@ -111,9 +111,13 @@ double mr__cpu_sort_cost(const mr_kernel_args *a);
 mr_code mr__cpu_searchsorted(const mr_kernel_args *a);
 
 mr_code mr__cpu_scan(const mr_kernel_args *a);
+size_t mr__cpu_scan_workspace(const mr_kernel_args *a);
 mr_code mr__cpu_softmax(const mr_kernel_args *a);
+size_t mr__cpu_softmax_workspace(const mr_kernel_args *a);
 mr_code mr__cpu_layer_norm(const mr_kernel_args *a);
+size_t mr__cpu_layer_norm_workspace(const mr_kernel_args *a);
 mr_code mr__cpu_rms_norm(const mr_kernel_args *a);
+size_t mr__cpu_rms_norm_workspace(const mr_kernel_args *a);
 
 mr_code mr__cpu_conv(const mr_kernel_args *a);
 size_t mr__cpu_conv_workspace(const mr_kernel_args *a);

@@ -71,9 +71,18 @@ static const mr_kernel kernels[] = {
      .run = mr__cpu_conv,
      .workspace = mr__cpu_conv_workspace,
      .cost = mr__cpu_conv_cost},
-    {.op = MR_OP_SOFTMAX, .run = mr__cpu_softmax, .cost = rows_cost},
-    {.op = MR_OP_LAYER_NORM, .run = mr__cpu_layer_norm, .cost = rows_cost},
-    {.op = MR_OP_RMS_NORM, .run = mr__cpu_rms_norm, .cost = rows_cost},
+    {.op = MR_OP_SOFTMAX,
+     .run = mr__cpu_softmax,
+     .workspace = mr__cpu_softmax_workspace,
+     .cost = rows_cost},
+    {.op = MR_OP_LAYER_NORM,
+     .run = mr__cpu_layer_norm,
+     .workspace = mr__cpu_layer_norm_workspace,
+     .cost = rows_cost},
+    {.op = MR_OP_RMS_NORM,
+     .run = mr__cpu_rms_norm,
+     .workspace = mr__cpu_rms_norm_workspace,
+     .cost = rows_cost},
     {.op = MR_OP_SORT,
      .run = mr__cpu_sort,
      .workspace = mr__cpu_sort_workspace,
@@ -83,7 +92,10 @@ static const mr_kernel kernels[] = {
      .workspace = mr__cpu_sort_workspace,
      .cost = mr__cpu_sort_cost},
     {.op = MR_OP_SEARCHSORTED, .run = mr__cpu_searchsorted},
-    {.op = MR_OP_SCAN, .contiguous = INPUT_0, .run = mr__cpu_scan},
+    {.op = MR_OP_SCAN,
+     .contiguous = INPUT_0,
+     .run = mr__cpu_scan,
+     .workspace = mr__cpu_scan_workspace},
     {.op = MR_OP_MASK_PLACES,
      .contiguous = INPUT_0,
      .run = mr__cpu_mask_places,
@@ -180,16 +192,26 @@ mr__cpu_kernel(uint16_t op)
     return NULL;
 }
 
+static mr_memory_pool *
+pool(void *self)
+{
+    (void)self;
+    return mr__host_pool();
+}
+
 const mr_device_table mr__cpu_device = {
+    .size = sizeof(mr_device_table),
     .abi = MR_DEVICE_ABI,
+    .build = MR_BUILD_HASH,
     .name = "cpu",
     .device = {MR_CPU, 0},
-    .pool = mr__host_pool,
+    .pool = pool,
     .kernels = kernels,
-    .run_block = mr__cpu_run_block,
     .block_ready = mr__cpu_block_ready,
     .run_ready = mr__cpu_run_ready,
     .fuses = mr__k_supports,
+    .block_workspace = mr__cpu_block_workspace,
+    .run_block = mr__cpu_run_block,
 };
 
 mr_code

@@ -16,7 +16,6 @@
  */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "cpu/cpu.h"
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
@@ -425,6 +424,20 @@ scan_plan(const mr_kernel_args *a, scan *s)
     neutral_fill(s);
 }
 
+/* The totals of the blocks of long lines. */
+size_t
+mr__cpu_scan_workspace(const mr_kernel_args *a)
+{
+    scan s;
+
+    if (a->in[0].size == 0)
+        return 0;
+    scan_plan(a, &s);
+    return s.inner == 1 && s.n_blocks > 1
+               ? (size_t)(s.outer * s.n_blocks * s.acc_item)
+               : 0;
+}
+
 mr_code
 mr__cpu_scan(const mr_kernel_args *a)
 {
@@ -444,16 +457,12 @@ mr__cpu_scan(const mr_kernel_args *a)
         return MR_OK;
     }
     if (s.n_blocks > 1) {
-        s.totals =
-            mr__alloc_array((size_t)(s.outer * s.n_blocks), (size_t)s.acc_item);
-        if (!s.totals)
-            return MR_E_MEMORY;
+        s.totals = a->workspace;
         mr__cpu_for(s.outer * s.n_blocks, 1, totals_piece, &s);
         totals_combine(&s);
     }
     mr__cpu_for(s.outer * s.n_blocks,
                 mr__cpu_grain((slow ? 20.0 : 1.5) * (double)s.n), blocks_piece,
                 &s);
-    mr__dealloc(s.totals);
     return MR_OK;
 }

@@ -13,9 +13,12 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "eval/hooks.h"
+#include "eval/line.h"
 #include "eval/plan.h"
+#include "eval/registry.h"
 #include "eval/stats.h"
 #include "eval/stream.h"
+#include "eval/transfer.h"
 #include "eval/wait.h"
 #include "marram/error.h"
 #include "marram/eval.h"
@@ -38,7 +41,8 @@ static _Atomic uint64_t tasks_run, ran_on_caller, ran_on_worker;
 void
 mr__stats_task(void)
 {
-    atomic_fetch_add_explicit(&tasks_run, 1, memory_order_relaxed);
+    /* release: pairs with wait_for_memory; what it held is given back */
+    atomic_fetch_add_explicit(&tasks_run, 1, memory_order_release);
 }
 
 void
@@ -83,6 +87,16 @@ device_fuses(mr_k k, mr_dtype operand)
     return mr__k_supports(k, operand);
 }
 
+/* The plan of nothing. */
+static void
+plan_clear(mr_plan *p)
+{
+    memset(p, 0, offsetof(mr_plan, few));
+    memset((char *)p + offsetof(mr_plan, stack), 0,
+           sizeof *p - offsetof(mr_plan, stack));
+    p->last = &p->first;
+}
+
 /* One window, under the plan lock. */
 static mr_code
 plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
@@ -97,6 +111,7 @@ plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
     p->stream = mr__stream_planned(p->wish, p->own);
     p->destructive = false;
     p->n_tasks = 0;
+    p->arrivals = NULL;
     rc = mr__plan_walk(p, roots, n, more);
     if (rc == MR_OK && p->n > 0) {
         groups = mr__fuse(&p->window->arena, p->node, p->n, device_fuses,
@@ -186,16 +201,39 @@ plan_all(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
     return rc;
 }
 
-/* No memory: what runs may give some back.  False: nothing runs. */
-static bool
-wait_for_memory(const mr_plan *p)
+/* ---- waiting for memory
+ * --------------------------------------------------------------------- */
+
+/* A turn to plan: at once, or behind those who wait for memory. */
+static __attribute__((cold)) void
+take_turn(const mr_plan *p, uint64_t *place)
 {
-    int64_t flying = mr__tasks_in_flight();
     void *token;
 
-    if (flying == 0)
+    if (*place == 0)
+        *place = mr__line_join();
+    if (mr__line_is_first(*place))
+        return;
+    token = mr__block_begin();
+    mr__stream_help(p->stream, NULL);
+    mr__line_wait(*place);
+    mr__block_end(token);
+}
+
+/* Until something that runs has ended since `seen` tasks had: it may have given
+ * memory back.  False: nothing did, and nothing runs. */
+static __attribute__((cold)) bool
+wait_for_memory(const mr_plan *p, uint64_t seen)
+{
+    void *token;
+    bool flies = mr__tasks_in_flight() > 0;
+
+    /* acquire: pairs with mr__stats_task; after in_flight, so that what ended
+     * in between is seen */
+    if (atomic_load_explicit(&tasks_run, memory_order_acquire) != seen)
+        return true;
+    if (!flies)
         return false;
-    mr_error_take();
     token = mr__block_begin();
     if (!mr__stream_help(p->stream, NULL))
         mr__tasks_wait_progress(1, 0);
@@ -203,23 +241,44 @@ wait_for_memory(const mr_plan *p)
     return true;
 }
 
+/* The plan, again when memory may have come back. */
+static mr_code
+plan_in_turn(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
+{
+    uint64_t place = 0, seen;
+    mr_code rc;
+
+    if (__builtin_expect(!mr__line_is_empty(), 0))
+        take_turn(p, &place);
+    for (;;) {
+        seen = atomic_load_explicit(&tasks_run, memory_order_acquire);
+        rc = plan_all(p, roots, n, where);
+        if (__builtin_expect(rc != MR_E_MEMORY, 1))
+            break;
+        if (place == 0)
+            take_turn(p, &place);
+        if (!wait_for_memory(p, seen))
+            break;
+        mr_error_take();
+    }
+    if (place != 0)
+        mr__line_leave(place);
+    return rc;
+}
+
 static mr_code
 start(mr_array *const *roots, size_t n, enum run_where where, uint32_t *stream,
       double *cost)
 {
-    mr_plan p;
+    _Alignas(64) mr_plan p;
     mr_code rc;
 
-    memset(&p, 0, offsetof(mr_plan, few));
-    memset((char *)&p + offsetof(mr_plan, stack), 0,
-           sizeof p - offsetof(mr_plan, stack));
+    plan_clear(&p);
     p.wish = mr__stream_wish(mr__ctx.stream);
     p.own = p.stream = mr__stream_own();
     if (p.own == 0)
         return mr__error_code();
-    do
-        rc = plan_all(&p, roots, n, where);
-    while (rc == MR_E_MEMORY && wait_for_memory(&p));
+    rc = plan_in_turn(&p, roots, n, where);
     mr__dealloc(p.stack);
     if (rc != MR_OK) /* windows before the one that failed */
         mr__stream_kick(p.stream);
@@ -242,13 +301,6 @@ detach_all(mr_array *const *nodes, size_t n)
             mr__node_detach(nodes[i]);
     mr__defer_user_code_end();
     mr__lock_drop(&mr__plan_lock);
-}
-
-/* Before main, so before any other thread: a plain store. */
-__attribute__((constructor)) static void
-set_detach_hook(void)
-{
-    mr__graph_detach_hook = detach_all;
 }
 
 /* ---- waiting
@@ -365,6 +417,133 @@ transient_failure(mr_array *const *roots, size_t n)
         }
     mr__lock_drop(&mr__plan_lock);
     return rc;
+}
+
+/* Plan a copy of x on the host; its node in *copy, retained. */
+static mr_code
+plan_host_copy(mr_plan *p, mr_array *x, mr_array **copy)
+{
+    mr_place w = {
+        .data = x->buffer->data, .buffer = x->buffer, .stride = mr__strides(x)};
+    mr_code rc = MR_OK;
+
+    w.data += x->offset * mr__dtype_size((mr_dtype)x->dtype);
+    if (mr__place_bring(p, x, x, 0, &w)) {
+        mr__plan_submit(p);
+        *copy = mr__retain(mr__copy_on_host(x->buffer));
+    } else {
+        rc = mr__error_code();
+        mr__error_annotate(x->op->name, x->site,
+                           "while reading it on the host");
+        mr__plan_abandon(p);
+    }
+    return rc;
+}
+
+/* Under the plan lock: host memory becomes what counts. */
+static void
+export_locked(mr_array *x)
+{
+    mr_array *copy = mr__copy_on_host(x->buffer);
+
+    /* relaxed, both: readers without the lock have x from this thread */
+    __atomic_store_n(&x->buffer->exported_writable, true, __ATOMIC_RELAXED);
+    mr__copies_drop_on_devices(x->buffer);
+    if (copy == NULL)
+        return;
+    __atomic_store_n(&copy->buffer->exported_writable, true, __ATOMIC_RELAXED);
+    mr__copies_drop_on_devices(copy->buffer);
+}
+
+/* The node of a host copy of x, which may be on its way, retained; NULL when x
+ * is on the host, or with the error set. */
+static mr_code
+find_host_copy(mr_array *x, bool writable, mr_array **copy)
+{
+    _Alignas(64) mr_plan p;
+    mr_code rc = MR_OK;
+
+    plan_clear(&p);
+    p.window = mr__window_new();
+    if (p.window == NULL)
+        return MR_E_MEMORY;
+    mr__lock_take(&mr__plan_lock);
+    mr__defer_user_code_begin();
+    *copy = x->buffer->space == 0 ? NULL : mr__copy_on_host(x->buffer);
+    if (*copy != NULL)
+        mr__retain(*copy);
+    else if (x->buffer->space != 0)
+        rc = plan_host_copy(&p, x, copy);
+    if (writable && (*copy == NULL || mr__state(*copy) == MR_DONE) &&
+        rc == MR_OK)
+        export_locked(x);
+    mr__defer_user_code_end();
+    mr__lock_drop(&mr__plan_lock);
+    kick_others(&p);
+    mr__window_release(p.window);
+    return rc;
+}
+
+static void
+wait_for(mr_array *copy)
+{
+    void *token = mr__block_begin();
+
+    while (mr__state(copy) == MR_SUBMITTED)
+        if (!mr__stream_help(copy->stream, copy))
+            mr__wait_node(copy);
+    mr__block_end(token);
+}
+
+static mr_code
+on_host(mr_array *x, bool writable)
+{
+    mr_code rc = MR_OK;
+
+    for (int left = 4; left > 0;) {
+        mr_array *copy = NULL;
+        mr_state s;
+
+        if (rc != MR_OK)
+            mr_error_take();
+        rc = find_host_copy(x, writable, &copy);
+        if (copy == NULL)
+            return rc;
+        s = mr__state(copy);
+        if (s != MR_DONE) { /* then all of it is asked again */
+            wait_for(copy);
+            rc = first_failure(&copy, 1);
+            if (rc == MR_OK)
+                rc = transient_failure(&copy, 1);
+            left -= rc != MR_OK;
+        }
+        mr__release(copy);
+        if (s == MR_DONE)
+            return MR_OK;
+    }
+    return rc;
+}
+
+static const char *
+host_data(const mr_buffer *b)
+{
+    const char *data;
+    mr_array *copy;
+
+    mr__lock_take(&mr__plan_lock);
+    copy = mr__copy_on_host((mr_buffer *)(uintptr_t)b);
+    data = copy->buffer->data; /* lives as long as b */
+    mr__lock_drop(&mr__plan_lock);
+    return data;
+}
+
+/* Before main, so before any other thread: plain stores. */
+__attribute__((constructor)) static void
+set_hooks(void)
+{
+    mr__graph_detach_hook = detach_all;
+    mr__graph_host_hook = on_host;
+    mr__graph_host_data_hook = host_data;
 }
 
 static mr_code

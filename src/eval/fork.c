@@ -20,6 +20,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "eval/line.h"
 #include "eval/plan.h"
 
 static void
@@ -47,6 +48,7 @@ child(void)
     mr__buffer_fork_child();
     mr__lock_drop(&mr__plan_lock);
     mr__devices_fork_child();
+    mr__line_fork_child();
     mr__streams_fork_child();
     mr__wait_fork_child();
     mr__tasks_fork_child();

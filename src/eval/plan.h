@@ -23,6 +23,9 @@
 
 extern mr_lock mr__plan_lock;
 
+/* A copy of a buffer elsewhere that this plan makes (transfer.c). */
+typedef struct mr_arrival mr_arrival;
+
 /* Nodes of one window: bounds how long the plan lock is held. */
 #define MR_PLAN_WINDOW 2048
 
@@ -75,6 +78,7 @@ typedef struct mr_plan {
     mr_task *first, **last; /* tasks of the window, in order */
     mr_recycled *recycled;
     size_t n_recycled, recycled_cap;
+    mr_arrival *arrivals;
     mr_buffer **owned; /* fresh buffers: one reference each, until the end */
     size_t n_owned, owned_cap;
     uint32_t stream;    /* what 0 means here: the thread's default */
@@ -107,6 +111,15 @@ mr_code mr__plan_reserve(mr_plan *p, mr_fuse_group *groups);
 /* Publish: nodes become submitted or done, tasks enter their streams. */
 void mr__plan_submit(mr_plan *p);
 void mr__plan_abandon(mr_plan *p);
+/* Parts of reserve.c that transfer.c needs.  A fresh buffer of a device, the
+ * plan's until the end; NULL with the error set. */
+mr_buffer *mr__plan_buffer(mr_plan *p, const mr_device_table *d, size_t bytes);
+/* The stream will get a task.  False: no memory. */
+bool mr__plan_note_stream(mr_plan *p, uint32_t stream);
+/* x is done when t is.  False: no memory. */
+bool mr__plan_completes(mr_plan *p, mr_task *t, mr_array *x);
+/* t is made: it comes after those before. */
+void mr__plan_append(mr_plan *p, mr_task *t);
 
 static inline mr_plan_node *
 mr__plan_node(const mr_array *x)

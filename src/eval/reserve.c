@@ -9,6 +9,10 @@
  * read (donation).  Memory is reused only where nobody can look: no user, no
  * scope, no live trace reaches the node or a recipe that would read it again.
  *
+ * A task runs where its stream is, or on the host when that device lacks what
+ * it takes; operands that lie elsewhere are brought over by tasks in front of
+ * it (transfer.c).
+ *
  * Nothing outside the plan is touched here; submit.c publishes.
  */
 #include <string.h>
@@ -18,6 +22,7 @@
 #include "eval/plan.h"
 #include "eval/registry.h"
 #include "eval/stream.h"
+#include "eval/transfer.h"
 
 /* ---- buffers
  * ----------------------------------------------------------------- */
@@ -41,14 +46,15 @@ grow(mr_plan *p, void **list, size_t *cap, size_t n, size_t entry)
 }
 
 static mr_buffer *
-recycled_take(mr_plan *p, size_t bytes, uint32_t stream)
+recycled_take(mr_plan *p, size_t bytes, const mr_task *t)
 {
     size_t best = p->n_recycled;
 
     for (size_t i = 0; i < p->n_recycled; i++) {
         const mr_recycled *r = &p->recycled[i];
 
-        if (r->stream != stream || r->buffer->capacity < bytes ||
+        if (r->stream != t->stream || r->buffer->space != t->space ||
+            r->buffer->capacity < bytes ||
             r->buffer->capacity > 2 * bytes + 4096)
             continue;
         if (best == p->n_recycled ||
@@ -61,25 +67,32 @@ recycled_take(mr_plan *p, size_t bytes, uint32_t stream)
 
     p->destructive = p->destructive || !p->recycled[best].scratch;
     p->recycled[best] = p->recycled[--p->n_recycled];
+    if (b->bytes < bytes) /* ours: nobody else has seen it yet */
+        b->bytes = bytes;
+    return b;
+}
+
+mr_buffer *
+mr__plan_buffer(mr_plan *p, const mr_device_table *d, size_t bytes)
+{
+    void *list = p->owned;
+    mr_buffer *b;
+
+    if (!grow(p, &list, &p->owned_cap, p->n_owned, sizeof *p->owned))
+        return NULL;
+    p->owned = list;
+    b = mr__buffer_new(d->pool(d->self), bytes);
+    if (b != NULL)
+        p->owned[p->n_owned++] = b;
     return b;
 }
 
 static mr_buffer *
-take_buffer(mr_plan *p, int64_t size, mr_dtype t, uint32_t stream)
+take_buffer(mr_plan *p, const mr_task *t, size_t bytes)
 {
-    size_t bytes = (size_t)size * (size_t)mr__dtype_size(t);
-    void *list = p->owned;
-    mr_buffer *b = recycled_take(p, bytes, stream);
+    mr_buffer *b = recycled_take(p, bytes, t);
 
-    if (b != NULL)
-        return b;
-    if (!grow(p, &list, &p->owned_cap, p->n_owned, sizeof *p->owned))
-        return NULL;
-    p->owned = list;
-    b = mr__buffer_new(mr__stream_device(stream)->pool(), bytes);
-    if (b != NULL)
-        p->owned[p->n_owned++] = b;
-    return b;
+    return b != NULL ? b : mr__plan_buffer(p, t->device, bytes);
 }
 
 static void
@@ -169,8 +182,8 @@ consume_uses(mr_plan *p, const mr_fuse_group *g)
  * -------------------------------------------------------------------------- */
 
 /* Every stream that gets a task needs a drainer in the end. */
-static bool
-note_stream(mr_plan *p, uint32_t id)
+bool
+mr__plan_note_stream(mr_plan *p, uint32_t id)
 {
     void *list = p->other;
 
@@ -183,6 +196,23 @@ note_stream(mr_plan *p, uint32_t id)
         return false;
     p->other = list;
     p->other[p->n_other++] = id;
+    return true;
+}
+
+/* Where a task of this stream runs: on `device`. */
+static __attribute__((cold)) bool
+task_settle(mr_plan *p, mr_task *t, const mr_device_table *device)
+{
+    t->device = device;
+    t->space = 0;
+    t->flight = NULL;
+    if (!mr__device_has_queues(device))
+        return true;
+    t->space = mr__device_space(device);
+    t->flight = mr__arena_zero(&p->window->arena, sizeof *t->flight);
+    if (t->flight == NULL)
+        return false;
+    t->flight->task = t;
     return true;
 }
 
@@ -202,14 +232,17 @@ task_new(mr_plan *p, mr_task_kind kind, mr_array *node, int n_in, int n_out)
     t->window = p->window;
     t->kind = kind;
     t->stream = stream_of(p, node);
-    t->device = mr__stream_device(t->stream);
     t->node = node;
-    return note_stream(p, t->stream) ? t : NULL;
+    t->device = mr__stream_device(t->stream);
+    if (__builtin_expect(mr__device_has_queues(t->device), 0) &&
+        !task_settle(p, t, t->device))
+        return NULL;
+    return mr__plan_note_stream(p, t->stream) ? t : NULL;
 }
 
 /* The list of nodes that t completes grows as views of them are met. */
-static bool
-task_completes(mr_plan *p, mr_task *t, mr_array *x)
+bool
+mr__plan_completes(mr_plan *p, mr_task *t, mr_array *x)
 {
     if (t->n_done == t->done_cap) {
         int cap = t->done_cap ? 2 * t->done_cap : 4;
@@ -227,8 +260,8 @@ task_completes(mr_plan *p, mr_task *t, mr_array *x)
     return true;
 }
 
-static void
-task_append(mr_plan *p, mr_task *t)
+void
+mr__plan_append(mr_plan *p, mr_task *t)
 {
     *p->last = t;
     p->last = &t->next;
@@ -267,7 +300,7 @@ fresh_place(mr_plan *p, mr_task *t, mr_dtype dt, int32_t ndim,
     memset(w, 0, sizeof *w);
     stride =
         mr__arena_alloc(&p->window->arena, (size_t)(ndim + 1) * sizeof *stride);
-    w->buffer = take_buffer(p, size, dt, t->stream);
+    w->buffer = take_buffer(p, t, (size_t)size * (size_t)mr__dtype_size(dt));
     if (w->buffer == NULL || stride == NULL)
         return false;
     mr__strides_fresh(ndim, dim, stride);
@@ -286,22 +319,28 @@ copy_cost(int64_t size, mr_dtype t)
 /* ---- copies
  * ------------------------------------------------------------------------- */
 
-/* A task that copies `in` (with x's dtype) row-major into a fresh place; x is
- * the node on whose behalf. */
+/* A task that copies `in` (with x's dtype) row-major into a fresh place, on
+ * `device` (NULL: the stream's), on behalf of a node. */
 static mr_task *
-copy_task(mr_plan *p, mr_array *on_behalf, const mr_array *x,
-          const mr_place *in, mr_place *out)
+copy_task(mr_plan *p, mr_array *on_behalf, const mr_device_table *device,
+          const mr_array *x, const mr_place *in, mr_place *out)
 {
     mr_task *t = task_new(p, MR_TASK_BLOCK, on_behalf, 1, 1);
+    mr_place from = *in;
 
     if (t == NULL ||
-        !fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size, out))
+        (device != NULL && device != t->device && !task_settle(p, t, device)))
+        return NULL;
+    if (!mr__place_is_in(&from, t->space) &&
+        !mr__place_bring(p, on_behalf, x, t->space, &from))
+        return NULL;
+    operand_array(&t->in[0], &from, x);
+    if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size, out))
         return NULL;
     t->n_in = t->n_out = 1;
-    operand_array(&t->in[0], in, x);
     operand_array(&t->out[0], out, x);
     t->cost = copy_cost(x->size, (mr_dtype)x->dtype);
-    task_append(p, t);
+    mr__plan_append(p, t);
     return t;
 }
 
@@ -327,7 +366,7 @@ plan_view_place(mr_plan *p, mr_plan_node *n)
     case MR_VIEW_COPY:
         break;
     }
-    t = copy_task(p, x, from, &in, &copied);
+    t = copy_task(p, x, NULL, from, &in, &copied);
     if (t == NULL)
         return false;
     copied.source = x;
@@ -335,7 +374,7 @@ plan_view_place(mr_plan *p, mr_plan_node *n)
     if (mr__place_view(p, n, &copied, &n->place) != MR_VIEW_OK)
         return false; /* row-major always has a view: no memory */
     n->materialised = true;
-    return task_completes(p, t, x);
+    return mr__plan_completes(p, t, x);
 }
 
 /* A task without work that is done when all inputs of a view are: what input 0
@@ -356,9 +395,9 @@ alias_view(mr_plan *p, mr_plan_node *n)
         operand_array(&t->in[i], &w, x->in[i]);
     }
     t->cost = 20.0;
-    task_append(p, t);
+    mr__plan_append(p, t);
     n->place.task = t;
-    return task_completes(p, t, x);
+    return mr__plan_completes(p, t, x);
 }
 
 /* A view that somebody can see becomes a node with memory. */
@@ -372,18 +411,18 @@ show_view(mr_plan *p, mr_plan_node *n)
     n->materialised = true;
     if (n->place.buffer == NULL) { /* a constant: real memory, since exporters
                                       may write */
-        t = copy_task(p, x, x, &n->place, &w);
+        t = copy_task(p, x, NULL, x, &n->place, &w);
         if (t == NULL)
             return false;
         n->place = w;
         n->place.base = n;
         n->place.source = x;
-        return task_completes(p, t, x);
+        return mr__plan_completes(p, t, x);
     }
     if (n->place.base != NULL)
         n->place.base->reusable = false;
     if (x->n_in == 1 && n->place.task != NULL)
-        return task_completes(p, n->place.task, x);
+        return mr__plan_completes(p, n->place.task, x);
     if (x->n_in == 1 && n->place.source == NULL)
         return true; /* done at once */
     return alias_view(p, n);
@@ -440,7 +479,7 @@ place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
         t->n_out = 1;
     }
     n->materialised = true;
-    return task_completes(p, t, x);
+    return mr__plan_completes(p, t, x);
 }
 
 static bool
@@ -452,9 +491,12 @@ kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
         uint32_t want = t->kernel == NULL ? MR_KERNEL_ALL_CONTIGUOUS
                                           : t->kernel->contiguous;
 
+        if (!mr__place_is_in(&w, t->space) &&
+            !mr__place_bring(p, x, in, t->space, &w))
+            return false;
         if (((want & MR_KERNEL_ALL_CONTIGUOUS) || (i < 31 && want >> i & 1)) &&
             !mr__is_contiguous(in->ndim, in->dim, w.stride)) {
-            mr_task *copy = copy_task(p, x, in, &w, &copied);
+            mr_task *copy = copy_task(p, x, t->device, in, &w, &copied);
 
             if (copy == NULL)
                 return false;
@@ -493,8 +535,30 @@ kernel_workspace(mr_plan *p, mr_task *t, mr_array *x)
     }
     if (bytes == 0)
         return true;
-    t->workspace = take_buffer(p, (int64_t)bytes, MR_UINT8, t->stream);
+    t->workspace = take_buffer(p, t, bytes);
     return t->workspace != NULL;
+}
+
+/* The device's row, or the host's. */
+static bool
+find_kernel(mr_plan *p, mr_task *t, const mr_array *x)
+{
+    if (x->op->exec == NULL) {
+        t->kernel = mr__device_kernel(t->device, x->op->id);
+        if (t->kernel != NULL)
+            return true;
+    }
+    if (t->space != 0) {
+        if (!task_settle(p, t, mr__device_host()))
+            return false;
+        if (x->op->exec == NULL)
+            t->kernel = mr__device_kernel(t->device, x->op->id);
+    }
+    if (t->kernel != NULL || x->op->exec != NULL)
+        return true;
+    mr__fail(MR_E_UNSUPPORTED, "the device %s has no kernel for %s",
+             t->device->name, x->op->name);
+    return false;
 }
 
 static bool
@@ -504,20 +568,12 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
     mr_array *x = n->f.x;
     mr_task *t = task_new(p, MR_TASK_KERNEL, x, x->n_in, x->n_out);
 
-    if (t == NULL)
+    if (t == NULL || !find_kernel(p, t, x))
         return false;
-    if (x->op->exec == NULL) {
-        t->kernel = mr__device_kernel(t->device, x->op->id);
-        if (t->kernel == NULL) {
-            mr__fail(MR_E_UNSUPPORTED, "the device %s has no kernel for %s",
-                     t->device->name, x->op->name);
-            return false;
-        }
-    }
     if (!kernel_inputs(p, t, x) || !place_output(p, t, n) ||
         !kernel_workspace(p, t, x))
         return false;
-    task_append(p, t);
+    mr__plan_append(p, t);
     if (t->workspace != NULL)
         recycled_put(p, (mr_recycled){t->workspace, t->stream, true});
     consume_uses(p, g);
@@ -563,7 +619,7 @@ may_donate(const mr_fuse_group *g, const mr_block_operand *o, uint32_t stream)
            atomic_load_explicit(&x->scoped, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&x->buffer->refs, memory_order_acquire) == 1 &&
            !x->buffer->exported_writable && !x->buffer->read_only &&
-           x->buffer->pool != NULL &&
+           x->buffer->pool != NULL && x->buffer->copies == NULL &&
            (x->trace == 0 || !mr__trace_live(x->trace));
 }
 
@@ -636,7 +692,7 @@ block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k, int from)
     operand_array(&t->out[k], &n->place, x);
     t->out[k].keep = NULL;
     t->out[k].is_source = false;
-    return task_completes(p, t, x);
+    return mr__plan_completes(p, t, x);
 }
 
 static double
@@ -651,6 +707,32 @@ block_cost(const mr_task *t, const mr_block_group *b)
     for (int i = 0; i < t->n_out; i++)
         bytes += (double)(t->out[i].size * mr__dtype_size(t->out[i].dtype));
     return 40.0 + 0.1 * bytes + 0.1 * points * b->code.n_inst;
+}
+
+/* A program that the device cannot run as a whole runs on the host. */
+static __attribute__((cold)) bool
+block_device(mr_plan *p, mr_task *t, const mr_block_group *b)
+{
+    const mr_block_code *c = &b->code;
+
+    for (int i = 0; i < c->n_inst; i++) {
+        mr_dtype operand = (mr_dtype)c->reg_dtype[c->inst[i].arg[0]];
+
+        if (!t->device->fuses((mr_k)c->inst[i].k, operand))
+            return task_settle(p, t, mr__device_host());
+    }
+    return true;
+}
+
+static bool
+block_workspace(mr_plan *p, mr_task *t)
+{
+    size_t bytes = mr__block_task_workspace(t);
+
+    if (bytes == 0)
+        return true;
+    t->workspace = take_buffer(p, t, bytes);
+    return t->workspace != NULL;
 }
 
 static bool
@@ -669,9 +751,16 @@ plan_block(mr_plan *p, mr_fuse_group *g)
     t->block = b;
     t->n_in = b->code.n_in;
     t->n_out = b->code.n_out;
+    if (__builtin_expect(t->space != 0, 0) && !block_device(p, t, b))
+        return false;
     for (int j = 0; j < t->n_in; j++) {
         mr_place w = mr__place_of(p, b->in[j].x);
 
+        if (__builtin_expect(!mr__place_is_in(&w, t->space), 0)) {
+            taken[j] = true; /* a copy is not ours to overwrite */
+            if (!mr__place_bring(p, t->node, b->in[j].x, t->space, &w))
+                return false;
+        }
         operand_array(&t->in[j], &w, b->in[j].x);
     }
     donate = !g->has_reduction && members_forgotten(g);
@@ -684,7 +773,9 @@ plan_block(mr_plan *p, mr_fuse_group *g)
             return false;
     }
     t->cost = block_cost(t, b);
-    task_append(p, t);
+    if (g->has_reduction && !block_workspace(p, t))
+        return false;
+    mr__plan_append(p, t);
     consume_uses(p, g);
     return true;
 }
@@ -699,7 +790,7 @@ plan_empty(mr_plan *p, mr_fuse_group *g)
     if (t == NULL || !place_output(p, t, n))
         return false;
     t->cost = 20.0;
-    task_append(p, t);
+    mr__plan_append(p, t);
     consume_uses(p, g);
     return true;
 }

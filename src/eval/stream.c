@@ -13,6 +13,11 @@
  * freed but used again: whoever looked an id up checks it under the stream's
  * lock.  A stream begins to die under the plan lock: one that a planner found
  * alive takes its tasks.
+ *
+ * On a device with queues the drainer launches tasks and does not wait for
+ * them; they *fly* until they land.  Tasks of such a stream that run on the
+ * host run when they are the head, like all others: what they read was brought
+ * over by tasks of other streams, which their n_wait counts.
  */
 #include "eval/stream.h"
 
@@ -34,10 +39,14 @@
 
 typedef struct stream {
     mr_lock lock;
-    mr_task *head, **tail; /* guarded by lock */
-    bool busy;             /* guarded by lock */
-    bool dying; /* changed under the plan lock and lock: free when empty */
+    mr_task *head, **tail;      /* guarded by lock */
+    bool busy;                  /* guarded by lock */
     uint64_t n_entered, n_done; /* guarded by lock */
+    bool dying; /* changed under the plan lock and lock: free when empty */
+    /* Of devices with queues: what was launched and has not landed, in order;
+     * guarded by lock. */
+    mr_task *flying, **flying_tail;
+    void *queue; /* the drainer's; NULL until it needs one */
     /* relaxed: written before id's release */
     _Atomic(const mr_device_table *) device;
     /* 0: a free slot.  Changed under lock; release pairs with the acquire of
@@ -112,6 +121,9 @@ open_slot(uint32_t slot, const mr_device_table *device)
     s->tail = &s->head;
     s->busy = s->dying = false;
     s->n_entered = s->n_done = 0;
+    s->flying = NULL;
+    s->flying_tail = &s->flying;
+    s->queue = NULL;
     atomic_store_explicit(&s->device, device, memory_order_relaxed);
     /* release: pairs with the acquire in id_of */
     atomic_store_explicit(&s->id, id, memory_order_release);
@@ -119,8 +131,8 @@ open_slot(uint32_t slot, const mr_device_table *device)
     return id;
 }
 
-static uint32_t
-make(const mr_device_table *device)
+uint32_t
+mr__stream_make(const mr_device_table *device)
 {
     uint32_t slot, id = 0;
 
@@ -132,12 +144,23 @@ make(const mr_device_table *device)
     return id;
 }
 
+/* Nothing is to be done for it any more, under its lock. */
+static bool
+is_over_locked(const stream *s)
+{
+    return s->dying && !s->busy && s->head == NULL && s->flying == NULL;
+}
+
 /* The stream is empty, has no drainer and will get no task. */
 static void
 destroy(stream *s)
 {
     uint32_t slot = id_of(s) & 0xffffu;
+    const mr_device_table *d =
+        atomic_load_explicit(&s->device, memory_order_relaxed);
 
+    if (s->queue != NULL)
+        d->queue_free(d->self, s->queue);
     mr__lock_take(&registry);
     mr__lock_take(&s->lock);
     /* release: as in open_slot */
@@ -160,7 +183,7 @@ end_stream(uint32_t id)
     mr__lock_take(&s->lock);
     if (id_of(s) == id && !s->dying) {
         s->dying = true;
-        gone = !s->busy && s->head == NULL;
+        gone = is_over_locked(s);
     }
     mr__lock_drop(&s->lock);
     mr__lock_drop(&mr__plan_lock);
@@ -193,9 +216,67 @@ mr__stream_own(void)
         end_own_default(NULL);
     else if (!mr__at_thread_exit(end_own_default, NULL))
         return 0;
-    own_default = make(t);
+    own_default = mr__stream_make(t);
     own_device = want;
     return own_default;
+}
+
+/* Streams of this thread on devices that are not the default one. */
+typedef struct own_stream {
+    struct own_stream *next;
+    const mr_device_table *device;
+    uint32_t id;
+} own_stream;
+static _Thread_local own_stream *own_others
+    __attribute__((tls_model("initial-exec")));
+
+static void
+end_own_others(void *unused)
+{
+    (void)unused;
+    while (own_others != NULL) {
+        own_stream *o = own_others;
+
+        own_others = o->next;
+        end_stream(o->id);
+        mr__dealloc(o);
+    }
+}
+
+static uint32_t
+own_on(const mr_device_table *t)
+{
+    own_stream *o = own_others;
+
+    while (o != NULL && o->device != t)
+        o = o->next;
+    if (o != NULL)
+        return o->id;
+    o = mr__alloc(sizeof *o);
+    if (o == NULL)
+        return 0;
+    *o = (own_stream){own_others, t, mr__stream_make(t)};
+    if (o->id == 0 ||
+        (own_others == NULL && !mr__at_thread_exit(end_own_others, NULL))) {
+        end_stream(o->id);
+        mr__dealloc(o);
+        return 0;
+    }
+    own_others = o;
+    return o->id;
+}
+
+mr_stream
+mr_stream_of(mr_device device)
+{
+    const mr_device_table *t = mr__device_find(device);
+
+    if (t == NULL)
+        return (mr_stream){0};
+    return (mr_stream){t->device.index == 0 &&
+                               t->device.type == mr_default_device().type
+                           ? mr__stream_own()
+                           : own_on(t)};
 }
 
 uint32_t
@@ -231,7 +312,7 @@ mr__stream_device(uint32_t id)
     const stream *s = find(id);
 
     return s != NULL ? atomic_load_explicit(&s->device, memory_order_relaxed)
-                     : mr__device_find((mr_device){MR_CPU, 0});
+                     : mr__device_host();
 }
 
 /* ---- draining
@@ -287,9 +368,14 @@ next_task(stream *s)
         s->head = t->next;
         if (s->head == NULL)
             s->tail = &s->head;
+        if (t->flight != NULL) {
+            t->next = NULL;
+            *s->flying_tail = t;
+            s->flying_tail = &t->next;
+        }
     } else {
         s->busy = false;
-        gone = s->dying && s->head == NULL;
+        gone = is_over_locked(s);
     }
     mr__lock_drop(&s->lock);
     if (gone)
@@ -305,9 +391,35 @@ count_done(stream *s)
     mr__lock_drop(&s->lock);
 }
 
+void
+mr__stream_landed(mr_task *t)
+{
+    stream *s = find(t->stream);
+    mr_task **at;
+    bool gone;
+
+    mr__lock_take(&s->lock);
+    for (at = &s->flying; *at != t; at = &(*at)->next)
+        ;
+    *at = t->next;
+    if (s->flying_tail == &t->next)
+        s->flying_tail = at;
+    s->n_done++;
+    gone = is_over_locked(s);
+    mr__lock_drop(&s->lock);
+    if (gone)
+        destroy(s);
+}
+
 static void
 run_one(stream *s, mr_task *t, bool on_caller)
 {
+    if (t->flight != NULL) {
+        mr__task_launch(t,
+                        atomic_load_explicit(&s->device, memory_order_relaxed),
+                        &s->queue);
+        return;
+    }
     mr__task_run(t);
     count_done(s);
     /* last: whoever this wakes looks at n_done */
@@ -341,7 +453,7 @@ leave(stream *s)
     more = head_can_run(s);
     if (!more)
         s->busy = false;
-    gone = !more && s->dying && s->head == NULL;
+    gone = is_over_locked(s);
     mr__lock_drop(&s->lock);
     if (more)
         hand_over(s);
@@ -408,6 +520,8 @@ mr__stream_enter(mr_task *t)
     mr__lock_take(&s->lock);
     *s->tail = t;
     s->tail = &t->next;
+    if (t->flight != NULL)
+        t->flight->number = s->n_entered;
     s->n_entered++;
     /* release: pairs with head_can_run; no drainer yet for a stream that was
      * empty: the planner's thread helps or kicks */
@@ -433,7 +547,10 @@ has_done(stream *s, uint32_t id, uint64_t target)
     bool done;
 
     mr__lock_take(&s->lock);
-    done = s->n_done >= target || id_of(s) != id;
+    /* later ones may be done before one that flies */
+    done = id_of(s) != id ||
+           (s->n_done >= target &&
+            (s->flying == NULL || s->flying->flight->number >= target));
     mr__lock_drop(&s->lock);
     return done;
 }
@@ -470,7 +587,7 @@ mr_stream_new(mr_device device)
 {
     const mr_device_table *t = mr__device_find(device);
 
-    return (mr_stream){t == NULL ? 0 : make(t)};
+    return (mr_stream){t == NULL ? 0 : mr__stream_make(t)};
 }
 
 void
@@ -570,5 +687,8 @@ mr__streams_fork_child(void)
             continue;
         mr__lock_fork_child(&s->lock);
         s->busy = false;
+        s->flying = NULL; /* in the parent alone */
+        s->flying_tail = &s->flying;
+        s->queue = NULL;
     }
 }

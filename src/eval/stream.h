@@ -16,6 +16,8 @@
  * an error set when there is no memory for it. */
 uint32_t mr__stream_own(void);
 uint32_t mr__stream_default(void);
+/* A new one; 0 with an error set. */
+uint32_t mr__stream_make(const mr_device_table *device);
 /* id if such a stream lives, else the thread's default. */
 uint32_t mr__stream_resolve(uint32_t id);
 const mr_device_table *mr__stream_device(uint32_t id);
@@ -28,6 +30,8 @@ uint32_t mr__stream_planned(uint32_t id, uint32_t otherwise);
 /* Enter a task.  Under the plan lock.  The stream gets no drainer by this: the
  * planner's thread helps or kicks afterwards. */
 void mr__stream_enter(mr_task *t);
+/* A flying task is over: the stream forgets it, and may end by this. */
+void mr__stream_landed(mr_task *t) __attribute__((cold));
 /* One producer less: when it was the last, the stream gets a drainer. */
 void mr__stream_producer_done(mr_task *t);
 /* Let a worker drain what can run, if nobody does. */

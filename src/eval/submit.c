@@ -13,6 +13,7 @@
 #include "eval/place.h"
 #include "eval/plan.h"
 #include "eval/stream.h"
+#include "eval/transfer.h"
 
 static void
 settle_tuple(mr_array *x, const mr_plan_node *n)
@@ -129,6 +130,8 @@ mr__plan_submit(mr_plan *p)
         if (done_at_once(n))
             mr__retain(n->f.x);
     }
+    if (__builtin_expect(p->arrivals != NULL, 0))
+        mr__arrivals_publish(p);
     mr__plan_unmark(p);
     drop_owned(p);
     detach_done(p);
@@ -145,6 +148,7 @@ mr__plan_submit(mr_plan *p)
 void
 mr__plan_abandon(mr_plan *p)
 {
+    mr__arrivals_drop(p);
     mr__plan_unmark(p);
     drop_owned(p);
     mr__plan_drop_held(p);

@@ -6,6 +6,11 @@
  * nodes, with release; waking who waits; dropping the nodes' inputs, unless a
  * live trace wants them; dropping the task's own references.
  *
+ * A task with a flight is launched by the drainer and lands on a thread of the
+ * provider's.  Launching does not wait for producers in the same stream: their
+ * launches stand before it in the queue.  So whether the inputs are good is
+ * asked at landing; what was computed from bad ones is thrown away.
+ *
  * Called by: stream.c, under no lock.
  */
 #include "eval/task.h"
@@ -17,7 +22,9 @@
 #include "base/lock.h"
 #include "eval/fork.h"
 #include "eval/plan.h"
+#include "eval/registry.h"
 #include "eval/stats.h"
+#include "eval/stream.h"
 #include "eval/wait.h"
 #include "marram/error.h"
 
@@ -180,49 +187,101 @@ mr__run_block(const mr_device_table *device, const mr_block_group *block,
     mr_block_launch l;
 
     mr__block_launch_make(block, in, out, &l);
-    return device->run_block(&block->code, &l);
+    return device->run_block(&block->code, &l, NULL);
+}
+
+/* ---- plain copies: programs of one instruction, one for each dtype */
+
+static const uint8_t copy_row[2] = {0, 0};
+static const mr_inst copy_inst = {.k = MR_K_COPY, .dst = 1};
+static const mr_code_out copy_out = {.reg = 1};
+#define TWO(t)                                                                 \
+    {                                                                          \
+        (t), (t)                                                               \
+    }
+static const uint8_t copy_dtype[MR_N_DTYPES][2] = {
+    TWO(0), TWO(1), TWO(2),  TWO(3),  TWO(4),  TWO(5),  TWO(6), TWO(7),
+    TWO(8), TWO(9), TWO(10), TWO(11), TWO(12), TWO(13), TWO(14)};
+#define COPY_CODE(t)                                                           \
+    {                                                                          \
+        .n_in = 1, .n_inst = 1, .n_out = 1, .n_reg = 2, .n_phases = 1,         \
+        .reg_dtype = copy_dtype[t], .reg_row = copy_row, .inst = &copy_inst,   \
+        .out = &copy_out                                                       \
+    }
+static const mr_block_code copy_code[MR_N_DTYPES] = {
+    COPY_CODE(0),  COPY_CODE(1),  COPY_CODE(2),  COPY_CODE(3),  COPY_CODE(4),
+    COPY_CODE(5),  COPY_CODE(6),  COPY_CODE(7),  COPY_CODE(8),  COPY_CODE(9),
+    COPY_CODE(10), COPY_CODE(11), COPY_CODE(12), COPY_CODE(13), COPY_CODE(14)};
+
+static const mr_block_code *
+fill_copy(const mr_task_operand *in, const mr_task_operand *out,
+          mr_block_launch *l)
+{
+    const mr_block_code *code = &copy_code[in->dtype];
+    int64_t fresh[MR_MAX_NDIM];
+
+    l->n_kept = in->ndim;
+    l->n_red = 0;
+    memcpy(l->dim, in->dim, (size_t)in->ndim * sizeof *l->dim);
+    l->in[0].data = in->data;
+    l->out[0].data = out->data;
+    mr__strides_fresh(in->ndim, in->dim, fresh);
+    for (int d = 0; d < in->ndim; d++) {
+        l->in[0].stride[d] = stride_bytes(in, d);
+        l->out[0].stride[d] = fresh[d] * mr__dtype_size(in->dtype);
+    }
+    mr__block_normalise(code, l);
+    return code;
 }
 
 mr_code
 mr__run_copy(const mr_device_table *device, const mr_task_operand *in,
              const mr_task_operand *out)
 {
-    const uint8_t dtype[2] = {(uint8_t)in->dtype, (uint8_t)in->dtype};
-    const uint8_t row[2] = {0, 0};
-    const mr_inst inst = {.k = MR_K_COPY, .dst = 1};
-    const mr_code_out code_out = {.reg = 1};
-    const mr_block_code code = {.n_in = 1,
-                                .n_inst = 1,
-                                .n_out = 1,
-                                .n_reg = 2,
-                                .n_phases = 1,
-                                .reg_dtype = dtype,
-                                .reg_row = row,
-                                .inst = &inst,
-                                .out = &code_out};
     mr_block_launch l;
-    int64_t fresh[MR_MAX_NDIM];
+    const mr_block_code *code = fill_copy(in, out, &l);
 
-    l.n_kept = in->ndim;
-    l.n_red = 0;
-    memcpy(l.dim, in->dim, (size_t)in->ndim * sizeof *l.dim);
-    l.in[0].data = in->data;
-    l.out[0].data = out->data;
-    mr__strides_fresh(in->ndim, in->dim, fresh);
-    for (int d = 0; d < in->ndim; d++) {
-        l.in[0].stride[d] = stride_bytes(in, d);
-        l.out[0].stride[d] = fresh[d] * mr__dtype_size(in->dtype);
-    }
-    mr__block_normalise(&code, &l);
-    return device->run_block(&code, &l);
+    return device->run_block(code, &l, NULL);
+}
+
+static const mr_block_code *
+fill_task(const mr_task *t, mr_block_launch *l)
+{
+    if (t->block == NULL)
+        return fill_copy(&t->in[0], &t->out[0], l);
+    mr__block_launch_make(t->block, t->in, t->out, l);
+    return &t->block->code;
+}
+
+static void *
+workspace_of(const mr_task *t)
+{
+    return t->workspace != NULL ? t->workspace->data : NULL;
 }
 
 static mr_code
 run_block(const mr_task *t)
 {
-    if (t->block == NULL)
-        return mr__run_copy(t->device, &t->in[0], &t->out[0]);
-    return mr__run_block(t->device, t->block, t->in, t->out);
+    mr_block_launch l;
+    const mr_block_code *code = fill_task(t, &l);
+
+    return t->device->run_block(code, &l, workspace_of(t));
+}
+
+size_t
+mr__block_task_workspace(const mr_task *t)
+{
+    mr_block_launch l;
+    const mr_block_code *code;
+    int64_t points = 1;
+
+    for (int i = t->block->n_kept; i < t->block->n_kept + t->block->n_red; i++)
+        points *= t->block->dim[i];
+    /* a block of a reduction is never split: most rows end here */
+    if (t->device->block_workspace == NULL || points <= MR_RED_BLOCK)
+        return 0;
+    code = fill_task(t, &l);
+    return t->device->block_workspace(code, &l);
 }
 
 void
@@ -260,8 +319,7 @@ mr__task_args(mr_task *t)
 static mr_code
 run_kernel(mr_task *t)
 {
-    if (t->workspace != NULL)
-        t->args.workspace = t->workspace->data;
+    t->args.workspace = workspace_of(t);
     return t->kernel != NULL ? t->kernel->run(&t->args)
                              : t->node->op->exec->run(t->node, &t->args);
 }
@@ -419,9 +477,55 @@ run_once(mr_task *t)
     case MR_TASK_KERNEL:
         return run_kernel(t);
     case MR_TASK_ALIAS:
+    case MR_TASK_TRANSFER: /* always launched */
     default:
         return MR_OK;
     }
+}
+
+static mr_copy_way
+way_of(const mr_task *t)
+{
+    if (t->in[0].buffer->space == 0)
+        return MR_COPY_TO_DEVICE;
+    return t->out[0].buffer->space == 0 ? MR_COPY_FROM_DEVICE : MR_COPY_PEER;
+}
+
+/* Into the queue. */
+static __attribute__((cold)) mr_code
+put_once(mr_task *t, void *queue)
+{
+    const mr_device_table *d = t->device;
+    mr_launch l = {0};
+    mr_block_launch block;
+
+    switch (t->kind) {
+    case MR_TASK_BLOCK:
+        l.code = fill_task(t, &block);
+        l.block = &block;
+        l.workspace = workspace_of(t);
+        return d->launch(d->self, queue, &l);
+    case MR_TASK_KERNEL:
+        t->args.workspace = workspace_of(t);
+        l.kernel = t->kernel;
+        l.args = &t->args;
+        return d->launch(d->self, queue, &l);
+    case MR_TASK_TRANSFER:
+        return d->copy(d->self, queue, way_of(t), t->out[0].data, t->in[0].data,
+                       (size_t)t->in[0].size,
+                       mr__device_of_space(t->in[0].buffer->space));
+    case MR_TASK_ALIAS:
+    default:
+        return MR_OK;
+    }
+}
+
+static mr_error_record *
+capture_with_operator(const mr_task *t)
+{
+    mr__error_annotate(t->node->op->name, t->node->site, "while computing %s",
+                       t->node->op->name);
+    return mr__error_capture();
 }
 
 /* Kernels take their little scratch before they write, so one that had no
@@ -433,23 +537,31 @@ run(mr_task *t)
 
     if (rc == MR_E_MEMORY) {
         mr_error_take();
-        mr__pool_trim(t->device->pool(), 0);
+        mr__pool_trim(t->device->pool(t->device->self), 0);
         rc = run_once(t);
     }
-    if (rc == MR_OK)
-        return NULL;
-    mr__error_annotate(t->node->op->name, t->node->site, "while computing %s",
-                       t->node->op->name);
-    return mr__error_capture();
+    return rc == MR_OK ? NULL : capture_with_operator(t);
+}
+
+/* A task that flew has run already; what it found in bad inputs is nothing. */
+static mr_error_record *
+outcome(mr_task *t)
+{
+    mr_error_record *why = input_failure(t);
+
+    if (__builtin_expect(t->flight == NULL, 1))
+        return why == NULL ? run(t) : why;
+    if (why == NULL)
+        return t->flight->why;
+    mr__error_release(t->flight->why);
+    return why;
 }
 
 void
 mr__task_run(mr_task *t)
 {
-    mr_error_record *why = input_failure(t);
+    mr_error_record *why = outcome(t);
 
-    if (why == NULL)
-        why = run(t);
     if (why == NULL)
         complete(t);
     else if (is_transient(mr__error_record_code(why)) && !t->destructive)
@@ -459,8 +571,72 @@ mr__task_run(mr_task *t)
     if (why != NULL && t->feeds != NULL && t->feeds->input_error == NULL)
         t->feeds->input_error = mr__error_retain(why);
     mr__error_release(why);
+    if (t->flight != NULL)
+        mr__stream_landed(t);
     drop_references(t);
     mr__stats_task();
+}
+
+/* ---- launching and landing
+ * --------------------------------------------------------- */
+
+/* On a thread of the provider's, or the drainer's when there is no queue. */
+static __attribute__((cold)) void
+landed(mr_event *e, mr_code rc)
+{
+    mr_flight *f = (mr_flight *)e;
+
+    mr__defer_user_code_begin();
+    if (rc != MR_OK && f->why == NULL)
+        f->why = capture_with_operator(f->task);
+    else if (rc != MR_OK)
+        mr_error_take();
+    mr__task_run(f->task); /* what is left of it */
+    /* last: whoever this wakes looks at what the stream has done */
+    mr__tasks_left();
+    mr__stats_ran(false);
+    mr__defer_user_code_end();
+}
+
+static mr_code
+open_queue(const mr_device_table *d, void **queue)
+{
+    if (mr__device_is_lost(d))
+        return mr__fail(MR_E_DEVICE,
+                        "the device %s was opened before this process was "
+                        "forked: start processes that use it afresh",
+                        d->name);
+    if (*queue == NULL)
+        *queue = d->queue_new(d->self);
+    return *queue != NULL ? MR_OK : mr__error_code();
+}
+
+static mr_error_record *
+put(mr_task *t, void *queue)
+{
+    mr_code rc = put_once(t, queue);
+
+    if (rc == MR_E_MEMORY) {
+        mr_error_take();
+        mr__pool_trim(t->device->pool(t->device->self), 0);
+        rc = put_once(t, queue);
+    }
+    return rc == MR_OK ? NULL : capture_with_operator(t);
+}
+
+void
+mr__task_launch(mr_task *t, const mr_device_table *device, void **queue)
+{
+    mr_flight *f = t->flight;
+    mr_code rc = open_queue(device, queue);
+
+    f->event.done = landed;
+    if (rc == MR_OK) {
+        f->why = put(t, *queue);
+        device->record(device->self, *queue, &f->event);
+    } else { /* no queue: nothing of this stream is under way */
+        landed(&f->event, rc);
+    }
 }
 
 void

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * task.h -- what a stream runs: a block program, an operator's kernel, or
- * nothing but the news that a producer is done (an alias).
+ * task.h -- what a stream runs: a block program, an operator's kernel, a copy
+ * between address spaces, or nothing but the news that a producer is done (an
+ * alias).
  *
  * A task is made by the planner, entered into one stream, run once, and
- * completed by whoever ran it.  It owns references to its operands' buffers
- * and to the nodes that it completes; its memory is its window's.
+ * completed by whoever ran it.  On a device with queues it is launched instead,
+ * and completed by the provider's thread that calls its event (*landing*).  It
+ * owns references to its operands' buffers and to the nodes that it completes;
+ * its memory is its window's.
  */
 #ifndef MR_EVAL_TASK_H
 #define MR_EVAL_TASK_H
@@ -31,7 +34,8 @@ void mr__window_release(mr_window *w);
 typedef enum mr_task_kind {
     MR_TASK_BLOCK,
     MR_TASK_KERNEL,
-    MR_TASK_ALIAS
+    MR_TASK_ALIAS,
+    MR_TASK_TRANSFER /* bytes of in[0] to out[0], between address spaces */
 } mr_task_kind;
 
 /* An operand; references are the task's. */
@@ -53,6 +57,14 @@ typedef struct mr_wait_link {
     struct mr_task *task;
 } mr_wait_link;
 
+/* What a task on a device with queues needs besides. */
+typedef struct mr_flight {
+    mr_event event; /* first */
+    struct mr_task *task;
+    mr_error_record *why; /* it could not be launched: retained */
+    uint64_t number;      /* the how-manieth task of its stream */
+} mr_flight;
+
 typedef struct mr_task {
     struct mr_task *next;
     mr_window *window;
@@ -61,14 +73,17 @@ typedef struct mr_task {
     /* Unfinished producers on other streams, plus one while being queued.
      * acq_rel: the last decrement sees what the producers wrote. */
     _Atomic int32_t n_wait;
-    const mr_device_table *device;
-    double cost;      /* estimated nanoseconds */
+    uint16_t space;   /* the address space that it reads and writes */
     bool destructive; /* cannot run again: errors stick */
+    /* where it runs: the stream's, or the host */
+    const mr_device_table *device;
+    mr_flight *flight; /* NULL: runs to its end on the drainer's thread */
+    double cost;       /* estimated nanoseconds */
     /* A copy in front of a kernel: what the kernel is to fail with when the
      * copy does.  Both are in one stream, so one drainer orders them. */
     struct mr_task *feeds;
     mr_error_record *input_error; /* retained, or NULL */
-    int n_in, n_out, n_done, done_cap, n_link;
+    int n_in, n_out, n_done, done_cap;
     mr_task_operand *in;
     mr_task_operand *out; /* memory written */
     mr_array **done;      /* nodes that it completes, retained */
@@ -76,10 +91,10 @@ typedef struct mr_task {
     mr_array *node; /* the operator's node (kernels), or the root: retained */
     /* MR_TASK_BLOCK */
     const mr_block_group *block; /* NULL for a plain copy: in[0] to out[0] */
+    mr_buffer *workspace;        /* blocks and kernels; NULL: none */
     /* MR_TASK_KERNEL */
     const mr_kernel *kernel; /* NULL: the operator runs itself */
-    mr_buffer *workspace;
-    mr_kernel_args args; /* made at planning: running allocates nothing */
+    mr_kernel_args args;     /* made at planning: running allocates nothing */
 } mr_task;
 
 /* The normalised launch of a block program over these operands. */
@@ -90,6 +105,8 @@ void mr__block_launch_make(const mr_block_group *block,
 mr_code mr__run_block(const mr_device_table *device,
                       const mr_block_group *block, const mr_task_operand *in,
                       const mr_task_operand *out);
+/* The bytes of workspace that a block task needs. */
+size_t mr__block_task_workspace(const mr_task *t);
 /* Copy in to out, element by element in row-major order of in's dims. */
 mr_code mr__run_copy(const mr_device_table *device, const mr_task_operand *in,
                      const mr_task_operand *out);
@@ -97,8 +114,12 @@ mr_code mr__run_copy(const mr_device_table *device, const mr_task_operand *in,
 void mr__operand_view(mr_kernel_view *v, const mr_task_operand *o);
 /* Fill in a kernel's arguments but for the workspace; false: no memory. */
 bool mr__task_args(mr_task *t);
-/* Run and complete it; frees it.  Under no lock. */
+/* Run and complete it, or complete what has flown; frees it.  Under no lock. */
 void mr__task_run(mr_task *t);
+/* Put it into the stream's queue (made here when *queue is NULL); it may have
+ * landed when this returns.  Under no lock, by the stream's drainer. */
+void mr__task_launch(mr_task *t, const mr_device_table *device, void **queue)
+    __attribute__((cold));
 
 /* Work in flight, for back pressure and for waiting at a memory limit. */
 int64_t mr__tasks_in_flight(void);

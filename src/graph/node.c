@@ -473,6 +473,26 @@ mr__node_scalar(mr_dtype t, const void *bits)
     return mr__scope_own_fresh(x);
 }
 
+mr_array *
+mr__node_pending(size_t bytes, uint32_t stream, const char *site)
+{
+    mr_parts parts = {0, 1, 1, 0};
+    int64_t n = (int64_t)bytes;
+    char *extra;
+    mr_array *x = node_alloc(&parts, &extra);
+
+    if (x == NULL)
+        return NULL;
+    x->op = &mr__op_data;
+    x->dtype = MR_UINT8;
+    x->size = n;
+    x->stream = stream;
+    x->site = site;
+    x->trace = 0;
+    put_dims(x->dim, 1, &n);
+    return x;
+}
+
 const void *
 mr__scalar_const(const mr_array *x)
 {

@@ -173,6 +173,10 @@ mr_array *mr__node_tracer(mr_array *x, uint64_t trace);
 void mr__aval_like(mr_aval *out, const mr_array *x);
 void mr__aval_shape(mr_aval *out, mr_dtype t, int32_t ndim, const int64_t *dim);
 
+/* `bytes` bytes that a task will fill: the copy of a buffer elsewhere.  It has
+ * no inputs, state MR_NEW and one plain reference, which is the caller's. */
+mr_array *mr__node_pending(size_t bytes, uint32_t stream, const char *site);
+
 /* The elements of a done scalar constant or NULL. */
 const void *mr__scalar_const(const mr_array *x);
 
@@ -211,5 +215,12 @@ uint64_t mr__nodes_made(void);
  * NULL: nothing evaluates.  Called by transforms after their trace ended; the
  * caller has references of its own to the nodes. */
 extern void (*mr__graph_detach_hook)(mr_array *const *nodes, size_t n);
+
+/* Set once by eval: brings the elements of a done array that lie on a device to
+ * the host, and waits; to be written there as well, from then on, when
+ * `writable`. */
+extern mr_code (*mr__graph_host_hook)(mr_array *x, bool writable);
+/* Where the host's copy of a device's buffer begins: after the hook above. */
+extern const char *(*mr__graph_host_data_hook)(const mr_buffer *b);
 
 #endif

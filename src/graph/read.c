@@ -28,7 +28,26 @@ mr__array_ready(mr_array *x)
         return mr__error_code();
     if (x == NULL || x == mr_none_array)
         return mr__fail(MR_E_NULL, "the array is NULL");
-    return mr__state(x) == MR_DONE ? MR_OK : mr_eval(x);
+    if (mr__state(x) != MR_DONE) {
+        mr_code code = mr_eval(x);
+
+        if (code != MR_OK)
+            return code;
+    }
+    return x->buffer == NULL || x->buffer->space == 0
+               ? MR_OK
+               : mr__graph_host_hook(x, false);
+}
+
+static char *
+first_element(const mr_array *x)
+{
+    char *base = x->buffer->space == 0
+                     ? x->buffer->data
+                     /* ours to write: memory of the host's pool */
+                     : (char *)(uintptr_t)mr__graph_host_data_hook(x->buffer);
+
+    return base + x->offset * mr__dtype_size((mr_dtype)x->dtype);
 }
 
 const char *
@@ -38,8 +57,7 @@ mr__array_first(const mr_array *x)
 
     if (x->buffer == NULL || x->buffer->data == NULL)
         return (const char *)nothing; /* empty arrays may have no memory */
-    return (const char *)x->buffer->data +
-           x->offset * mr__dtype_size((mr_dtype)x->dtype);
+    return first_element(x);
 }
 
 /* ---- rows --------------------------------------------------------------- */
@@ -244,7 +262,8 @@ mr_array_data_exported(mr_array *x)
         return nothing;
     }
     /* relaxed: whoever plans later has x from this thread */
-    __atomic_store_n(&x->buffer->exported_writable, true, __ATOMIC_RELAXED);
-    return (char *)x->buffer->data +
-           x->offset * mr__dtype_size((mr_dtype)x->dtype);
+    if (!__atomic_load_n(&x->buffer->exported_writable, __ATOMIC_RELAXED) &&
+        mr__graph_host_hook(x, true) != MR_OK)
+        return NULL;
+    return first_element(x);
 }

@@ -8,10 +8,11 @@
 #include "graph/node.h"
 #include "marram/types.h"
 
-/* Evaluate x and wait.  A NULL keeps the pending error. */
+/* Evaluate x, bring it to the host, and wait.  A NULL keeps the pending
+ * error. */
 mr_code mr__array_ready(mr_array *x);
 
-/* The first element of a ready array. */
+/* The first element of a ready array, in host memory. */
 const char *mr__array_first(const mr_array *x);
 
 #endif

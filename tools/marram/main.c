@@ -23,6 +23,23 @@ complain(const char *what)
     return 1;
 }
 
+/* What was found beside the library or by MARRAM_PROVIDER_PATH. */
+static void
+providers(void)
+{
+    mr_provider_info info = {.size = sizeof info};
+    int n = 0;
+
+    for (; mr_provider_info_at(n, &info) == MR_OK; n++) {
+        printf("provider %s: %s\n", info.path,
+               info.why_not == NULL ? "loaded" : info.why_not);
+        info.size = sizeof info;
+    }
+    mr_error_take();
+    if (n == 0)
+        printf("providers: none found\n");
+}
+
 static int
 facts(void)
 {
@@ -37,6 +54,7 @@ facts(void)
     printf("memory limit %.1f GiB\n",
            (double)mr_memory_limit() / 1024.0 / 1024.0 / 1024.0);
     printf("files: npy, safetensors\n");
+    providers();
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * info.h -- the operators that there are: for tools and bindings.
+ * info.h -- the operators and providers that there are: for tools and
+ * bindings.
  */
 #ifndef MARRAM_SYS_INFO_H
 #define MARRAM_SYS_INFO_H
@@ -26,6 +27,16 @@ typedef struct mr_op_info {
 
 /* Operator i of 0, 1, ...; MR_E_INDEX past the end. */
 MR_API mr_code mr_op_info_at(int i, mr_op_info *out);
+
+/* A provider of devices that was found: loaded, or why not. */
+typedef struct mr_provider_info {
+    size_t size;         /* sizeof(mr_provider_info) of the caller */
+    const char *path;    /* immortal */
+    const char *why_not; /* immortal; NULL: it is loaded */
+} mr_provider_info;
+
+/* Provider i of 0, 1, ...; MR_E_INDEX past the end.  Loads them. */
+MR_API mr_code mr_provider_info_at(int i, mr_provider_info *out);
 
 MR_EXTERN_C_END
 

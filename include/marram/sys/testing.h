@@ -23,6 +23,14 @@ MR_API int64_t mr_test_alloc_live(void);
 /* Allocations tried since the process began; -1 without MR_TESTING. */
 MR_API int64_t mr_test_alloc_count(void);
 
+/* The stream that x was put on when it was made, or when it was planned; {0}:
+ * none in particular. */
+MR_API mr_stream mr_test_stream_of(const mr_array *x);
+
+/* The device whose memory an evaluated x was made in; index -1: it is not
+ * evaluated. */
+MR_API mr_device mr_test_device_of(const mr_array *x);
+
 MR_EXTERN_C_END
 
 #endif
