@@ -836,6 +836,22 @@ mr__pool_pause_point(void)
     worker_begins(here.worker);
 }
 
+bool
+mr__pool_forking(void)
+{
+    return fork_pauses();
+}
+
+void
+mr__pool_await_fork(void)
+{
+    uint32_t forks;
+
+    /* acquire: pairs with the release of mr__pool_fork_parent */
+    while ((forks = atomic_load_explicit(&pausing, memory_order_acquire)) != 0)
+        futex_wait(&pausing, forks);
+}
+
 void
 mr__pool_fork_prepare(void)
 {

@@ -43,6 +43,13 @@ bool mr__pool_job(void (*job)(void *ctx), void *ctx);
  * relaxed load otherwise; nothing on a thread that is no worker. */
 void mr__pool_pause_point(void);
 
+/* Does a thread fork at this moment?  Whoever starts something that a fork must
+ * not find half done asks after saying that it starts (under the lock that
+ * prepare handlers look under), and waits. */
+bool mr__pool_forking(void);
+/* Sleep until no thread forks. */
+void mr__pool_await_fork(void);
+
 /* Fork: prepare / parent / child are called by the library's atfork
  * handlers; after child() the pool starts anew at its next use, and jobs that
  * ran or were queued are forgotten there.  prepare waits until each worker is

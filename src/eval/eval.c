@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "eval/fork.h"
 #include "eval/hooks.h"
 #include "eval/line.h"
 #include "eval/plan.h"
@@ -331,6 +332,7 @@ help(const mr_array *x, uint32_t own)
 static bool
 sleep_for(mr_array *x, bool may)
 {
+    mr__streams_adopt();
     if (!may) {
         mr__wait_node(x);
         return true;

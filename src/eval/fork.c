@@ -2,13 +2,13 @@
  *
  * fork.c -- one place for what happens around fork().
  *
- * prepare: workers stop at a task's end, then the plan lock and the locks
- * behind it are taken in rank order, so that no structure is half written.
+ * prepare: workers and user threads that run tasks stop at a task's end, then
+ * the registry of streams, the plan lock and the locks behind it are taken in
+ * rank order, so that no structure is half written and no task half run.
  * child: only the forking thread lives.  Queued tasks are still in their
- * streams and run on whoever waits for them; locks of threads that are gone
- * are made anew.  What another user thread was computing at that moment stays
- * unfinished in the child: a program that forks while threads evaluate must
- * not read those arrays there.
+ * streams; the first wait gives each stream a drainer.  Locks of threads that
+ * are gone are made anew.  What was under way on a device with queues of its
+ * own stays in the parent.
  *
  * Registered when the library is loaded.
  */
@@ -27,6 +27,7 @@ static void
 prepare(void)
 {
     mr__pool_fork_prepare();
+    mr__streams_fork_prepare();
     mr__lock_take(&mr__plan_lock);
     mr__buffer_fork_prepare();
     mr__log_fork_prepare();
@@ -38,7 +39,9 @@ parent(void)
     mr__log_fork_parent();
     mr__buffer_fork_parent();
     mr__lock_drop(&mr__plan_lock);
+    mr__streams_fork_parent();
     mr__pool_fork_parent();
+    mr__streams_kick_all(); /* who wanted to in the meantime did not */
 }
 
 static void

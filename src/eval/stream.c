@@ -21,6 +21,8 @@
  */
 #include "eval/stream.h"
 
+#include <time.h>
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/lock.h"
@@ -41,6 +43,7 @@ typedef struct stream {
     mr_lock lock;
     mr_task *head, **tail;      /* guarded by lock */
     bool busy;                  /* guarded by lock */
+    bool by_user;               /* busy with a user's thread, likewise */
     uint64_t n_entered, n_done; /* guarded by lock */
     bool dying; /* changed under the plan lock and lock: free when empty */
     /* Of devices with queues: what was launched and has not landed, in order;
@@ -326,16 +329,20 @@ head_can_run(const stream *s)
            atomic_load_explicit(&s->head->n_wait, memory_order_acquire) == 0;
 }
 
-/* Become the drainer, if there is something to do and nobody is it. */
+/* Become the drainer, if there is something to do and nobody is it; never while
+ * a thread forks, which looks for drainers under the lock and gives every
+ * stream one afterwards. */
 static bool
-claim(stream *s, uint32_t id)
+claim(stream *s, uint32_t id, bool by_user)
 {
     bool mine;
 
     mr__lock_take(&s->lock);
-    mine = id_of(s) == id && !s->busy && head_can_run(s);
-    if (mine)
+    mine = id_of(s) == id && !s->busy && head_can_run(s) && !mr__pool_forking();
+    if (mine) {
         s->busy = true;
+        s->by_user = by_user;
+    }
     mr__lock_drop(&s->lock);
     return mine;
 }
@@ -349,9 +356,12 @@ hand_over(stream *s)
     bool given = mr__pool_job(drain_job, s);
 
     mr_error_take();
-    /* no memory for the job: the one thing left is to do it here */
-    if (!given)
+    if (!given) { /* no memory for the job: what is left is to do it here */
+        mr__lock_take(&s->lock);
+        s->by_user = true;
+        mr__lock_drop(&s->lock);
         drain_job(s);
+    }
     mr__error_unstash(old);
 }
 
@@ -451,8 +461,8 @@ leave(stream *s)
 
     mr__lock_take(&s->lock);
     more = head_can_run(s);
-    if (!more)
-        s->busy = false;
+    s->busy = more;
+    s->by_user = false;
     gone = is_over_locked(s);
     mr__lock_drop(&s->lock);
     if (more)
@@ -461,12 +471,29 @@ leave(stream *s)
         destroy(s);
 }
 
+/* A fork is not to find a task half run: give the stream up until it is over.
+ */
+static __attribute__((cold)) void
+give_way(stream *s)
+{
+    mr__lock_take(&s->lock);
+    s->busy = false;
+    mr__lock_drop(&s->lock);
+    mr__pool_await_fork();
+}
+
 /* Run tasks while x is submitted; true when the stream is given up. */
 static bool
 help_until(stream *s, const mr_array *x)
 {
     while (x == NULL || mr__state(x) == MR_SUBMITTED) {
-        mr_task *t = next_task(s);
+        mr_task *t;
+
+        if (__builtin_expect(mr__pool_forking(), 0)) {
+            give_way(s);
+            return true;
+        }
+        t = next_task(s);
 
         if (t == NULL)
             return true;
@@ -480,7 +507,7 @@ mr__stream_help(uint32_t id, const mr_array *x)
 {
     stream *s = find(id);
 
-    if (s == NULL || !claim(s, id))
+    if (s == NULL || !claim(s, id, true))
         return false;
     mr__defer_user_code_begin();
     if (!help_until(s, x))
@@ -494,7 +521,7 @@ mr__stream_kick(uint32_t id)
 {
     stream *s = find(id);
 
-    if (s != NULL && claim(s, id))
+    if (s != NULL && claim(s, id, false))
         hand_over(s);
 }
 
@@ -572,6 +599,7 @@ mr__stream_wait(uint32_t id)
             mr__stream_kick(id);
         else if (mr__stream_help(id, NULL))
             continue;
+        mr__streams_adopt();
         mr__tasks_wait_progress(1, may ? MR__POLL_NS : 0);
         if (may && mr__interrupted())
             return MR_E_CANCELLED;
@@ -676,10 +704,73 @@ mr_set_default_device(mr_device d)
     return MR_OK;
 }
 
+/* In a forked child, until its first wait: streams may have work and nobody
+ * who was about to see to it. */
+static _Atomic bool orphaned; /* relaxed: its thread alone forked */
+
+void
+mr__streams_kick_all(void)
+{
+    uint32_t n;
+
+    mr__lock_take(&registry);
+    n = n_used;
+    mr__lock_drop(&registry);
+    for (uint32_t i = 1; i < n; i++) {
+        stream *s = atomic_load_explicit(&slots[i], memory_order_acquire);
+
+        if (s != NULL)
+            mr__stream_kick(id_of(s));
+    }
+}
+
+void
+mr__streams_adopt(void)
+{
+    if (__builtin_expect(atomic_load_explicit(&orphaned, memory_order_relaxed),
+                         0) &&
+        atomic_exchange_explicit(&orphaned, false, memory_order_relaxed))
+        mr__streams_kick_all();
+}
+
+static bool
+runs_on_user(stream *s)
+{
+    bool runs;
+
+    mr__lock_take(&s->lock);
+    runs = s->busy && s->by_user;
+    mr__lock_drop(&s->lock);
+    return runs;
+}
+
+/* No user's thread is inside a task when this returns, and none begins one:
+ * the pool says that somebody forks.  The registry stays locked. */
+void
+mr__streams_fork_prepare(void)
+{
+    struct timespec nap = {0, 20000};
+
+    mr__lock_take(&registry);
+    for (uint32_t i = 1; i < n_used; i++) {
+        stream *s = atomic_load_explicit(&slots[i], memory_order_relaxed);
+
+        while (s != NULL && runs_on_user(s))
+            nanosleep(&nap, NULL);
+    }
+}
+
+void
+mr__streams_fork_parent(void)
+{
+    mr__lock_drop(&registry);
+}
+
 void
 mr__streams_fork_child(void)
 {
-    mr__lock_fork_child(&registry);
+    mr__lock_drop(&registry);
+    atomic_store_explicit(&orphaned, true, memory_order_relaxed);
     for (uint32_t i = 1; i < n_used; i++) {
         stream *s = atomic_load_explicit(&slots[i], memory_order_relaxed);
 

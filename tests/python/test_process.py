@@ -93,6 +93,29 @@ def test_fork__while_other_threads_evaluate():
             t.join()
 
 
+def test_fork__while_another_thread_computes_what_the_child_reads():
+    for size, times in ((16, 300), (256, 30), (512, 10)):
+        for _ in range(4):
+            x = product(size, times)
+            t = threading.Thread(target=lambda x=x: mx.eval(x))
+            t.start()
+            assert in_child(lambda x=x: all_twos(x)) == 0
+            t.join()
+            assert all_twos(x)
+
+
+def test_fork__child_computes_over_streams_that_nobody_drains():
+    a, b = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
+    for _ in range(5):
+        with mx.stream(a):
+            x = product(128, 30)
+        with mx.stream(b):
+            y = x * 1
+        mx.async_eval(y)
+        assert in_child(lambda y=y: all_twos(y)) == 0
+        assert all_twos(y)
+
+
 def test_fork__compiled_functions_and_gradients_work_in_the_child():
     f = mx.compile(lambda x: mx.sum(mx.sin(x) * x))
     g = mx.grad(lambda x: mx.sum(x * x * x))
