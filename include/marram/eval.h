@@ -63,6 +63,19 @@ MR_API void mr_set_block_hooks(void *(*before)(void), void (*after)(void *));
  * threads; NULL, NULL: none. */
 MR_API void mr_set_interrupt_hooks(bool (*may)(void), bool (*poll)(void));
 
+/* The checking mode: which operator made the first NaN or infinity, out of
+ * finite inputs?  WARN logs it with its line; ERROR makes the evaluation fail
+ * with MR_E_VALUE there.  Nothing is fused meanwhile (same values, slower).
+ * MARRAM_CHECK=1 or MARRAM_CHECK=error set it at start.  Compiled functions
+ * that were traced before keep their fused steps, which are checked whole. */
+typedef enum mr_check_mode {
+    MR_CHECK_OFF = 0,
+    MR_CHECK_WARN = 1,
+    MR_CHECK_ERROR = 2
+} mr_check_mode;
+/* Returns the old mode; another number changes nothing. */
+MR_API mr_check_mode mr_check_set(mr_check_mode mode);
+
 /* The instruction set that the kernels use: "baseline", "avx2", "avx512";
  * NULL when MARRAM_CPU asks for one that is not to be had. */
 MR_API const char *mr_cpu_tier(void);

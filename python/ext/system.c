@@ -121,6 +121,25 @@ async_eval(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+set_check(PyObject *self, PyObject *mode)
+{
+    static const char *const names[] = {"off", "warn", "error"};
+    const char *text =
+        PyUnicode_Check(mode) ? PyUnicode_AsUTF8AndSize(mode, NULL) : NULL;
+
+    (void)self;
+    for (int i = 0; text && i < 3; i++)
+        if (strcmp(text, names[i]) == 0)
+            return PyUnicode_FromString(names[mr_check_set((mr_check_mode)i)]);
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError,
+                     "the checking mode is %R: \"off\", \"warn\" and "
+                     "\"error\" are known",
+                     mode);
+    return NULL;
+}
+
+static PyObject *
 get_array_buffer_size(PyObject *self, PyObject *args)
 {
     ext_leaves l = {0};
@@ -254,6 +273,11 @@ num_threads(PyObject *self, PyObject *unused)
 }
 
 PyMethodDef ext_system_functions[] = {
+    {"set_check", set_check, METH_O,
+     "set_check(mode, /)\n--\n\nWhat is done about the first NaN or infinity "
+     "that an operator makes out of\nfinite inputs: \"off\", \"warn\" (a log "
+     "line with operator and line), \"error\".\nGives the old mode.  "
+     "MARRAM_CHECK=1 or MARRAM_CHECK=error set it at start."},
     {"eval", eval, METH_VARARGS,
      "eval(*args)\n--\n\nComputes the arrays of trees and waits for them."},
     {"async_eval", async_eval, METH_VARARGS,

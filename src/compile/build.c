@@ -19,6 +19,7 @@
 #include "base/map.h"
 #include "base/vec.h"
 #include "compile/steps.h"
+#include "eval/check.h"
 #include "eval/registry.h"
 #include "graph/read.h"
 
@@ -773,7 +774,8 @@ build_steps(builder *bu)
     if (bu->order.n == 0)
         return true;
     groups = mr__fuse(&bu->scratch, (mr_fuse_node *const *)bu->order.v,
-                      bu->order.n, bu->p->device->fuses, MR_FUSE_ALL);
+                      bu->order.n, bu->p->device->fuses,
+                      mr__checking() ? MR_FUSE_OFF : MR_FUSE_ALL);
 
     if (groups == NULL)
         return false;

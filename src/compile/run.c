@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "compile/steps.h"
+#include "eval/check.h"
 #include "graph/read.h"
 
 const mr_program *
@@ -163,6 +164,29 @@ run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
     return rc;
 }
 
+/* In the checking mode. */
+static __attribute__((cold)) mr_code
+check_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+{
+    int n = s->n_in + s->n_out;
+    mr_kernel_view *v = mr__alloc_array((size_t)n + 1, sizeof *v);
+    mr_task_operand o;
+    mr_code rc;
+
+    if (v == NULL)
+        return MR_E_MEMORY;
+    for (int i = 0; i < n; i++) {
+        const mr_slot *slot = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+
+        mr__slot_operand(slot, slot_data(p, a, slot), &o);
+        mr__operand_view(&v[i], &o);
+    }
+    rc = mr__check_outputs(s->node, s->block != NULL ? &s->block->code : NULL,
+                           s->n_in, v, s->n_out, v + s->n_in);
+    mr__dealloc(v);
+    return rc;
+}
+
 static mr_code
 compiled_run(const mr_node *n, const mr_kernel_args *a)
 {
@@ -170,6 +194,9 @@ compiled_run(const mr_node *n, const mr_kernel_args *a)
 
     for (int i = 0; i < p->n_steps; i++) {
         mr_code rc = run_step(p, a, &p->steps[i]);
+
+        if (rc == MR_OK && mr__checking())
+            rc = check_step(p, a, &p->steps[i]);
 
         if (rc != MR_OK) {
             mr__error_annotate(p->steps[i].node->op->name,

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "eval/check.h"
 #include "eval/fork.h"
 #include "eval/hooks.h"
 #include "eval/line.h"
@@ -116,7 +117,7 @@ plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
     rc = mr__plan_walk(p, roots, n, more);
     if (rc == MR_OK && p->n > 0) {
         groups = mr__fuse(&p->window->arena, p->node, p->n, device_fuses,
-                          MR_FUSE_ALL);
+                          mr__checking() ? MR_FUSE_OFF : MR_FUSE_ALL);
         rc = groups == NULL ? mr__error_code() : mr__plan_reserve(p, groups);
     }
     if (rc == MR_OK)

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "eval/check.h"
 #include "eval/place.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
@@ -763,7 +764,8 @@ plan_block(mr_plan *p, mr_fuse_group *g)
         }
         operand_array(&t->in[j], &w, b->in[j].x);
     }
-    donate = !g->has_reduction && members_forgotten(g);
+    /* the checking mode looks at inputs afterwards */
+    donate = !g->has_reduction && members_forgotten(g) && !mr__checking();
     for (int k = 0; k < t->n_out; k++) {
         int from = donate ? donor(g, b, t, k, taken) : -1;
 

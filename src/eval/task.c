@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/lock.h"
+#include "eval/check.h"
 #include "eval/fork.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
@@ -528,6 +529,29 @@ capture_with_operator(const mr_task *t)
     return mr__error_capture();
 }
 
+/* In the checking mode. */
+static __attribute__((cold)) mr_code
+check(const mr_task *t)
+{
+    mr_kernel_view *v;
+    mr_code rc;
+
+    if (t->kind != MR_TASK_BLOCK &&
+        (t->kind != MR_TASK_KERNEL || t->kernel == NULL))
+        return MR_OK; /* a compiled program looks at its steps itself */
+    v = mr__alloc_array((size_t)(t->n_in + t->n_out + 1), sizeof *v);
+    if (v == NULL)
+        return MR_E_MEMORY;
+    for (int i = 0; i < t->n_in; i++)
+        mr__operand_view(&v[i], &t->in[i]);
+    for (int i = 0; i < t->n_out; i++)
+        mr__operand_view(&v[t->n_in + i], &t->out[i]);
+    rc = mr__check_outputs(t->node, t->block != NULL ? &t->block->code : NULL,
+                           t->n_in, v, t->n_out, v + t->n_in);
+    mr__dealloc(v);
+    return rc;
+}
+
 /* Kernels take their little scratch before they write, so one that had no
  * memory for it can run again: when nothing else can give some back. */
 static mr_error_record *
@@ -540,6 +564,8 @@ run(mr_task *t)
         mr__pool_trim(t->device->pool(t->device->self), 0);
         rc = run_once(t);
     }
+    if (rc == MR_OK && mr__checking())
+        rc = check(t);
     return rc == MR_OK ? NULL : capture_with_operator(t);
 }
 
