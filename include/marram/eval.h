@@ -26,16 +26,22 @@ MR_API mr_code mr_async_eval(mr_array *const *x, int n);
 MR_API mr_stream mr_stream_new(mr_device device); /* id 0 on failure */
 MR_API void mr_stream_free(mr_stream s);
 MR_API mr_stream mr_stream_default(void);
-MR_API mr_code mr_stream_set_default(mr_stream s); /* of this thread */
-/* This thread's own stream on a device, made at the first call; it ends with
- * the thread.  Id 0 on failure. */
+/* This thread's default stream on the stream's device; {0}: its own ones again,
+ * on all devices. */
+MR_API mr_code mr_stream_set_default(mr_stream s);
+/* This thread's default stream on a device: what it set, or one of its own, made
+ * at the first call, that ends with the thread.  Id 0 on failure. */
 MR_API mr_stream mr_stream_of(mr_device device);
 MR_API mr_device mr_stream_device(mr_stream s);
 /* Wait for all work submitted to it ({0}: this thread's default). */
 MR_API mr_code mr_stream_sync(mr_stream s);
 
+/* The default device: the calling thread's, else the process's. */
 MR_API mr_device mr_default_device(void);
-MR_API mr_code mr_set_default_device(mr_device d);
+MR_API mr_code mr_set_default_device(mr_device d); /* the process's */
+/* The calling thread's (NULL: the process's again); *old, unless NULL, is what
+ * to give back afterwards: index -1 means that there was none. */
+MR_API mr_code mr_device_scope(const mr_device *d, mr_device *old);
 MR_API bool mr_device_available(mr_device d);
 MR_API int mr_device_count(mr_device_type t);
 

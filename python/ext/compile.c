@@ -145,6 +145,8 @@ compiled_call(PyObject *o, PyObject *args, PyObject *kw)
     PyObject *result = NULL, *sorted = NULL;
     mr_call_results r;
 
+    if (ext_scopes_open > 0)
+        ext_scope_sync();
     if (kw && PyDict_Size(kw) > 0) {
         sorted = ext_sorted_dict(kw);
         if (!sorted)

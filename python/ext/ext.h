@@ -73,6 +73,13 @@ int ext_init_errors(PyObject *module);
  */
 /* "file:line" of the Python frame that is running, or "". */
 const char *ext_site(void);
+/* How many contexts of stream() are open on this thread; when any is, what the
+ * running task means is brought in line before an operator (scope.c). */
+extern _Thread_local int ext_scopes_open;
+void ext_scope_sync(void);
+/* The stream and device that o names, on this thread. */
+bool ext_place_of(PyObject *o, mr_stream *s, mr_device *d);
+int ext_init_scope(PyObject *module);
 void ext_init_sites(void);
 
 /* ---- dtypes ----------------------------------------------------------------

@@ -143,6 +143,8 @@ ext_site(void)
     PyFrameObject *frame;
     const char *site;
 
+    if (__builtin_expect(ext_scopes_open > 0, 0))
+        ext_scope_sync();
     if (!sites_on)
         return ""; /* not NULL: a composite would name its own lines */
     frame = PyThreadState_GetFrame(PyThreadState_Get());

@@ -21,16 +21,6 @@ typedef struct stream_object {
     bool owned;
 } stream_object;
 
-typedef struct context_object {
-    PyObject_HEAD mr_stream s;
-    mr_device d;
-    int depth;
-    struct {
-        mr_stream stream;
-        mr_device device;
-    } old[16]; /* it may be entered again */
-} context_object;
-
 static const char *
 type_name(mr_device_type t)
 {
@@ -365,9 +355,8 @@ stream_on(mr_device d, mr_stream *s)
     return s->id != 0;
 }
 
-/* The stream and device that o names. */
-static bool
-place_of(PyObject *o, mr_stream *s, mr_device *d)
+bool
+ext_place_of(PyObject *o, mr_stream *s, mr_device *d)
 {
     *s = (mr_stream){0};
     if (Py_TYPE(o) == local_type && !(o = local_stream((local_object *)o)))
@@ -390,84 +379,16 @@ ext_stream_of(PyObject *o, mr_stream *out)
     mr_device d = {MR_CPU, 0};
 
     *out = (mr_stream){0};
-    return o == Py_None || place_of(o, out, &d);
+    return o == Py_None || ext_place_of(o, out, &d);
 }
-
-/* ---- stream() ----------------------------------------------------------- */
-
-static PyObject *
-context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
-{
-    static char *names[] = {(char *)(uintptr_t) "s", NULL};
-    PyObject *o;
-    mr_stream s;
-    mr_device d = {MR_CPU, 0};
-    context_object *c;
-
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O:stream", names, &o) ||
-        !place_of(o, &s, &d))
-        return NULL;
-    c = (context_object *)PyType_GenericAlloc(type, 0);
-    if (!c)
-        return NULL;
-    c->s = s;
-    c->d = d;
-    return (PyObject *)c;
-}
-
-static PyObject *
-context_enter(PyObject *self, PyObject *unused)
-{
-    context_object *c = (context_object *)self;
-
-    (void)unused;
-    if (c->depth == 16) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "this context was entered 16 times over");
-        return NULL;
-    }
-    c->old[c->depth].device = mr_default_device();
-    if (mr_set_default_device(c->d) < 0)
-        return ext_raise();
-    c->old[c->depth++].stream = mr_stream_scope(c->s);
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-context_exit(PyObject *self, PyObject *args)
-{
-    context_object *c = (context_object *)self;
-
-    (void)args;
-    if (c->depth > 0) {
-        c->depth--;
-        mr_stream_scope(c->old[c->depth].stream);
-        if (mr_set_default_device(c->old[c->depth].device) < 0)
-            return ext_raise();
-    }
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef context_methods[] = {
-    {"__enter__", context_enter, METH_NOARGS, NULL},
-    {"__exit__", context_exit, METH_VARARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot context_slots[] = {
-    {Py_tp_doc,
-     EXT_DOC("StreamContext(s)\n--\n\nMakes s, a stream or device, this "
-             "thread's default inside a with statement.")},
-    {Py_tp_new, context_new},
-    {Py_tp_methods, context_methods},
-    {0, NULL},
-};
 
 /* ---- functions ---------------------------------------------------------- */
 
 PyObject *
 ext_default_device(void)
 {
+    if (ext_scopes_open > 0)
+        ext_scope_sync();
     return device_new_of(ext.device, mr_default_device());
 }
 
@@ -492,15 +413,33 @@ set_default_device(PyObject *self, PyObject *o)
     Py_RETURN_NONE;
 }
 
+/* What stream() has put in force, {0}: nothing. */
+static mr_stream
+stream_in_force(void)
+{
+    mr_stream s;
+
+    if (ext_scopes_open > 0)
+        ext_scope_sync();
+    s = mr_stream_scope((mr_stream){0});
+    mr_stream_scope(s);
+    return s;
+}
+
 static PyObject *
 default_stream(PyObject *self, PyObject *o)
 {
-    mr_device d = {MR_CPU, 0};
+    mr_device d = {MR_CPU, 0}, in_force;
+    mr_stream s;
 
     (void)self;
     if (!device_want(o, &d) || !device_check(d))
         return NULL;
-    return stream_object_new(mr_stream_default(), d, false);
+    s = stream_in_force();
+    in_force = mr_stream_device(s);
+    if (s.id == 0 || in_force.type != d.type || in_force.index != d.index)
+        s = mr_stream_of(d);
+    return s.id ? stream_object_new(s, d, false) : ext_raise();
 }
 
 static PyObject *
@@ -578,6 +517,8 @@ synchronize(PyObject *self, PyObject *args)
     (void)self;
     if (!PyArg_ParseTuple(args, "|O:synchronize", &o) || !ext_stream_of(o, &s))
         return NULL;
+    if (o == Py_None)
+        s = stream_in_force();
     if (mr_stream_sync(s) < 0)
         return ext_raise();
     Py_RETURN_NONE;
@@ -666,12 +607,10 @@ ext_init_stream(PyObject *module)
                  device_type_slots, closed);
     ext.stream = type_new(module, "marram.core.Stream", sizeof(stream_object),
                           stream_slots, closed);
-    ext.stream_context = type_new(module, "marram.core.StreamContext",
-                                  sizeof(context_object), context_slots, 0);
     local_type = type_new(module, "marram.core.ThreadLocalStream",
                           sizeof(local_object), local_slots, closed);
     if (!local_type || !ext.device || !ext.device_type || !ext.stream ||
-        !ext.stream_context)
+        ext_init_scope(module) < 0)
         return -1;
     ext.cpu = device_new_of(ext.device_type, (mr_device){MR_CPU, 0});
     ext.gpu = device_new_of(ext.device_type, (mr_device){MR_GPU, 0});

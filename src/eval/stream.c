@@ -64,13 +64,6 @@ static uint16_t generation[N_SLOTS]; /* guarded by registry */
 static uint16_t free_slot[N_SLOTS];  /* a stack; guarded by registry */
 static uint32_t n_free, n_used = 1;  /* slot 0 is "the default" */
 
-static _Thread_local uint32_t own_default,
-    set_default __attribute__((tls_model("initial-exec")));
-static _Thread_local mr_device_type own_device
-    __attribute__((tls_model("initial-exec")));
-
-static _Atomic int default_device = MR_CPU; /* relaxed: a plain setting */
-
 static uint32_t
 id_of(const stream *s)
 {
@@ -174,8 +167,8 @@ destroy(stream *s)
     mr__lock_drop(&registry);
 }
 
-static void
-end_stream(uint32_t id)
+void
+mr__stream_end(uint32_t id)
 {
     stream *s = find(id);
     bool gone = false;
@@ -194,110 +187,10 @@ end_stream(uint32_t id)
         destroy(s);
 }
 
-static void
-end_own_default(void *unused)
-{
-    (void)unused;
-    end_stream(own_default);
-    own_default = 0;
-}
-
-uint32_t
-mr__stream_own(void)
-{
-    mr_device_type want = (mr_device_type)atomic_load_explicit(
-        &default_device, memory_order_relaxed);
-
-    if (own_default != 0 && own_device == want)
-        return own_default;
-    const mr_device_table *t =
-        mr__device_find((mr_device){.type = want, .index = 0});
-
-    if (t == NULL)
-        return 0;
-    if (own_default != 0)
-        end_own_default(NULL);
-    else if (!mr__at_thread_exit(end_own_default, NULL))
-        return 0;
-    own_default = mr__stream_make(t);
-    own_device = want;
-    return own_default;
-}
-
-/* Streams of this thread on devices that are not the default one. */
-typedef struct own_stream {
-    struct own_stream *next;
-    const mr_device_table *device;
-    uint32_t id;
-} own_stream;
-static _Thread_local own_stream *own_others
-    __attribute__((tls_model("initial-exec")));
-
-static void
-end_own_others(void *unused)
-{
-    (void)unused;
-    while (own_others != NULL) {
-        own_stream *o = own_others;
-
-        own_others = o->next;
-        end_stream(o->id);
-        mr__dealloc(o);
-    }
-}
-
-static uint32_t
-own_on(const mr_device_table *t)
-{
-    own_stream *o = own_others;
-
-    while (o != NULL && o->device != t)
-        o = o->next;
-    if (o != NULL)
-        return o->id;
-    o = mr__alloc(sizeof *o);
-    if (o == NULL)
-        return 0;
-    *o = (own_stream){own_others, t, mr__stream_make(t)};
-    if (o->id == 0 ||
-        (own_others == NULL && !mr__at_thread_exit(end_own_others, NULL))) {
-        end_stream(o->id);
-        mr__dealloc(o);
-        return 0;
-    }
-    own_others = o;
-    return o->id;
-}
-
-mr_stream
-mr_stream_of(mr_device device)
-{
-    const mr_device_table *t = mr__device_find(device);
-
-    if (t == NULL)
-        return (mr_stream){0};
-    return (mr_stream){t->device.index == 0 &&
-                               t->device.type == mr_default_device().type
-                           ? mr__stream_own()
-                           : own_on(t)};
-}
-
-uint32_t
-mr__stream_default(void)
-{
-    return find(set_default) != NULL ? set_default : mr__stream_own();
-}
-
 uint32_t
 mr__stream_resolve(uint32_t id)
 {
     return find(id) != NULL ? id : mr__stream_default();
-}
-
-uint32_t
-mr__stream_wish(uint32_t id)
-{
-    return id != 0 ? id : set_default;
 }
 
 uint32_t
@@ -621,19 +514,12 @@ mr_stream_new(mr_device device)
 void
 mr_stream_free(mr_stream s)
 {
-    if (s.id != 0 && s.id != own_default)
-        end_stream(s.id);
+    if (s.id != 0 && !mr__stream_is_own(s.id))
+        mr__stream_end(s.id);
 }
 
-mr_stream
-mr_stream_default(void)
-{
-    return (mr_stream){mr__stream_default()};
-}
-
-/* Made, and not freed yet. */
-static bool
-is_open(uint32_t id)
+bool
+mr__stream_is_open(uint32_t id)
 {
     stream *s = find(id);
     bool open;
@@ -653,15 +539,6 @@ no_stream(mr_stream s)
                     (unsigned)s.id);
 }
 
-mr_code
-mr_stream_set_default(mr_stream s)
-{
-    if (s.id != 0 && !is_open(s.id))
-        return no_stream(s);
-    set_default = s.id;
-    return MR_OK;
-}
-
 mr_device
 mr_stream_device(mr_stream s)
 {
@@ -678,30 +555,13 @@ mr_stream_sync(mr_stream s)
     void *token;
     mr_code rc;
 
-    if (s.id != 0 && !is_open(s.id))
+    if (s.id != 0 && !mr__stream_is_open(s.id))
         return no_stream(s);
     token = mr__block_begin();
     rc = mr__stream_wait(mr__stream_resolve(s.id));
     mr__block_end(token);
     mr__buffer_drain();
     return rc;
-}
-
-mr_device
-mr_default_device(void)
-{
-    return (mr_device){(mr_device_type)atomic_load_explicit(
-                           &default_device, memory_order_relaxed),
-                       0};
-}
-
-mr_code
-mr_set_default_device(mr_device d)
-{
-    if (mr__device_find(d) == NULL)
-        return mr__error_code();
-    atomic_store_explicit(&default_device, (int)d.type, memory_order_relaxed);
-    return MR_OK;
 }
 
 /* In a forked child, until its first wait: streams may have work and nobody

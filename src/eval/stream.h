@@ -12,12 +12,18 @@
 #include "eval/task.h"
 #include "graph/node.h"
 
-/* The calling thread's own stream, or the one that it set as default; 0 with
- * an error set when there is no memory for it. */
+/* The calling thread's own stream on the default device, or the one that it set
+ * as default there; 0 with an error set when there is no memory for it. */
 uint32_t mr__stream_own(void);
 uint32_t mr__stream_default(void);
+/* Is this an own stream of the calling thread?  Those end with it. */
+bool mr__stream_is_own(uint32_t id);
 /* A new one; 0 with an error set. */
 uint32_t mr__stream_make(const mr_device_table *device);
+/* It takes no more tasks, and is gone when it is empty; 0: nothing. */
+void mr__stream_end(uint32_t id);
+/* Made, and not ended yet. */
+bool mr__stream_is_open(uint32_t id);
 /* id if such a stream lives, else the thread's default. */
 uint32_t mr__stream_resolve(uint32_t id);
 const mr_device_table *mr__stream_device(uint32_t id);
