@@ -713,7 +713,8 @@ def test_memory__figures():
     old = mx.set_cache_limit(0)
     assert mx.set_cache_limit(old) == 0
     mx.clear_cache()
-    assert mx.get_cache_memory() < 1 << 16
+    # other threads keep up to 512 KiB each until their next call
+    assert mx.get_cache_memory() < 8 << 20
     assert mx.set_memory_limit(mx.get_memory_limit()) == mx.get_memory_limit()
     with pytest.raises(TypeError):
         mx.set_cache_limit(-1)
