@@ -239,15 +239,15 @@ svd_infer(const mr_op_call *c, mr_aval *out)
 }
 
 mr_tree *
-mr__build_linalg_svd(mr_array *a, bool compute_uv)
+mr__build_linalg_svd(mr_array *a, bool compute_uv, bool full_matrices)
 {
-    mr_svd_params full = {true};
+    mr_svd_params p = {full_matrices};
 
     if (mr__linalg_check(a, MR_LINALG_COMPLEX) != MR_OK)
         return NULL;
     if (!compute_uv)
         return mr_tree_leaf(mr__linalg_node(&mr__op_svdvals, NULL, a));
-    return mr__linalg_outputs(mr__linalg_node(&mr__op_svd, &full, a), 3);
+    return mr__linalg_outputs(mr__linalg_node(&mr__op_svd, &p, a), 3);
 }
 
 /* The parts of the factors: vectors in columns, the first k and the others
@@ -393,6 +393,14 @@ const mr_op mr__op_svd = {
 };
 
 /* -- svdvals --------------------------------------------------------------- */
+
+mr_array *
+mr__build_linalg_svdvals(mr_array *a)
+{
+    if (mr__linalg_check(a, MR_LINALG_COMPLEX) != MR_OK)
+        return NULL;
+    return mr__linalg_node(&mr__op_svdvals, NULL, a);
+}
 
 static mr_code
 svdvals_infer(const mr_op_call *c, mr_aval *out)
@@ -580,11 +588,30 @@ const mr_op mr__op_eigvals = {
  * At constant rank, y the inverse of a:
  *     dy = -y da y + y y^T da^T (1 - a y) + (1 - y a) da^T y^T y. */
 
+/* V diag(1 / S) U^T without the singular values that count as zero. */
+static mr_array *
+pinv_above(mr_array *a, mr_array *rtol)
+{
+    mr_svd_params thin = {false};
+    mr_array *svd = mr__linalg_node(&mr__op_svd, &thin, a), *s, *v;
+
+    s = mr__linalg_output(svd, 1);
+    v = mr__transposed(mr__linalg_output(svd, 2));
+    if (s == NULL)
+        return NULL;
+    s = mr_where(mr__above_cutoff(s, rtol), s,
+                 mr__number((mr_dtype)s->dtype, 0.0));
+    return mr_matmul(columns_times(v, mr__reciprocal_or_zero(s)),
+                     mr__transposed(mr__linalg_output(svd, 0)));
+}
+
 mr_array *
-mr__build_linalg_pinv(mr_array *a)
+mr__build_linalg_pinv(mr_array *a, mr_array *rtol)
 {
     if (mr__linalg_check(a, MR_LINALG_REAL) != MR_OK)
         return NULL;
+    if (rtol != MR_NONE)
+        return mr__linalg_rtol(a, rtol) == MR_OK ? pinv_above(a, rtol) : NULL;
     return mr__linalg_node(&mr__op_pinv, NULL, a);
 }
 

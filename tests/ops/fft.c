@@ -95,7 +95,7 @@ fft__sizes_beyond_64_bits_are_refused(void **state)
     assert_null(mr_fft_fft2(x, MRT_SHAPE(INT64_MAX / 2, INT64_MAX / 2),
                             MR_AXES(-2, -1), "backward"));
     mrt_assert_error(MR_E_OVERFLOW, "too many elements");
-    assert_null(mr_fft_fftfreq(INT64_MAX, 1.0));
+    assert_null(mr_fft_fftfreq(INT64_MAX, 1.0, MR_DTYPE_DEFAULT));
     mr_error_take();
 }
 
@@ -219,15 +219,15 @@ static void
 fftfreq__is_k_over_n_d(void **state)
 {
     (void)state;
-    mrt_assert_f32(mr_fft_fftfreq(5, 0.1), (float[]){0, 2, 4, -4, -2}, 5);
-    mrt_assert_f32(mr_fft_fftfreq(4, 1.0), (float[]){0, 0.25F, -0.5F, -0.25F},
+    mrt_assert_f32(mr_fft_fftfreq(5, 0.1, MR_DTYPE_DEFAULT), (float[]){0, 2, 4, -4, -2}, 5);
+    mrt_assert_f32(mr_fft_fftfreq(4, 1.0, MR_DTYPE_DEFAULT), (float[]){0, 0.25F, -0.5F, -0.25F},
                    4);
-    mrt_assert_f32(mr_fft_rfftfreq(5, 1.0), (float[]){0, 0.2F, 0.4F}, 3);
-    assert_null(mr_fft_fftfreq(0, 1.0));
+    mrt_assert_f32(mr_fft_rfftfreq(5, 1.0, MR_DTYPE_DEFAULT), (float[]){0, 0.2F, 0.4F}, 3);
+    assert_null(mr_fft_fftfreq(0, 1.0, MR_DTYPE_DEFAULT));
     mrt_assert_error(MR_E_VALUE, "n is 0");
-    assert_null(mr_fft_rfftfreq(-3, 1.0));
+    assert_null(mr_fft_rfftfreq(-3, 1.0, MR_DTYPE_DEFAULT));
     mrt_assert_error(MR_E_VALUE, "n is -3");
-    assert_null(mr_fft_fftfreq(3, 0.0));
+    assert_null(mr_fft_fftfreq(3, 0.0, MR_DTYPE_DEFAULT));
     mrt_assert_error(MR_E_VALUE, "d is 0");
 }
 

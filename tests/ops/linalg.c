@@ -64,7 +64,7 @@ static void
 qr__has_lapacks_signs(void **state)
 {
     (void)state;
-    mr_tree *t = mr_linalg_qr(matrix((float[]){3, 1, 4, 2}, 2, 2));
+    mr_tree *t = mr_linalg_qr(matrix((float[]){3, 1, 4, 2}, 2, 2), "reduced");
 
     near(mr_tree_array_at(t, 0), (double[]){-0.6, -0.8, -0.8, 0.6}, 4);
     near(mr_tree_array_at(t, 1), (double[]){-5, -2.2, 0, 0.4}, 4);
@@ -75,7 +75,7 @@ svd__without_vectors_is_a_leaf(void **state)
 {
     (void)state;
     mr_array *a = matrix((float[]){3, 0, 0, 0, 4, 0}, 2, 3);
-    mr_tree *s = mr_linalg_svd(a, false), *all = mr_linalg_svd(a, true);
+    mr_tree *s = mr_linalg_svd(a, false, true), *all = mr_linalg_svd(a, true, true);
 
     assert_int_equal(mr_tree_kind_of(s), MR_TREE_LEAF);
     near(mr_tree_array(s), (double[]){4, 3}, 2);
@@ -216,7 +216,7 @@ svd__of_nan_is_nan(void **state)
 {
     (void)state;
     mr_array *a = mr_full(MRT_SHAPE(2, 2), (double)NAN, MR_FLOAT32);
-    mr_tree *t = mr_linalg_svd(a, true);
+    mr_tree *t = mr_linalg_svd(a, true, true);
 
     mrt_assert_f32(mr_tree_array_at(t, 1), (float[]){NAN, NAN}, 2);
 }
