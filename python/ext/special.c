@@ -671,10 +671,9 @@ norm_over(const char *function, PyObject *o, PyObject *ord, mr_axes axes,
         return NULL;
     x = array_argument(o, function, "a");
     if (x && stream_open(stream, &old)) {
-        r = ext_wrap(name ? mr_linalg_norm_matrix_at(ext_site(), x, name, axes,
-                                                     keepdims)
-                          : mr_linalg_norm_at(ext_site(), x, number, axes,
-                                              keepdims));
+        r = ext_wrap(
+            name ? mr_linalg_norm_matrix_at(ext_site(), x, name, axes, keepdims)
+                 : mr_linalg_norm_at(ext_site(), x, number, axes, keepdims));
         mr_stream_scope(old);
     }
     mr_release(x);

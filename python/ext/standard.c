@@ -37,9 +37,8 @@ PyObject *
 ext_standard_named(const char *function, PyObject *tuple)
 {
     static const char *const pairs[][2] = {
-        {"eig", "EigResult"},         {"eigh", "EighResult"},
-        {"qr", "QRResult"},           {"svd", "SVDResult"},
-        {"slogdet", "SlogdetResult"},
+        {"eig", "EigResult"}, {"eigh", "EighResult"},       {"qr", "QRResult"},
+        {"svd", "SVDResult"}, {"slogdet", "SlogdetResult"},
     };
     PyObject *types, *class, *r;
     size_t i = 0, n = sizeof pairs / sizeof pairs[0];

@@ -422,15 +422,17 @@ eig_one(const work *w, int64_t i, const place *p)
                      p->scratch + w->lu_bytes);
 }
 
-/* out (n x m) = vt^T diag(1 / s) u^T, of the singular values that count. */
+/* out (n x m) = vt^T diag(1 / s) u^T, of the singular values that count:
+ * those above rtol (NULL: max(m, n) * eps) times the first. */
 static void
 pinv_product(const work *w, const char *u, const char *s, const char *vt,
-             char *out)
+             const char *rtol, char *out)
 {
     mr_dtype t = w->t;
     int64_t k = w->m < w->n ? w->m : w->n, large = w->m + w->n - k;
     double eps = is_double(t) ? 0x1p-52 : 0x1p-23;
-    double cut = k > 0 ? real_at(t, s, 0) * eps * (double)large : 0.0;
+    double part = rtol ? real_at(t, rtol, 0) : eps * (double)large;
+    double cut = k > 0 ? real_at(t, s, 0) * part : 0.0;
 
     for (int64_t r = 0; r < w->n; r++)
         for (int64_t c = 0; c < w->m; c++) {
@@ -459,7 +461,8 @@ pinv_one(const work *w, int64_t i, const place *p)
     }
     if (!w->d->svd(w->t, p->scratch, w->m, w->n, u, k, s, vt, k, scratch))
         return false;
-    pinv_product(w, u, s, vt, out_at(w, 0, i));
+    pinv_product(w, u, s, vt, w->a->n_in > 1 ? p->in[1] : NULL,
+                 out_at(w, 0, i));
     return true;
 }
 

@@ -83,9 +83,6 @@ mr_array *mr__columns_of(mr_array *x, int64_t begin, int64_t end);
 
 /* Is rtol, real, one number or one for each matrix of a? */
 mr_code mr__linalg_rtol(const mr_array *a, mr_array *rtol);
-/* Which of the singular values s (..., k), descending, are above rtol times
- * the largest. */
-mr_array *mr__above_cutoff(mr_array *s, mr_array *rtol);
 
 /* a^-1 b of matrices with one batch, of any floating or complex dtype. */
 mr_array *mr__solved(mr_array *a, mr_array *b);

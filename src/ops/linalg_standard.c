@@ -80,8 +80,7 @@ mr__linalg_rtol(const mr_array *a, mr_array *rtol)
 
     if (mr__broadcast_shapes(batch, a->dim, rtol->ndim, rtol->dim, dim) !=
             batch ||
-        (batch > 0 &&
-         memcmp(dim, a->dim, (size_t)batch * sizeof *dim) != 0))
+        (batch > 0 && memcmp(dim, a->dim, (size_t)batch * sizeof *dim) != 0))
         return mr__fail(MR_E_SHAPE,
                         "rtol of shape %s for matrices of shape %s: needs one "
                         "number, or one for each matrix",
@@ -89,8 +88,10 @@ mr__linalg_rtol(const mr_array *a, mr_array *rtol)
     return MR_OK;
 }
 
-mr_array *
-mr__above_cutoff(mr_array *s, mr_array *rtol)
+/* Which of the singular values s (..., k), descending, are above rtol times
+ * the largest. */
+static mr_array *
+above_cutoff(mr_array *s, mr_array *rtol)
 {
     mr_array *most;
 
@@ -126,6 +127,6 @@ mr__build_linalg_matrix_rank(mr_array *a, mr_array *rtol)
     else if (mr__linalg_rtol(a, rtol) != MR_OK)
         return NULL;
     s = mr__linalg_node(&mr__op_svdvals, NULL, a);
-    counts = mr__above_cutoff(s, rtol);
+    counts = above_cutoff(s, rtol);
     return counts == NULL ? NULL : mr_sum(counts, MR_AXES(-1), false);
 }

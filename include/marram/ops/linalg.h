@@ -157,8 +157,7 @@ MR_API mr_array *mr_linalg_eigvals(mr_array *a);
 
 /* The Moore-Penrose inverse, through the SVD; singular values up to rtol
  * times the largest count as zero. rtol None: max(m, n) * eps; an array has
- * one for each matrix. The gradient is that at constant rank; with an rtol
- * there is none (NaN) where singular values are equal.
+ * one for each matrix. The gradient is that at constant rank.
  * Absent: rtol MR_NONE.
  * Errors: ValueError: fewer than 2 axes, another dtype than float32 and
  * float64, an rtol that does not broadcast to the leading axes. */
