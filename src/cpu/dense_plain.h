@@ -5,8 +5,8 @@
  * Unblocked LU with partial pivoting, Cholesky and Householder's QR, all
  * backward stable (G. H. Golub, C. F. Van Loan, "Matrix Computations").  Inner
  * loops go along rows.  dense_spectral.h, dense_eig.h, dense_cofactor.h and, of
- * real numbers, dense_group.h have the rest.  Included once each by dense_f32.c, dense_f64.c, dense_c64.c,
- * dense_c128.c.
+ * real numbers, dense_group.h have the rest.  Included once each by
+ * dense_f32.c, dense_f64.c, dense_c64.c, dense_c128.c.
  */
 #ifndef MR_CPU_DENSE_PLAIN_H
 #define MR_CPU_DENSE_PLAIN_H

@@ -262,6 +262,27 @@ symmetric_values(mr_array *a)
     return mr_linalg_eigvalsh(a, "L");
 }
 
+/* 21 systems: a group and a part of one; the batch axis is the last in memory.
+ */
+static void
+solve__of_many_small_systems(void **state)
+{
+    (void)state;
+    mr_scalar zero = {MR_SCALAR_INT, {.i = 0}}, one = {MR_SCALAR_INT, {.i = 1}};
+    mr_scalar stop = {MR_SCALAR_INT, {.i = 21 * 9}};
+    mr_array *b = mr_ones(MR_SHAPE(21, 3, 2), MR_FLOAT32), *x;
+    mr_array *a = mr_arange(zero, stop, one, MR_FLOAT32);
+
+    a = mr_reshape(mr_sin(mr_square(a)), MR_SHAPE(3, 3, 21));
+    a = mr_transpose(a, MR_INTS(2, 1, 0));
+    x = mr_subtract(mr_matmul(a, mr_linalg_solve(a, b)), b);
+    mrt_assert_close(mr_max(mr_abs(x), MR_AXES_ALL, false), (double[]){0}, 1,
+                     0.0, 1e-4);
+    x = mr_linalg_inv(mr_multiply(a, mr_zeros(MR_SCALAR_SHAPE, MR_FLOAT32)));
+    assert_int_equal(mr_eval(x), MR_E_VALUE);
+    mrt_assert_error(MR_E_VALUE, "index (0,) is singular");
+}
+
 static void
 square_functions__refuse_others(void **state)
 {
@@ -386,6 +407,7 @@ main(void)
         mrt_test(norm__has_a_number_a_name_or_neither),
         mrt_test(cholesky__names_the_bad_matrix_of_a_batch),
         mrt_test(inv__of_a_singular_matrix_fails_and_the_next_call_works),
+        mrt_test(solve__of_many_small_systems),
         mrt_test(square_functions__refuse_others),
         mrt_test(svd__of_nan_is_nan),
         mrt_test(det__of_a_singular_matrix_has_its_gradient),

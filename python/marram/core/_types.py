@@ -302,7 +302,7 @@ class Named(tuple[array, ...]):
     def __new__(cls, *items: array) -> Self:
         return tuple.__new__(cls, items)
 
-    def __getnewargs__(self) -> tuple[array, ...]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[array, ...]:
         return tuple(self)
 
     def __repr__(self) -> str:
