@@ -744,7 +744,9 @@ end_tree(ext_call *c, mr_tree *t, PyObject *(*new)(Py_ssize_t),
 PyObject *
 ext_tuple(ext_call *c, mr_tree *result)
 {
-    return end_tree(c, result, PyTuple_New, PyTuple_SetItem);
+    PyObject *r = end_tree(c, result, PyTuple_New, PyTuple_SetItem);
+
+    return r && PyTuple_Check(r) ? ext_standard_named(c->spec->name, r) : r;
 }
 
 PyObject *

@@ -283,6 +283,8 @@ ext_extra_kind ext_standard_extra(const ext_spec *s, PyObject *keyword);
 bool ext_standard_before(ext_call *c, const ext_extras *e);
 PyObject *ext_standard_after(const ext_call *c, const ext_extras *e,
                              PyObject *result);
+/* A function's tuple, taken, in the class that names its fields. */
+PyObject *ext_standard_named(const char *function, PyObject *tuple);
 
 /* int or sequence of ints into out (cap entries); -1 with an exception. */
 int ext_int_list(PyObject *o, int64_t *out, int cap, const char *function,

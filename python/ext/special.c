@@ -631,7 +631,7 @@ attention(PyObject *self, PyObject *args, PyObject *kw)
 
 /* ord: None, a number or a name; *name stays NULL but for a name. */
 static bool
-norm_order(PyObject *o, double *number, const char **name)
+norm_order(const char *function, PyObject *o, double *number, const char **name)
 {
     mr_scalar s;
     int r;
@@ -650,10 +650,34 @@ norm_order(PyObject *o, double *number, const char **name)
     else if (r > 0 && s.kind == MR_SCALAR_FLOAT)
         *number = s.as.f;
     else if (r >= 0)
-        ext_wrong_type(o, "norm(): argument 'ord' must be a number or a name");
+        ext_wrong_type(o, "%s(): argument 'ord' must be a number or a name",
+                       function);
     if (r > 0 && *number != *number && !PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "norm(): the order is NaN");
+        PyErr_Format(PyExc_ValueError, "%s(): the order is NaN", function);
     return !PyErr_Occurred();
+}
+
+static PyObject *
+norm_over(const char *function, PyObject *o, PyObject *ord, mr_axes axes,
+          bool keepdims, PyObject *stream)
+{
+    const char *name;
+    double number;
+    PyObject *r = NULL;
+    mr_array *x;
+    mr_stream old;
+
+    if (!norm_order(function, ord, &number, &name))
+        return NULL;
+    x = array_argument(o, function, "a");
+    if (x && stream_open(stream, &old)) {
+        r = ext_wrap(
+            name ? mr_linalg_norm_matrix_at(ext_site(), x, name, axes, keepdims)
+                 : mr_linalg_norm_at(ext_site(), x, number, axes, keepdims));
+        mr_stream_scope(old);
+    }
+    mr_release(x);
+    return r;
 }
 
 static PyObject *
@@ -661,19 +685,14 @@ norm(PyObject *self, PyObject *args, PyObject *kw)
 {
     static char *names[] = {WORD(""),         WORD("ord"),    WORD("axis"),
                             WORD("keepdims"), WORD("stream"), NULL};
-    PyObject *o, *ord = Py_None, *where = Py_None, *stream = Py_None, *r = NULL;
+    PyObject *o, *ord = Py_None, *where = Py_None, *stream = Py_None;
     int64_t wide[MR_MAX_NDIM];
     int32_t axis[MR_MAX_NDIM];
-    const char *name;
-    double number;
     int keepdims = 0, n = -1;
-    mr_array *x;
-    mr_stream old;
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O|OOp$O:norm", names, &o, &ord,
-                                     &where, &keepdims, &stream) ||
-        !norm_order(ord, &number, &name))
+                                     &where, &keepdims, &stream))
         return NULL;
     if (where != Py_None &&
         (n = ext_int_list(where, wide, MR_MAX_NDIM, "norm", "axis")) < 0)
@@ -682,16 +701,28 @@ norm(PyObject *self, PyObject *args, PyObject *kw)
         axis[i] = wide[i] > INT32_MAX || wide[i] <= INT32_MIN
                       ? INT32_MAX
                       : (int32_t)wide[i];
-    x = array_argument(o, "norm", "a");
-    if (x && stream_open(stream, &old)) {
-        mr_axes axes = {axis, n};
-        r = ext_wrap(name ? mr_linalg_norm_matrix_at(ext_site(), x, name, axes,
-                                                     keepdims != 0)
-                          : mr_linalg_norm_at(ext_site(), x, number, axes,
-                                              keepdims != 0));
-        mr_stream_scope(old);
-    }
-    mr_release(x);
+    return norm_over("norm", o, ord, (mr_axes){axis, n}, keepdims != 0, stream);
+}
+
+/* The array API standard's: of the last two axes. */
+static PyObject *
+matrix_norm(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *names[] = {WORD(""), WORD("keepdims"), WORD("ord"),
+                            WORD("stream"), NULL};
+    static const int32_t last[] = {-2, -1};
+    PyObject *o, *ord = NULL, *stream = Py_None, *fro, *r;
+    int keepdims = 0;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$pOO:matrix_norm", names, &o,
+                                     &keepdims, &ord, &stream))
+        return NULL;
+    fro = PyUnicode_FromString("fro");
+    r = fro ? norm_over("matrix_norm", o, ord ? ord : fro, (mr_axes){last, 2},
+                        keepdims != 0, stream)
+            : NULL;
+    Py_XDECREF(fro);
     return r;
 }
 
@@ -749,6 +780,11 @@ PyMethodDef ext_linalg_functions[] = {
      "    ord: None, the 2-norm of all numbers; else as in NumPy: inf, -inf,\n"
      "        1, -1, 2, -2, for vectors any number, for matrices 'fro' or\n"
      "        'nuc'."},
+    {"matrix_norm", KEYWORDS(matrix_norm),
+     "matrix_norm(a, /, *, keepdims=False, ord='fro', stream=None)\n--\n\n"
+     "The norm of each matrix of the last two axes.\n\n"
+     "Args:\n"
+     "    ord: 'fro', 'nuc', inf, -inf, 1, -1, 2, -2, as norm has them."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -2,7 +2,7 @@
  *
  * standard.c -- keywords that the Python array API standard has beside those
  * of api/: other names of parameters, and arguments that change what goes into
- * a function or comes out of it.
+ * a function or comes out of it; tuples whose fields have names.
  *
  * They are looked for only after a keyword fits no parameter, so calls without
  * them pay nothing.
@@ -29,6 +29,31 @@ ext_standard_alias(const char *parameter, PyObject *keyword)
             PyUnicode_CompareWithASCIIString(keyword, pairs[i][1]) == 0)
             return true;
     return false;
+}
+
+/* ---- named results ------------------------------------------------------ */
+
+PyObject *
+ext_standard_named(const char *function, PyObject *tuple)
+{
+    static const char *const pairs[][2] = {
+        {"eig", "EigResult"}, {"eigh", "EighResult"},       {"qr", "QRResult"},
+        {"svd", "SVDResult"}, {"slogdet", "SlogdetResult"},
+    };
+    PyObject *types, *class, *r;
+    size_t i = 0, n = sizeof pairs / sizeof pairs[0];
+
+    while (i < n && strcmp(function, pairs[i][0]) != 0)
+        i++;
+    if (!tuple || i == n)
+        return tuple;
+    types = PyImport_ImportModule("marram.core._types");
+    class = types ? PyObject_GetAttrString(types, pairs[i][1]) : NULL;
+    r = class ? PyObject_CallObject(class, tuple) : NULL;
+    Py_XDECREF(class);
+    Py_XDECREF(types);
+    Py_DECREF(tuple);
+    return r;
 }
 
 /* ---- which there are ---------------------------------------------------- */

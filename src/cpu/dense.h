@@ -24,6 +24,9 @@
 #include "marram/types.h"
 
 enum { MR_DENSE_SMALL = 16 };
+/* Systems of up to so many rows and columns are solved in groups; the most
+ * that a group has. */
+enum { MR_DENSE_GROUPED = 8, MR_DENSE_GROUP = 16 };
 
 typedef enum mr_dense_job {
     MR_DENSE_LU,
@@ -35,6 +38,15 @@ typedef enum mr_dense_job {
     MR_DENSE_SVD_THIN, /* or values alone */
     MR_DENSE_EIG
 } mr_dense_job;
+
+/* Systems a (n x n), b (n x k; NULL: the identity) by strides in elements
+ * between rows and between columns; x (n x k) without gaps. */
+typedef struct mr_dense_group {
+    int64_t n, k, count;
+    int64_t a_step[2], b_step[2];
+    const void *a[MR_DENSE_GROUP], *b[MR_DENSE_GROUP];
+    void *x[MR_DENSE_GROUP];
+} mr_dense_group;
 
 typedef struct mr_dense {
     /* Bytes for a job on an m x n matrix; with_vectors: the largest form of
@@ -70,6 +82,11 @@ typedef struct mr_dense {
                 void *scratch);
     /* a (n x n) is lost; out: its cofactors, singular or not. */
     void (*cofactor)(mr_dtype t, void *a, int64_t n, void *out, void *scratch);
+    /* x = a^-1 b, with lu's and lu_solve's bits, of `count` systems, at most
+     * group_size (0: there is no such function), n and k at most
+     * MR_DENSE_GROUPED.  Bit l: system l is singular, its x is nothing. */
+    uint32_t (*solve_group)(const mr_dense_group *g);
+    int64_t group_size;
 } mr_dense;
 
 extern const mr_dense mr__dense_f32, mr__dense_f64, mr__dense_c64,

@@ -4,9 +4,9 @@
  *
  * Unblocked LU with partial pivoting, Cholesky and Householder's QR, all
  * backward stable (G. H. Golub, C. F. Van Loan, "Matrix Computations").  Inner
- * loops go along rows.  dense_spectral.h, dense_eig.h and dense_cofactor.h have
- * the rest. Included once each by dense_f32.c, dense_f64.c, dense_c64.c,
- * dense_c128.c.
+ * loops go along rows.  dense_spectral.h, dense_eig.h, dense_cofactor.h and, of
+ * real numbers, dense_group.h have the rest.  Included once each by
+ * dense_f32.c, dense_f64.c, dense_c64.c, dense_c128.c.
  */
 #ifndef MR_CPU_DENSE_PLAIN_H
 #define MR_CPU_DENSE_PLAIN_H
@@ -284,6 +284,10 @@ qr(mr_dtype t, void *matrix, int64_t m, int64_t n, void *q, void *r_out,
 
 #include "cpu/dense_cofactor.h"
 
+#if !MR_DENSE_COMPLEX
+#include "cpu/dense_group.h"
+#endif
+
 /* ---- the table --------------------------------------------------------------
  */
 
@@ -332,6 +336,10 @@ const mr_dense MR_DENSE_TABLE = {
     .svd = svd,
     .eig = eig,
     .cofactor = cofactor,
+#if !MR_DENSE_COMPLEX
+    .solve_group = solve_group,
+    .group_size = GROUP,
+#endif
 };
 
 #endif

@@ -233,21 +233,27 @@ solve_one(const work *w, int64_t i, const place *p)
     return true;
 }
 
-/* An unchecked inverse of a singular matrix is NaN. */
+/* Matrix i is singular: false, but for an unchecked inverse, which is NaN. */
+static bool
+singular_one(const work *w, int64_t i)
+{
+    const mr_inverse_params *q = w->a->params;
+
+    if (w->a->op->id != MR_OP_INV || !q->unchecked)
+        return false;
+    outputs_nan(w, i);
+    return true;
+}
+
 static bool
 inv_one(const work *w, int64_t i, const place *p)
 {
-    const mr_inverse_params *q = w->a->params;
     int32_t *pivot;
     const char *lu = factored(w, p, &pivot);
     char *b = out_at(w, 0, i);
 
-    if (diagonal_zero(w, lu)) {
-        if (!q->unchecked)
-            return false;
-        outputs_nan(w, i);
-        return true;
-    }
+    if (diagonal_zero(w, lu))
+        return singular_one(w, i);
     identity(w->t, w->item, b, w->n);
     w->d->lu_solve(w->t, lu, pivot, w->n, b, w->n);
     return true;
@@ -422,15 +428,17 @@ eig_one(const work *w, int64_t i, const place *p)
                      p->scratch + w->lu_bytes);
 }
 
-/* out (n x m) = vt^T diag(1 / s) u^T, of the singular values that count. */
+/* out (n x m) = vt^T diag(1 / s) u^T, of the singular values that count:
+ * those above rtol (NULL: max(m, n) * eps) times the first. */
 static void
 pinv_product(const work *w, const char *u, const char *s, const char *vt,
-             char *out)
+             const char *rtol, char *out)
 {
     mr_dtype t = w->t;
     int64_t k = w->m < w->n ? w->m : w->n, large = w->m + w->n - k;
     double eps = is_double(t) ? 0x1p-52 : 0x1p-23;
-    double cut = k > 0 ? real_at(t, s, 0) * eps * (double)large : 0.0;
+    double part = rtol ? real_at(t, rtol, 0) : eps * (double)large;
+    double cut = k > 0 ? real_at(t, s, 0) * part : 0.0;
 
     for (int64_t r = 0; r < w->n; r++)
         for (int64_t c = 0; c < w->m; c++) {
@@ -459,7 +467,8 @@ pinv_one(const work *w, int64_t i, const place *p)
     }
     if (!w->d->svd(w->t, p->scratch, w->m, w->n, u, k, s, vt, k, scratch))
         return false;
-    pinv_product(w, u, s, vt, out_at(w, 0, i));
+    pinv_product(w, u, s, vt, w->a->n_in > 1 ? p->in[1] : NULL,
+                 out_at(w, 0, i));
     return true;
 }
 
@@ -612,6 +621,52 @@ note_failure(work *w, int64_t i)
         continue;
 }
 
+/* Is this a batch of small systems?  They go in groups. */
+static bool
+is_grouped(const work *w)
+{
+    int64_t k = w->a->n_in > 1 ? w->k : w->n;
+    uint16_t id = w->a->op->id;
+
+    return (id == MR_OP_SOLVE || id == MR_OP_INV) && w->d->group_size > 0 &&
+           w->count > 1 && w->n <= MR_DENSE_GROUPED && k <= MR_DENSE_GROUPED;
+}
+
+/* Systems [begin, begin + g->count). */
+static void
+group_run(work *w, mr_dense_group *g, int64_t begin)
+{
+    uint32_t bad = w->d->solve_group(g);
+
+    for (int64_t i = 0; bad != 0; i++, bad >>= 1)
+        if ((bad & 1U) != 0 && !singular_one(w, begin + i))
+            note_failure(w, begin + i);
+}
+
+static void
+groups_run(work *w, int64_t begin, int64_t end)
+{
+    const mr_kernel_view *in = w->a->in;
+    mr_dense_group g = {.n = w->n, .k = w->a->n_in > 1 ? w->k : w->n};
+    mr_walk at = w->walk;
+
+    memcpy(g.a_step, in[0].stride + in[0].ndim - 2, sizeof g.a_step);
+    if (w->a->n_in > 1)
+        memcpy(g.b_step, in[1].stride + in[1].ndim - 2, sizeof g.b_step);
+    mr__walk_seek(&at, begin);
+    for (int64_t i = begin; i < end; i++, mr__walk_next(&at)) {
+        g.a[g.count] = (const char *)in[0].data + at.offset[0] * w->item;
+        g.b[g.count] = w->a->n_in > 1
+                           ? (const char *)in[1].data + at.offset[1] * w->item
+                           : NULL;
+        g.x[g.count++] = out_at(w, 0, i);
+        if (g.count == w->d->group_size || i + 1 == end) {
+            group_run(w, &g, i + 1 - g.count);
+            g.count = 0;
+        }
+    }
+}
+
 static void
 slot_run(work *w, int64_t slot)
 {
@@ -623,6 +678,10 @@ slot_run(work *w, int64_t slot)
     mr_walk at = w->walk;
     const char *before = NULL;
 
+    if (is_grouped(w)) {
+        groups_run(w, begin, end);
+        return;
+    }
     mr__walk_seek(&at, begin);
     for (int64_t i = begin; i < end; i++, mr__walk_next(&at)) {
         for (int k = 0; k < a->n_in; k++)

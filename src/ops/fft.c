@@ -397,6 +397,34 @@ mr__build_fft_irfft(mr_array *a, int64_t n, int64_t axis, const char *norm)
     return real_nd(a, ONE(n, k), norm, true);
 }
 
+/* The transforms of symmetric signals go the other way round than the real
+ * ones that they are: the 1 / n changes sides. */
+static const char *
+turned_norm(const char *norm)
+{
+    if (norm != NULL && strcmp(norm, "backward") == 0)
+        return "forward";
+    if (norm != NULL && strcmp(norm, "forward") == 0)
+        return "backward";
+    return norm;
+}
+
+mr_array *
+mr__build_fft_hfft(mr_array *a, int64_t n, int64_t axis, const char *norm)
+{
+    int32_t k = narrow(axis);
+
+    return real_nd(mr__conj(a), ONE(n, k), turned_norm(norm), true);
+}
+
+mr_array *
+mr__build_fft_ihfft(mr_array *a, int64_t n, int64_t axis, const char *norm)
+{
+    int32_t k = narrow(axis);
+
+    return mr__conj(real_nd(a, ONE(n, k), turned_norm(norm), false));
+}
+
 mr_array *
 mr__build_fft_fftn(mr_array *a, mr_shape s, mr_axes axes, const char *norm)
 {
@@ -484,9 +512,14 @@ mr__build_fft_ifftshift(mr_array *a, mr_axes axes)
 /* k / (n d) for k = 0, 1, ... count - 1, those from `wrap` on less n; in
  * double, rounded once. */
 static mr_array *
-frequencies(int64_t n, double d, int64_t count, int64_t wrap)
+frequencies(int64_t n, double d, int64_t count, int64_t wrap, mr_dtype t)
 {
     mr_array *k;
+
+    t = t == MR_DTYPE_DEFAULT ? MR_FLOAT32 : t;
+    if (t != mr__to_real(mr__to_inexact(t)))
+        return mr__fail_null(MR_E_DTYPE, "needs a real floating dtype, got %s",
+                             mr_dtype_name(t));
 
     if (n < 1)
         return mr__fail_null(MR_E_VALUE, "n is %lld: needs 1 or more",
@@ -500,17 +533,17 @@ frequencies(int64_t n, double d, int64_t count, int64_t wrap)
                  mr_subtract(k, mr__integer(MR_INT64, n)));
     k = mr_multiply(mr__cast(k, MR_FLOAT64),
                     mr__number(MR_FLOAT64, 1.0 / ((double)n * d)));
-    return mr__cast(k, MR_FLOAT32);
+    return mr__cast(k, t);
 }
 
 mr_array *
-mr__build_fft_fftfreq(int64_t n, double d)
+mr__build_fft_fftfreq(int64_t n, double d, mr_dtype dtype)
 {
-    return frequencies(n, d, n, n / 2 + n % 2);
+    return frequencies(n, d, n, n / 2 + n % 2, dtype);
 }
 
 mr_array *
-mr__build_fft_rfftfreq(int64_t n, double d)
+mr__build_fft_rfftfreq(int64_t n, double d, mr_dtype dtype)
 {
-    return frequencies(n, d, n < 1 ? 1 : n / 2 + 1, INT64_MAX);
+    return frequencies(n, d, n < 1 ? 1 : n / 2 + 1, INT64_MAX, dtype);
 }

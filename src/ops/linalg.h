@@ -81,6 +81,9 @@ mr_array *mr__as_real(mr_array *x, const mr_array *like);
 mr_array *mr__rows_of(mr_array *x, int64_t begin, int64_t end);
 mr_array *mr__columns_of(mr_array *x, int64_t begin, int64_t end);
 
+/* Is rtol, real, one number or one for each matrix of a? */
+mr_code mr__linalg_rtol(const mr_array *a, mr_array *rtol);
+
 /* a^-1 b of matrices with one batch, of any floating or complex dtype. */
 mr_array *mr__solved(mr_array *a, mr_array *b);
 mr_array *mr__solved_triangular(mr_array *a, mr_array *b, bool upper);

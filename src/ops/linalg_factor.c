@@ -9,6 +9,8 @@
  * a1, whose factor of a2 follows from that of a1; a tall one likewise.
  * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
+#include <string.h>
+
 #include "array/dtype.h"
 #include "base/error.h"
 #include "gen/build.h"
@@ -195,12 +197,46 @@ const mr_op mr__op_lu_packed = {
 /* ---- qr
  * --------------------------------------------------------------------- */
 
-mr_tree *
-mr__build_linalg_qr(mr_array *a)
+/* x with columns that make it square: with the identity its Q is whole, and
+ * the rest of that, held still, completes x so that derivatives are those of
+ * independent columns. */
+static mr_array *
+completed(mr_array *x)
 {
+    int64_t dim[MR_MAX_NDIM], m = mr__rows(x), n = mr__columns(x);
+    mr_array *parts[2] = {x, mr_eye(m, m, 0, (mr_dtype)x->dtype)}, *q;
+
+    memcpy(dim, x->dim, (size_t)x->ndim * sizeof *dim);
+    dim[x->ndim - 1] = m;
+    parts[1] = mr_broadcast_to(parts[1], (mr_shape){dim, x->ndim});
+    if (parts[1] == NULL)
+        return NULL;
+    q = mr_concatenate(parts, 2, x->ndim - 1);
+    q = mr__linalg_output(mr__linalg_node(&mr__op_qr, NULL, q), 0);
+    parts[1] = mr_stop_gradient(mr__columns_of(q, n, MR_INT_NONE));
+    return parts[1] == NULL ? NULL : mr_concatenate(parts, 2, x->ndim - 1);
+}
+
+mr_tree *
+mr__build_linalg_qr(mr_array *a, const char *mode)
+{
+    bool complete = mode != NULL && strcmp(mode, "complete") == 0;
+    mr_array *qr, *out[2];
+
+    if (!complete && (mode == NULL || strcmp(mode, "reduced") != 0)) {
+        mr__fail(MR_E_VALUE, "mode '%s' is neither reduced nor complete",
+                 mode == NULL ? "" : mode);
+        return NULL;
+    }
     if (mr__linalg_check(a, MR_LINALG_REAL) != MR_OK)
         return NULL;
-    return mr__linalg_outputs(mr__linalg_node(&mr__op_qr, NULL, a), 2);
+    complete = complete && mr__rows(a) > mr__columns(a);
+    qr = mr__linalg_node(&mr__op_qr, NULL, complete ? completed(a) : a);
+    if (!complete)
+        return mr__linalg_outputs(qr, 2);
+    out[0] = mr__linalg_output(qr, 0);
+    out[1] = mr__columns_of(mr__linalg_output(qr, 1), 0, mr__columns(a));
+    return out[1] == NULL ? NULL : mr_tree_arrays(2, out);
 }
 
 static mr_code

@@ -204,6 +204,22 @@ mr__build_linalg_norm_matrix(mr_array *a, const char *ord, mr_axes axis,
                          ord == NULL ? "" : ord);
 }
 
+/* Over the axes as over one. */
+mr_array *
+mr__build_linalg_vector_norm(mr_array *a, mr_axes axis, bool keepdims,
+                             double ord)
+{
+    int32_t axes[MR_MAX_NDIM];
+    norm_call c = {.keepdims = keepdims};
+    mr_array *x = mr__linalg_widen(a);
+
+    if (x == NULL || norm_axes(a, axis, axes, &c) != MR_OK)
+        return NULL;
+    if (isnan(ord))
+        return mr__fail_null(MR_E_VALUE, "the order is NaN");
+    return narrowed(norm_of_vectors(x, ord, &c), a);
+}
+
 /* ---- cross
  * ------------------------------------------------------------------ */
 

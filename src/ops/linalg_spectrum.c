@@ -239,15 +239,15 @@ svd_infer(const mr_op_call *c, mr_aval *out)
 }
 
 mr_tree *
-mr__build_linalg_svd(mr_array *a, bool compute_uv)
+mr__build_linalg_svd(mr_array *a, bool compute_uv, bool full_matrices)
 {
-    mr_svd_params full = {true};
+    mr_svd_params p = {full_matrices};
 
     if (mr__linalg_check(a, MR_LINALG_COMPLEX) != MR_OK)
         return NULL;
     if (!compute_uv)
         return mr_tree_leaf(mr__linalg_node(&mr__op_svdvals, NULL, a));
-    return mr__linalg_outputs(mr__linalg_node(&mr__op_svd, &full, a), 3);
+    return mr__linalg_outputs(mr__linalg_node(&mr__op_svd, &p, a), 3);
 }
 
 /* The parts of the factors: vectors in columns, the first k and the others
@@ -393,6 +393,14 @@ const mr_op mr__op_svd = {
 };
 
 /* -- svdvals --------------------------------------------------------------- */
+
+mr_array *
+mr__build_linalg_svdvals(mr_array *a)
+{
+    if (mr__linalg_check(a, MR_LINALG_COMPLEX) != MR_OK)
+        return NULL;
+    return mr__linalg_node(&mr__op_svdvals, NULL, a);
+}
 
 static mr_code
 svdvals_infer(const mr_op_call *c, mr_aval *out)
@@ -577,22 +585,45 @@ const mr_op mr__op_eigvals = {
 
 /* ---- pinv
  * -------------------------------------------------------------------
- * At constant rank, y the inverse of a:
+ * At constant rank, y the inverse of a, whatever rtol is:
  *     dy = -y da y + y y^T da^T (1 - a y) + (1 - y a) da^T y^T y. */
 
+/* rtol (batch) as matrices of one number, one for each of a. */
+static mr_array *
+rtol_of_each(mr_array *rtol, const mr_array *a)
+{
+    int64_t dim[MR_MAX_NDIM];
+
+    if (mr__linalg_rtol(a, rtol) != MR_OK)
+        return NULL;
+    rtol = mr_expand_dims(mr__cast(rtol, (mr_dtype)a->dtype), MR_AXES(-2, -1));
+    memcpy(dim, a->dim, (size_t)a->ndim * sizeof *dim);
+    dim[a->ndim - 2] = dim[a->ndim - 1] = 1;
+    return mr_broadcast_to(mr_stop_gradient(rtol), (mr_shape){dim, a->ndim});
+}
+
 mr_array *
-mr__build_linalg_pinv(mr_array *a)
+mr__build_linalg_pinv(mr_array *a, mr_array *rtol)
 {
     if (mr__linalg_check(a, MR_LINALG_REAL) != MR_OK)
         return NULL;
-    return mr__linalg_node(&mr__op_pinv, NULL, a);
+    if (rtol == MR_NONE)
+        return mr__linalg_node(&mr__op_pinv, NULL, a);
+    return mr__linalg_node2(&mr__op_pinv, NULL, a, rtol_of_each(rtol, a));
 }
 
 static mr_code
 pinv_infer(const mr_op_call *c, mr_aval *out)
 {
-    const mr_array *a = c->in[0];
+    const mr_array *a = c->in[0], *rtol = c->in[c->n_in - 1];
+    int32_t batch = c->n_in < 1 ? 0 : a->ndim - 2;
 
+    if (c->n_in < 1 || c->n_in > 2 ||
+        (c->n_in == 2 &&
+         (rtol->dtype != a->dtype || rtol->ndim != a->ndim ||
+          rtol->dim[batch] != 1 || rtol->dim[batch + 1] != 1 ||
+          memcmp(rtol->dim, a->dim, (size_t)batch * sizeof *a->dim) != 0)))
+        return mr__fail(MR_E_SHAPE, "needs matrices, and an rtol for each");
     mr__aval_matrix(out, (mr_dtype)a->dtype, a, mr__columns(a), mr__rows(a));
     return MR_OK;
 }
@@ -613,9 +644,11 @@ without_left(mr_array *p, mr_array *q, mr_array *x)
 static mr_array *
 pinv_vjp(const mr_rule *r, int i)
 {
-    mr_array *a = r->primal[i], *y = r->output[0], *yt = mr__transposed(y);
+    mr_array *a = r->primal[0], *y = r->output[0], *yt = mr__transposed(y);
     mr_array *gt = mr__transposed(r->cotangent[0]), *one, *two, *three;
 
+    if (i == 1)
+        return MR_NONE;
     one = mr_matmul(mr_matmul(yt, r->cotangent[0]), yt);
     two = mr_matmul(mr_matmul(without_left(a, y, gt), y), yt);
     three = mr_matmul(yt, mr_matmul(y, without_right(gt, y, a)));
@@ -625,9 +658,12 @@ pinv_vjp(const mr_rule *r, int i)
 static mr_array *
 pinv_jvp(const mr_rule *r, int i)
 {
-    mr_array *a = r->primal[i], *y = r->output[0], *yt = mr__transposed(y);
-    mr_array *da = r->tangent[i], *dt = mr__transposed(da), *one, *two, *three;
+    mr_array *a = r->primal[0], *y = r->output[0], *yt = mr__transposed(y);
+    mr_array *da = r->tangent[i], *dt, *one, *two, *three;
 
+    if (i == 1)
+        return MR_NONE;
+    dt = mr__transposed(da);
     one = mr_matmul(mr_matmul(y, da), y);
     two = mr_matmul(y, mr_matmul(yt, without_right(dt, a, y)));
     three = mr_matmul(mr_matmul(without_left(y, a, dt), yt), y);
@@ -637,7 +673,7 @@ pinv_jvp(const mr_rule *r, int i)
 const mr_op mr__op_pinv = {
     .id = MR_OP_PINV,
     .version = 1,
-    .n_in = 1,
+    .n_in = -1, /* a; or a, rtol */
     .name = "pinv",
     .infer = pinv_infer,
     .vjp = pinv_vjp,

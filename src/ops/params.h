@@ -382,7 +382,8 @@ typedef struct mr_inverse_params {
  * d det / d x, also of singular matrices.  lu_packed: outputs L and U in one
  * (..., m, n), pivots (..., min(m, n)) and, for each row of the input, the row
  * of L that it became (..., m), both uint32.  qr: outputs q (..., m, k),
- * r (..., k, n), k = min(m, n).  pinv: output (..., n, m).  svdvals: output
+ * r (..., k, n), k = min(m, n).  pinv: inputs a (..., m, n) and perhaps rtol
+ * (..., 1, 1), output (..., n, m).  svdvals: output
  * (..., k).  eig: outputs w (..., n), v (..., n, n), complex; eigvals: w.
  * No parameters. */
 

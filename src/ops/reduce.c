@@ -519,7 +519,7 @@ const mr_op mr__op_logsumexp = {
  * var takes two passes, the mean first, and half types in float32. */
 
 static mr_array *
-variance(mr_array *a, mr_axes axis, bool keepdims, int64_t ddof)
+variance(mr_array *a, mr_axes axis, bool keepdims, double ddof)
 {
     mr_dtype t = mr__to_inexact((mr_dtype)a->dtype);
     uint32_t mask;
@@ -538,17 +538,17 @@ variance(mr_array *a, mr_axes axis, bool keepdims, int64_t ddof)
         s = mr_add(mr_square(mr_real(d)), mr_square(mr_imag(d)));
     else
         s = mr_square(d);
-    if (ddof == 0) /* knows no count: right at any size */
+    if (ddof == 0.0) /* knows no count: right at any size */
         return mr_mean(s, (mr_axes){l.v, l.n}, keepdims);
     s = mr_sum(s, (mr_axes){l.v, l.n}, keepdims);
     if (s == NULL)
         return NULL;
-    n = (double)reduced_count(a, mask) - (double)ddof;
-    return mr_divide(s, mr__number((mr_dtype)s->dtype, n > 0.0 ? n : 0.0));
+    n = (double)reduced_count(a, mask) - ddof;
+    return mr_divide(s, mr__number((mr_dtype)s->dtype, n < 0.0 ? 0.0 : n));
 }
 
 mr_array *
-mr__build_var(mr_array *a, mr_axes axis, bool keepdims, int64_t ddof)
+mr__build_var(mr_array *a, mr_axes axis, bool keepdims, double ddof)
 {
     mr_dtype t = mr__to_real(mr__to_inexact((mr_dtype)a->dtype));
 
@@ -558,7 +558,7 @@ mr__build_var(mr_array *a, mr_axes axis, bool keepdims, int64_t ddof)
 /* The root has no slope at 0: there, where all elements are equal, the
  * derivative is taken as 0. */
 mr_array *
-mr__build_std(mr_array *a, mr_axes axis, bool keepdims, int64_t ddof)
+mr__build_std(mr_array *a, mr_axes axis, bool keepdims, double ddof)
 {
     mr_dtype t = mr__to_real(mr__to_inexact((mr_dtype)a->dtype));
     mr_array *v = variance(a, axis, keepdims, ddof), *equal;

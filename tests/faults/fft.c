@@ -31,7 +31,8 @@ run_frames(void *arg)
         MR_ARRAYS(m,
                   mr_fft_istft(m, NONE, 2, NONE, MR_NONE, true, "backward",
                                MR_INT_NONE, 60),
-                  mr_fft_fftfreq(7, 0.5), mr_fft_fftshift(arg, MR_AXES_ALL)));
+                  mr_fft_fftfreq(7, 0.5, MR_DTYPE_DEFAULT),
+                  mr_fft_fftshift(arg, MR_AXES_ALL)));
 }
 
 static mr_tree *

@@ -145,7 +145,8 @@ systems(mr_array *x)
 
     s = mr_add(s, mr_eye(3, 3, 0, MR_FLOAT32));
     y = mr_add(mr_linalg_solve(s, x),
-               mr_linalg_pinv(mr_transpose(x, MR_INTS_NONE)));
+               mr_linalg_pinv(mr_transpose(x, MR_INTS_NONE), mr_float(0.001)));
+    y = mr_add(y, mr_matmul(mr_linalg_matrix_power(s, -3), x));
     y = mr_add(
         y, mr_matmul(
                mr_linalg_cholesky_inv(mr_linalg_cholesky(s, false), false), x));
@@ -156,9 +157,11 @@ systems(mr_array *x)
 static mr_array *
 factors(mr_array *x)
 {
-    mr_tree *qr = mr_linalg_qr(x), *lu = mr_linalg_lu(x);
+    mr_tree *qr = mr_linalg_qr(mr_transpose(x, MR_INTS_NONE), "complete"),
+            *lu = mr_linalg_lu(x);
     mr_array *y = mr_matmul(mr_tree_array_at(qr, 0), mr_tree_array_at(qr, 1));
 
+    y = mr_transpose(y, MR_INTS_NONE);
     y = mr_add(y, mr_matmul(mr_tree_array_at(lu, 1), mr_tree_array_at(lu, 2)));
     return mr_add(y, mr_hadamard_transform(x, 1.0));
 }
@@ -167,7 +170,7 @@ static mr_array *
 spectra(mr_array *x)
 {
     mr_array *s = mr_matmul(x, mr_transpose(x, MR_INTS_NONE));
-    mr_tree *svd = mr_linalg_svd(x, true), *eigh = mr_linalg_eigh(s, "U");
+    mr_tree *svd = mr_linalg_svd(x, true, true), *eigh = mr_linalg_eigh(s, "U");
     mr_tree *eig = mr_linalg_eig(s);
     mr_array *y = mr_add(mr_tree_array_at(svd, 1), mr_tree_array_at(eigh, 0));
 

@@ -95,7 +95,7 @@ fft__sizes_beyond_64_bits_are_refused(void **state)
     assert_null(mr_fft_fft2(x, MRT_SHAPE(INT64_MAX / 2, INT64_MAX / 2),
                             MR_AXES(-2, -1), "backward"));
     mrt_assert_error(MR_E_OVERFLOW, "too many elements");
-    assert_null(mr_fft_fftfreq(INT64_MAX, 1.0));
+    assert_null(mr_fft_fftfreq(INT64_MAX, 1.0, MR_DTYPE_DEFAULT));
     mr_error_take();
 }
 
@@ -219,16 +219,32 @@ static void
 fftfreq__is_k_over_n_d(void **state)
 {
     (void)state;
-    mrt_assert_f32(mr_fft_fftfreq(5, 0.1), (float[]){0, 2, 4, -4, -2}, 5);
-    mrt_assert_f32(mr_fft_fftfreq(4, 1.0), (float[]){0, 0.25F, -0.5F, -0.25F},
-                   4);
-    mrt_assert_f32(mr_fft_rfftfreq(5, 1.0), (float[]){0, 0.2F, 0.4F}, 3);
-    assert_null(mr_fft_fftfreq(0, 1.0));
+    mrt_assert_f32(mr_fft_fftfreq(5, 0.1, MR_DTYPE_DEFAULT),
+                   (float[]){0, 2, 4, -4, -2}, 5);
+    mrt_assert_f32(mr_fft_fftfreq(4, 1.0, MR_DTYPE_DEFAULT),
+                   (float[]){0, 0.25F, -0.5F, -0.25F}, 4);
+    mrt_assert_f32(mr_fft_rfftfreq(5, 1.0, MR_DTYPE_DEFAULT),
+                   (float[]){0, 0.2F, 0.4F}, 3);
+    assert_null(mr_fft_fftfreq(0, 1.0, MR_DTYPE_DEFAULT));
     mrt_assert_error(MR_E_VALUE, "n is 0");
-    assert_null(mr_fft_rfftfreq(-3, 1.0));
+    assert_null(mr_fft_rfftfreq(-3, 1.0, MR_DTYPE_DEFAULT));
     mrt_assert_error(MR_E_VALUE, "n is -3");
-    assert_null(mr_fft_fftfreq(3, 0.0));
+    assert_null(mr_fft_fftfreq(3, 0.0, MR_DTYPE_DEFAULT));
     mrt_assert_error(MR_E_VALUE, "d is 0");
+}
+
+static void
+hfft__is_the_transform_of_a_symmetric_signal(void **state)
+{
+    (void)state;
+    mr_array *x = mrt_f32((float[]){1, 2, 3}, 3), *y;
+
+    y = mr_fft_hfft(x, MR_INT_NONE, -1, "backward");
+    mrt_assert_f32(y, (float[]){8, -2, 0, -2}, 4);
+    y = mr_real(mr_fft_ihfft(y, MR_INT_NONE, -1, "backward"));
+    mrt_assert_f32(y, (float[]){1, 2, 3}, 3);
+    assert_null(mr_fft_hfft(x, MR_INT_NONE, -1, NULL));
+    mrt_assert_error(MR_E_VALUE, "norm");
 }
 
 static void
@@ -349,6 +365,7 @@ main(void)
         mrt_test(fft__gradient_of_the_power_by_parseval),
         mrt_test(rfft__gradient_counts_each_kept_number_once),
         mrt_test(fftfreq__is_k_over_n_d),
+        mrt_test(hfft__is_the_transform_of_a_symmetric_signal),
         mrt_test(fftshift__and_back),
         mrt_test(stft__bad_sizes_are_refused),
         mrt_test(istft__gives_the_signal_back),

@@ -64,10 +64,24 @@ static void
 qr__has_lapacks_signs(void **state)
 {
     (void)state;
-    mr_tree *t = mr_linalg_qr(matrix((float[]){3, 1, 4, 2}, 2, 2));
+    mr_tree *t = mr_linalg_qr(matrix((float[]){3, 1, 4, 2}, 2, 2), "reduced");
 
     near(mr_tree_array_at(t, 0), (double[]){-0.6, -0.8, -0.8, 0.6}, 4);
     near(mr_tree_array_at(t, 1), (double[]){-5, -2.2, 0, 0.4}, 4);
+}
+
+static void
+qr__complete_has_a_square_q(void **state)
+{
+    (void)state;
+    mr_tree *t = mr_linalg_qr(matrix((float[]){0, 0, 2}, 3, 1), "complete");
+    mr_array *q = mr_tree_array_at(t, 0);
+
+    near(mr_matmul(q, mr_transpose(q, MR_INTS_NONE)),
+         (double[]){1, 0, 0, 0, 1, 0, 0, 0, 1}, 9);
+    near(mr_tree_array_at(t, 1), (double[]){-2, 0, 0}, 3);
+    assert_null(mr_linalg_qr(q, NULL));
+    mrt_assert_error(MR_E_VALUE, "neither reduced nor complete");
 }
 
 static void
@@ -75,13 +89,71 @@ svd__without_vectors_is_a_leaf(void **state)
 {
     (void)state;
     mr_array *a = matrix((float[]){3, 0, 0, 0, 4, 0}, 2, 3);
-    mr_tree *s = mr_linalg_svd(a, false), *all = mr_linalg_svd(a, true);
+    mr_tree *s = mr_linalg_svd(a, false, true),
+            *all = mr_linalg_svd(a, true, true);
 
     assert_int_equal(mr_tree_kind_of(s), MR_TREE_LEAF);
     near(mr_tree_array(s), (double[]){4, 3}, 2);
     mrt_assert_shape(mr_tree_array_at(all, 0), MR_SHAPE(2, 2));
     mrt_assert_shape(mr_tree_array_at(all, 2), MR_SHAPE(3, 3));
     near(mr_abs(mr_tree_array_at(all, 0)), (double[]){0, 1, 1, 0}, 4);
+}
+
+static void
+svd__thin_has_as_many_vectors_as_values(void **state)
+{
+    (void)state;
+    mr_array *a = matrix((float[]){3, 0, 0, 0, 4, 0}, 2, 3);
+    mr_tree *t = mr_linalg_svd(a, true, false);
+
+    mrt_assert_shape(mr_tree_array_at(t, 2), MR_SHAPE(2, 3));
+    near(mr_linalg_svdvals(a), (double[]){4, 3}, 2);
+}
+
+static void
+matrix_power__of_a_shear(void **state)
+{
+    (void)state;
+    mr_array *a = matrix((float[]){1, 1, 0, 1}, 2, 2);
+
+    near(mr_linalg_matrix_power(a, 13), (double[]){1, 13, 0, 1}, 4);
+    near(mr_linalg_matrix_power(a, -6), (double[]){1, -6, 0, 1}, 4);
+    near(mr_linalg_matrix_power(a, 0), (double[]){1, 0, 0, 1}, 4);
+    assert_null(mr_linalg_matrix_power(matrix((float[]){1, 2}, 1, 2), 2));
+    mrt_assert_error(MR_E_SHAPE, "square");
+}
+
+static void
+rank__counts_above_a_part_of_the_largest(void **state)
+{
+    (void)state;
+    mr_array *a = matrix((float[]){8, 0, 0, 0, 1, 0, 0, 0, 0}, 3, 3);
+    mr_array *two = mr_zeros(MR_SHAPE(2), MR_FLOAT32);
+
+    mrt_assert_i64(mr_astype(mr_linalg_matrix_rank(a, MR_NONE), MR_INT64),
+                   (int64_t[]){2}, 1);
+    mrt_assert_i64(mr_astype(mr_linalg_matrix_rank(a, mr_float(0.2)), MR_INT64),
+                   (int64_t[]){1}, 1);
+    near(mr_linalg_pinv(a, mr_float(0.2)),
+         (double[]){0.125, 0, 0, 0, 0, 0, 0, 0, 0}, 9);
+    assert_null(mr_linalg_pinv(a, two));
+    mrt_assert_error(MR_E_SHAPE, "rtol of shape (2,)");
+    assert_null(mr_linalg_matrix_rank(two, MR_NONE));
+    mrt_assert_error(MR_E_SHAPE, "matrices");
+}
+
+static void
+diagonals__are_of_the_last_two_axes(void **state)
+{
+    (void)state;
+    mr_array *a = matrix((float[]){0, 1, 2, 3, 4, 5, 6, 7}, 2, 4);
+
+    a = mr_reshape(a, MR_SHAPE(2, 2, 2));
+
+    near(mr_linalg_diagonal(a, 0), (double[]){0, 3, 4, 7}, 4);
+    near(mr_linalg_trace(a, 0, MR_FLOAT64), (double[]){3, 11}, 2);
+    near(mr_linalg_vector_norm(a, MR_AXES(1, 2), false, 1.0), (double[]){6, 22},
+         2);
 }
 
 static void
@@ -190,6 +262,27 @@ symmetric_values(mr_array *a)
     return mr_linalg_eigvalsh(a, "L");
 }
 
+/* 21 systems: a group and a part of one; the batch axis is the last in memory.
+ */
+static void
+solve__of_many_small_systems(void **state)
+{
+    (void)state;
+    mr_scalar zero = {MR_SCALAR_INT, {.i = 0}}, one = {MR_SCALAR_INT, {.i = 1}};
+    mr_scalar stop = {MR_SCALAR_INT, {.i = 21 * 9}};
+    mr_array *b = mr_ones(MR_SHAPE(21, 3, 2), MR_FLOAT32), *x;
+    mr_array *a = mr_arange(zero, stop, one, MR_FLOAT32);
+
+    a = mr_reshape(mr_sin(mr_square(a)), MR_SHAPE(3, 3, 21));
+    a = mr_transpose(a, MR_INTS(2, 1, 0));
+    x = mr_subtract(mr_matmul(a, mr_linalg_solve(a, b)), b);
+    mrt_assert_close(mr_max(mr_abs(x), MR_AXES_ALL, false), (double[]){0}, 1,
+                     0.0, 1e-4);
+    x = mr_linalg_inv(mr_multiply(a, mr_zeros(MR_SCALAR_SHAPE, MR_FLOAT32)));
+    assert_int_equal(mr_eval(x), MR_E_VALUE);
+    mrt_assert_error(MR_E_VALUE, "index (0,) is singular");
+}
+
 static void
 square_functions__refuse_others(void **state)
 {
@@ -216,7 +309,7 @@ svd__of_nan_is_nan(void **state)
 {
     (void)state;
     mr_array *a = mr_full(MRT_SHAPE(2, 2), (double)NAN, MR_FLOAT32);
-    mr_tree *t = mr_linalg_svd(a, true);
+    mr_tree *t = mr_linalg_svd(a, true, true);
 
     mrt_assert_f32(mr_tree_array_at(t, 1), (float[]){NAN, NAN}, 2);
 }
@@ -302,13 +395,19 @@ main(void)
         mrt_test(cholesky__of_a_known_matrix),
         mrt_test(lu__swaps_rows_and_says_so),
         mrt_test(qr__has_lapacks_signs),
+        mrt_test(qr__complete_has_a_square_q),
         mrt_test(svd__without_vectors_is_a_leaf),
+        mrt_test(svd__thin_has_as_many_vectors_as_values),
+        mrt_test(matrix_power__of_a_shear),
+        mrt_test(rank__counts_above_a_part_of_the_largest),
+        mrt_test(diagonals__are_of_the_last_two_axes),
         mrt_test(eig__of_a_rotation_is_a_pair),
         mrt_test(solve__of_a_vector_and_of_columns),
         mrt_test(cross__of_two_plane_vectors_is_a_number),
         mrt_test(norm__has_a_number_a_name_or_neither),
         mrt_test(cholesky__names_the_bad_matrix_of_a_batch),
         mrt_test(inv__of_a_singular_matrix_fails_and_the_next_call_works),
+        mrt_test(solve__of_many_small_systems),
         mrt_test(square_functions__refuse_others),
         mrt_test(svd__of_nan_is_nan),
         mrt_test(det__of_a_singular_matrix_has_its_gradient),

@@ -449,3 +449,48 @@ def test_results__follow_the_dtypes_of_the_contract():
     assert [x.dtype for x in la.eigh(z.astype(mx.complex64))] == [mx.float32, mx.complex64]
     assert la.svd(z.astype(mx.complex128))[1].dtype == mx.float64
     assert la.norm(z.astype(mx.complex64)).dtype == mx.float32
+
+
+# ---- small systems, in groups ---------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float64])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 3), (3, 1), (4, 1), (4, 4), (5, 2), (8, 1), (8, 8), (9, 1), (4, 9)])
+def test_groups__give_each_system_its_own_bits(n, k, dtype):
+    rng = np.random.default_rng(n + 10 * k)
+    a, b = rng.integers(-3, 4, (37, n, n)) + rng.standard_normal((37, n, n)) / 8, rng.standard_normal((37, n, k))
+    a, b = (given(v).astype(dtype) for v in (a, b))
+    x, y = la.solve(a, b), la.inv(a)
+    near(np.array(a @ x), np.array(b), 1e-3 if dtype is mx.float32 else 1e-10)
+    for i in range(37):
+        assert mx.array_equal(x[i], la.solve(a[i], b[i]))
+        assert mx.array_equal(y[i], la.inv(a[i]))
+    turned = mx.contiguous(mx.swapaxes(a, 1, 2))
+    assert mx.array_equal(x, la.solve(mx.swapaxes(turned, 1, 2), b))
+    same = la.solve(mx.broadcast_to(a[0], a.shape), b)
+    assert mx.array_equal(same[36], la.solve(a[0], b[36]))
+
+
+def test_groups__keep_company_apart():
+    a = mx.array(np.stack([np.eye(4, dtype=np.float32) * (i + 1) for i in range(21)]))
+    b = mx.ones((21, 4, 1))
+    bad = mx.where((mx.arange(21) == 5)[:, None, None], math.nan, a)
+    x = la.solve(bad, b)
+    assert mx.all(mx.isnan(x[5])).item()
+    assert mx.array_equal(x[6:], la.solve(a, b)[6:])
+    for f in (lambda m: la.solve(m, b), la.inv):
+        with pytest.raises(ValueError, match=r"\(17,\) is singular"):
+            mx.eval(f(mx.where((mx.arange(21) >= 17)[:, None, None], 0.0, a)))
+    swap = mx.array([[0.0, 2.0], [1.0, 0.0]])
+    assert la.solve(mx.stack([swap] * 3), mx.ones((3, 2, 1)))[2].tolist() == [[1.0], [0.5]]
+
+
+@pytest.mark.parametrize("n", [3, 4, 7])
+def test_groups__pivot_as_single_systems_do_on_ties(n):
+    rng = np.random.default_rng(n)
+    a = given(rng.choice([-1.0, 1.0, 0.5], (200, n, n)))
+    keep = np.abs(np.linalg.det(np.array(a, dtype=np.float64))) > 1e-3
+    a = given(np.array(a)[keep])
+    x = la.inv(a)
+    for i in range(a.shape[0]):
+        assert mx.array_equal(x[i], la.inv(a[i]))

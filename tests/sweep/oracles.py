@@ -410,7 +410,7 @@ OWN |= {
 
 
 def fft(f: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda a, *args, **k: None if np.iscomplexobj(a) and f.__name__.startswith("rfft") else f(a, *args, **k)
+    return lambda a, *args, **k: None if np.iscomplexobj(a) and f.__name__.startswith(("rfft", "ihfft")) else f(a, *args, **k)
 
 
 def fft_nd(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -472,6 +472,7 @@ OWN |= {
     for base in ("fft", "ifft", "rfft", "irfft")
     for end in ("", "2", "n")
 } | {
+    "fft.hfft": fft(np.fft.hfft), "fft.ihfft": fft(np.fft.ihfft),
     "fft.fftshift": np.fft.fftshift, "fft.ifftshift": np.fft.ifftshift,
     "fft.fftfreq": lambda *a: np.fft.fftfreq(*a), "fft.rfftfreq": lambda *a: np.fft.rfftfreq(*a),
     "fft.stft": stft, "fft.istft": istft,
@@ -543,6 +544,10 @@ def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if ord is None and axis is not None and np.ndim(axis):
         return np.sqrt(np.sum(np.abs(a) ** 2, axis=axis, keepdims=keepdims))
     return np.linalg.norm(np.asarray(a, np.result_type(a, np.float32)), ord, axis, keepdims)
+
+
+def vector_norm(a: Any, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Any:
+    return np.linalg.vector_norm(np.asarray(a, np.result_type(a, np.float32)), axis=axis, keepdims=keepdims, ord=ord)
 
 
 def find(title: str) -> Callable[..., Any] | None:

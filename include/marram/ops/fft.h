@@ -62,6 +62,29 @@ MR_API mr_array *mr_fft_irfft(mr_array *a, int64_t n, int64_t axis,
                               const char *norm);
 #define mr_fft_irfft(...) mr_fft_irfft_at(MR_SITE, __VA_ARGS__)
 
+/* fft of a signal that is conjugate-symmetric about 0, given by its first
+ * numbers: n real numbers, 2 (m - 1) for m complex ones when n is None.
+ * float64 and complex128 give float64, all others float32.
+ * Absent: n MR_INT_NONE.
+ * Errors: IndexError: axis out of range; ValueError: n below 1, an unknown
+ * norm. */
+MR_API mr_array *mr_fft_hfft_at(const char *site, mr_array *a, int64_t n,
+                                int64_t axis, const char *norm);
+MR_API mr_array *mr_fft_hfft(mr_array *a, int64_t n, int64_t axis,
+                             const char *norm);
+#define mr_fft_hfft(...) mr_fft_hfft_at(MR_SITE, __VA_ARGS__)
+
+/* Inverse of hfft: the first n / 2 + 1 numbers of the ifft of real numbers;
+ * the others are their conjugates.
+ * Absent: n MR_INT_NONE.
+ * Errors: IndexError: axis out of range; ValueError: n below 1, an unknown
+ * norm; ValueError: complex numbers. */
+MR_API mr_array *mr_fft_ihfft_at(const char *site, mr_array *a, int64_t n,
+                                 int64_t axis, const char *norm);
+MR_API mr_array *mr_fft_ihfft(mr_array *a, int64_t n, int64_t axis,
+                              const char *norm);
+#define mr_fft_ihfft(...) mr_fft_ihfft_at(MR_SITE, __VA_ARGS__)
+
 /* fft over the last two axes. s: the length of each axis, cropped or filled
  * with zeros. axes None: the last len(s), or all.
  * Absent: s MR_SHAPE_NONE, axes MR_AXES_ALL.
@@ -177,17 +200,24 @@ MR_API mr_array *mr_fft_ifftshift_at(const char *site, mr_array *a,
 MR_API mr_array *mr_fft_ifftshift(mr_array *a, mr_axes axes);
 #define mr_fft_ifftshift(...) mr_fft_ifftshift_at(MR_SITE, __VA_ARGS__)
 
-/* The frequencies of fft's numbers for samples d apart, k / (n d), float32:
- * 0, 1, ... and then the negative ones.
- * Errors: ValueError: n below 1, d of 0. */
-MR_API mr_array *mr_fft_fftfreq_at(const char *site, int64_t n, double d);
-MR_API mr_array *mr_fft_fftfreq(int64_t n, double d);
+/* The frequencies of fft's numbers for samples d apart, k / (n d): 0, 1, ...
+ * and then the negative ones. dtype None: float32.
+ * Absent: dtype MR_DTYPE_DEFAULT.
+ * Errors: ValueError: n below 1, d of 0, a dtype that is no real floating
+ * one. */
+MR_API mr_array *mr_fft_fftfreq_at(const char *site, int64_t n, double d,
+                                   mr_dtype dtype);
+MR_API mr_array *mr_fft_fftfreq(int64_t n, double d, mr_dtype dtype);
 #define mr_fft_fftfreq(...) mr_fft_fftfreq_at(MR_SITE, __VA_ARGS__)
 
-/* The frequencies of rfft's numbers for samples d apart, k / (n d), float32.
- * Errors: ValueError: n below 1, d of 0. */
-MR_API mr_array *mr_fft_rfftfreq_at(const char *site, int64_t n, double d);
-MR_API mr_array *mr_fft_rfftfreq(int64_t n, double d);
+/* The frequencies of rfft's numbers for samples d apart, k / (n d). dtype
+ * None: float32.
+ * Absent: dtype MR_DTYPE_DEFAULT.
+ * Errors: ValueError: n below 1, d of 0, a dtype that is no real floating
+ * one. */
+MR_API mr_array *mr_fft_rfftfreq_at(const char *site, int64_t n, double d,
+                                    mr_dtype dtype);
+MR_API mr_array *mr_fft_rfftfreq(int64_t n, double d, mr_dtype dtype);
 #define mr_fft_rfftfreq(...) mr_fft_rfftfreq_at(MR_SITE, __VA_ARGS__)
 
 /* Short-time Fourier transform of signals along the last axis: frames of

@@ -91,13 +91,15 @@ MR_API mr_tree *mr_linalg_slogdet_at(const char *site, mr_array *a);
 MR_API mr_tree *mr_linalg_slogdet(mr_array *a);
 #define mr_linalg_slogdet(...) mr_linalg_slogdet_at(MR_SITE, __VA_ARGS__)
 
-/* (Q, R), reduced: Q has min(m, n) orthonormal columns, R is upper
- * triangular; signs are LAPACK's. Differentiable where the first min(m, n)
- * columns are independent.
+/* (Q, R): R is upper triangular, Q has orthonormal columns, min(m, n) of
+ * them in mode reduced, m in mode complete; signs are LAPACK's.
+ * Differentiable where the first min(m, n) columns are independent; columns
+ * beyond n move as the space that they span.
  * Errors: ValueError: fewer than 2 axes, another dtype than float32 and
- * float64. */
-MR_API mr_tree *mr_linalg_qr_at(const char *site, mr_array *a);
-MR_API mr_tree *mr_linalg_qr(mr_array *a);
+ * float64, another mode. */
+MR_API mr_tree *mr_linalg_qr_at(const char *site, mr_array *a,
+                                const char *mode);
+MR_API mr_tree *mr_linalg_qr(mr_array *a, const char *mode);
 #define mr_linalg_qr(...) mr_linalg_qr_at(MR_SITE, __VA_ARGS__)
 
 /* (values, vectors) of symmetric or Hermitian matrices: values ascending,
@@ -120,15 +122,23 @@ MR_API mr_array *mr_linalg_eigvalsh_at(const char *site, mr_array *a,
 MR_API mr_array *mr_linalg_eigvalsh(mr_array *a, const char *UPLO);
 #define mr_linalg_eigvalsh(...) mr_linalg_eigvalsh_at(MR_SITE, __VA_ARGS__)
 
-/* (U, S, Vt), full matrices, a = U[:, :k] * S @ Vt[:k], k = min(m, n), S
- * descending; compute_uv False gives S alone (in C a leaf). complex64 gives
- * a float32 S. Vectors of equal singular values have no gradient (NaN);
- * columns beyond k move as the space that they span.
+/* (U, S, Vh), a = U[:, :k] * S @ Vh[:k], k = min(m, n), S descending;
+ * full_matrices False gives the first k columns of U and rows of Vh alone,
+ * compute_uv False gives S alone (in C a leaf). complex64 gives a float32 S.
+ * Vectors of equal singular values have no gradient (NaN); columns beyond k
+ * move as the space that they span.
  * Errors: ValueError: fewer than 2 axes, integers, half types. */
-MR_API mr_tree *mr_linalg_svd_at(const char *site, mr_array *a,
-                                 bool compute_uv);
-MR_API mr_tree *mr_linalg_svd(mr_array *a, bool compute_uv);
+MR_API mr_tree *mr_linalg_svd_at(const char *site, mr_array *a, bool compute_uv,
+                                 bool full_matrices);
+MR_API mr_tree *mr_linalg_svd(mr_array *a, bool compute_uv, bool full_matrices);
 #define mr_linalg_svd(...) mr_linalg_svd_at(MR_SITE, __VA_ARGS__)
+
+/* The min(m, n) singular values of each matrix, descending; complex64 gives
+ * float32 ones.
+ * Errors: ValueError: fewer than 2 axes, integers, half types. */
+MR_API mr_array *mr_linalg_svdvals_at(const char *site, mr_array *a);
+MR_API mr_array *mr_linalg_svdvals(mr_array *a);
+#define mr_linalg_svdvals(...) mr_linalg_svdvals_at(MR_SITE, __VA_ARGS__)
 
 /* (values, vectors) of square matrices, complex64 or complex128, in LAPACK's
  * order; vectors in columns of length 1. Vectors of equal values have no
@@ -145,13 +155,15 @@ MR_API mr_array *mr_linalg_eigvals_at(const char *site, mr_array *a);
 MR_API mr_array *mr_linalg_eigvals(mr_array *a);
 #define mr_linalg_eigvals(...) mr_linalg_eigvals_at(MR_SITE, __VA_ARGS__)
 
-/* The Moore-Penrose inverse, through the SVD; singular values up to max(m,
- * n) * eps times the largest count as zero. The gradient is that at constant
- * rank.
+/* The Moore-Penrose inverse, through the SVD; singular values up to rtol
+ * times the largest count as zero. rtol None: max(m, n) * eps; an array has
+ * one for each matrix. The gradient is that at constant rank.
+ * Absent: rtol MR_NONE.
  * Errors: ValueError: fewer than 2 axes, another dtype than float32 and
- * float64. */
-MR_API mr_array *mr_linalg_pinv_at(const char *site, mr_array *a);
-MR_API mr_array *mr_linalg_pinv(mr_array *a);
+ * float64, an rtol that does not broadcast to the leading axes. */
+MR_API mr_array *mr_linalg_pinv_at(const char *site, mr_array *a,
+                                   mr_array *rtol);
+MR_API mr_array *mr_linalg_pinv(mr_array *a, mr_array *rtol);
 #define mr_linalg_pinv(...) mr_linalg_pinv_at(MR_SITE, __VA_ARGS__)
 
 /* The inverse of the matrix whose Cholesky factor is given: of a a^T, or
@@ -207,6 +219,59 @@ MR_API mr_array *mr_linalg_norm_matrix(mr_array *a, const char *ord,
                                        mr_axes axis, bool keepdims);
 #define mr_linalg_norm_matrix(...) \
     mr_linalg_norm_matrix_at(MR_SITE, __VA_ARGS__)
+
+/* The norm of the numbers over the axes, all when None, taken as one vector:
+ * ord inf, -inf, 0 (how many are not zero) or any number. Half types are
+ * computed in float32; integers and bool give float32; the gradient at 0 is
+ * 0.
+ * Absent: axis MR_AXES_ALL.
+ * Errors: ValueError: an order that is NaN, nothing to take the largest or
+ * smallest of; IndexError: an axis out of range. */
+MR_API mr_array *mr_linalg_vector_norm_at(const char *site, mr_array *a,
+                                          mr_axes axis, bool keepdims,
+                                          double ord);
+MR_API mr_array *mr_linalg_vector_norm(mr_array *a, mr_axes axis, bool keepdims,
+                                       double ord);
+#define mr_linalg_vector_norm(...) \
+    mr_linalg_vector_norm_at(MR_SITE, __VA_ARGS__)
+
+/* The diagonal of each matrix, offset places above the main one; an offset
+ * outside gives length 0.
+ * Errors: ValueError: fewer than 2 axes. */
+MR_API mr_array *mr_linalg_diagonal_at(const char *site, mr_array *a,
+                                       int64_t offset);
+MR_API mr_array *mr_linalg_diagonal(mr_array *a, int64_t offset);
+#define mr_linalg_diagonal(...) mr_linalg_diagonal_at(MR_SITE, __VA_ARGS__)
+
+/* The sum of the diagonal of each matrix, with sum's types; dtype casts
+ * first.
+ * Absent: dtype MR_DTYPE_DEFAULT.
+ * Errors: ValueError: fewer than 2 axes. */
+MR_API mr_array *mr_linalg_trace_at(const char *site, mr_array *a,
+                                    int64_t offset, mr_dtype dtype);
+MR_API mr_array *mr_linalg_trace(mr_array *a, int64_t offset, mr_dtype dtype);
+#define mr_linalg_trace(...) mr_linalg_trace_at(MR_SITE, __VA_ARGS__)
+
+/* The product of n of each matrix, by repeated squaring; of its inverse when
+ * n is negative, the identity when n is 0.
+ * Errors: ValueError: a matrix that is not square, integers, half types; at
+ * evaluation a singular matrix when n is negative. */
+MR_API mr_array *mr_linalg_matrix_power_at(const char *site, mr_array *a,
+                                           int64_t n);
+MR_API mr_array *mr_linalg_matrix_power(mr_array *a, int64_t n);
+#define mr_linalg_matrix_power(...) \
+    mr_linalg_matrix_power_at(MR_SITE, __VA_ARGS__)
+
+/* How many singular values of each matrix are above rtol times the largest,
+ * int32. rtol None: max(m, n) * eps; an array has one for each matrix.
+ * Absent: rtol MR_NONE.
+ * Errors: ValueError: fewer than 2 axes, integers, half types, an rtol that
+ * does not broadcast to the leading axes. */
+MR_API mr_array *mr_linalg_matrix_rank_at(const char *site, mr_array *a,
+                                          mr_array *rtol);
+MR_API mr_array *mr_linalg_matrix_rank(mr_array *a, mr_array *rtol);
+#define mr_linalg_matrix_rank(...) \
+    mr_linalg_matrix_rank_at(MR_SITE, __VA_ARGS__)
 
 /* Normal vectors (shape + (n,)) of this mean (..., n) and covariance (...,
  * n, n), through the SVD of cov; float32 alone.

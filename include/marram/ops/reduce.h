@@ -106,16 +106,16 @@ MR_API mr_array *mr_logsumexp(mr_array *a, mr_axes axis, bool keepdims);
  * Absent: axis MR_AXES_ALL.
  * Errors: IndexError: an axis out of range; ValueError: an axis given twice. */
 MR_API mr_array *mr_var_at(const char *site, mr_array *a, mr_axes axis,
-                           bool keepdims, int64_t ddof);
-MR_API mr_array *mr_var(mr_array *a, mr_axes axis, bool keepdims, int64_t ddof);
+                           bool keepdims, double ddof);
+MR_API mr_array *mr_var(mr_array *a, mr_axes axis, bool keepdims, double ddof);
 #define mr_var(...) mr_var_at(MR_SITE, __VA_ARGS__)
 
 /* Standard deviation over the axes: the square root of var.
  * Absent: axis MR_AXES_ALL.
  * Errors: IndexError: an axis out of range; ValueError: an axis given twice. */
 MR_API mr_array *mr_std_at(const char *site, mr_array *a, mr_axes axis,
-                           bool keepdims, int64_t ddof);
-MR_API mr_array *mr_std(mr_array *a, mr_axes axis, bool keepdims, int64_t ddof);
+                           bool keepdims, double ddof);
+MR_API mr_array *mr_std(mr_array *a, mr_axes axis, bool keepdims, double ddof);
 #define mr_std(...) mr_std_at(MR_SITE, __VA_ARGS__)
 
 /* (min(a), max(a)) over the axes.

@@ -21,6 +21,11 @@ fft = _core.fft
 random._RandomState = _RandomState
 random.state = _RandomState()
 
+# The array API standard has these among its linear algebra, too.
+for _name in ("matmul", "matrix_transpose", "outer", "tensordot", "vecdot"):
+    setattr(linalg, _name, getattr(_core, _name))
+del _name
+
 pi = 3.141592653589793
 e = 2.718281828459045
 euler_gamma = 0.5772156649015329
@@ -28,9 +33,9 @@ inf = float("inf")
 nan = float("nan")
 newaxis = None
 
-# The array API's name of bool_; no star import takes Python's bool away.
+# The array API's name of bool_, as NumPy has it.
 bool = _core.bool_
 __array_api_version__ = "2024.12"
 
-__all__ = [n for n in globals() if not n.startswith("_") and n != "bool"]
+__all__ = [n for n in globals() if not n.startswith("_")]
 __all__ += ["__array_api_version__", "__array_namespace_info__", "__version__", "_PrintOptionsContext"]

@@ -11,7 +11,7 @@ from .._core import Device, DeviceType, Dtype, array
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes longer than all the rest
     from collections.abc import Iterator, Sequence
-    from typing import TypeAlias
+    from typing import Self, TypeAlias
 
     Kind: TypeAlias = Dtype | str | tuple[Dtype | str, ...]
 
@@ -293,47 +293,110 @@ def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
     }
 
 
-class UniqueAll(tuple[array, array, array, array]):
-    """values, indices, inverse_indices, counts."""
+class Named(tuple[array, ...]):
+    """A tuple whose fields have names; transforms keep its class."""
 
     __slots__ = ()
+    _fields: tuple[str, ...] = ()
+
+    def __new__(cls, *items: array) -> Self:
+        return tuple.__new__(cls, items)
+
+    def __getnewargs__(self) -> tuple[array, ...]:
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{n}={v!r}" for n, v in zip(self._fields, self, strict=True))
+        return f"{type(self).__name__}({fields})"
+
+
+class UniqueAll(Named):
+    """What unique_all gives."""
+
+    __slots__ = ()
+    _fields = ("values", "indices", "inverse_indices", "counts")
     values = property(lambda s: s[0])
     indices = property(lambda s: s[1])
     inverse_indices = property(lambda s: s[2])
     counts = property(lambda s: s[3])
 
 
-class UniqueCounts(tuple[array, array]):
-    """values, counts."""
+class UniqueCounts(Named):
+    """What unique_counts gives."""
 
     __slots__ = ()
+    _fields = ("values", "counts")
     values = property(lambda s: s[0])
     counts = property(lambda s: s[1])
 
 
-class UniqueInverse(tuple[array, array]):
-    """values, inverse_indices."""
+class UniqueInverse(Named):
+    """What unique_inverse gives."""
 
     __slots__ = ()
+    _fields = ("values", "inverse_indices")
     values = property(lambda s: s[0])
     inverse_indices = property(lambda s: s[1])
+
+
+class EighResult(Named):
+    """What linalg.eigh gives."""
+
+    __slots__ = ()
+    _fields = ("eigenvalues", "eigenvectors")
+    eigenvalues = property(lambda s: s[0])
+    eigenvectors = property(lambda s: s[1])
+
+
+class EigResult(EighResult):
+    """What linalg.eig gives."""
+
+    __slots__ = ()
+
+
+class QRResult(Named):
+    """What linalg.qr gives."""
+
+    __slots__ = ()
+    _fields = ("Q", "R")
+    Q = property(lambda s: s[0])
+    R = property(lambda s: s[1])
+
+
+class SVDResult(Named):
+    """What linalg.svd gives."""
+
+    __slots__ = ()
+    _fields = ("U", "S", "Vh")
+    U = property(lambda s: s[0])
+    S = property(lambda s: s[1])
+    Vh = property(lambda s: s[2])
+
+
+class SlogdetResult(Named):
+    """What linalg.slogdet gives."""
+
+    __slots__ = ()
+    _fields = ("sign", "logabsdet")
+    sign = property(lambda s: s[0])
+    logabsdet = property(lambda s: s[1])
 
 
 def unique_all(x: array, /) -> UniqueAll:
     """Distinct values, where each is first, which one each element is, how many there are."""
     v, i, k, n = _core.unique(x, return_index=True, return_inverse=True, return_counts=True)
-    return UniqueAll((v, i.astype(_core.int32), k.astype(_core.int32), n))
+    return UniqueAll(v, i.astype(_core.int32), k.astype(_core.int32), n)
 
 
 def unique_counts(x: array, /) -> UniqueCounts:
     """Distinct values, and how many there are of each."""
-    return UniqueCounts(_core.unique(x, return_counts=True))
+    return UniqueCounts(*_core.unique(x, return_counts=True))
 
 
 def unique_inverse(x: array, /) -> UniqueInverse:
     """Distinct values, and which one each element is."""
     v, k = _core.unique(x, return_inverse=True)
-    return UniqueInverse((v, k.astype(_core.int32)))
+    return UniqueInverse(v, k.astype(_core.int32))
 
 
 def unique_values(x: array, /) -> array:

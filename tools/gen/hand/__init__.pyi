@@ -1,3 +1,4 @@
+import builtins
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from types import ModuleType, TracebackType
@@ -39,9 +40,9 @@ from ._types import unsignedinteger as unsignedinteger
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _F = TypeVar("_F")
-_bool: TypeAlias = bool
+_bool: TypeAlias = builtins.bool
 _int: TypeAlias = int
-scalar: TypeAlias = bool | int | float | complex
+scalar: TypeAlias = builtins.bool | int | float | complex
 StreamOrDevice: TypeAlias = Stream | ThreadLocalStream | Device | DeviceType | None
 _Index: TypeAlias = Any
 _Path: TypeAlias = str | bytes | PathLike[str] | IO[bytes]
@@ -66,6 +67,7 @@ class Dtype:
     def __hash__(self) -> int: ...
 
 bool_: Dtype
+bool: Dtype
 uint8: Dtype
 uint16: Dtype
 uint32: Dtype
