@@ -33,9 +33,10 @@ inf = float("inf")
 nan = float("nan")
 newaxis = None
 
-# The array API's name of bool_, as NumPy has it.
+# The array API's name of bool_.  Not in __all__: programs that take all names
+# of this module mean Python's bool.
 bool = _core.bool_
 __array_api_version__ = "2024.12"
 
-__all__ = [n for n in globals() if not n.startswith("_")]
+__all__ = [n for n in globals() if not n.startswith("_") and n != "bool"]
 __all__ += ["__array_api_version__", "__array_namespace_info__", "__version__", "_PrintOptionsContext"]
