@@ -10,6 +10,8 @@
 #include "base/lock.h"
 #include "eval/fork.h"
 #include "eval/registry.h"
+#include "kernels/program.h"
+#include "marram/error.h"
 #include "marram/eval.h"
 
 #define MAX_DEVICES 16
@@ -35,7 +37,9 @@ static mr_code cpu_code;
 static void
 register_cpu(void)
 {
-    cpu_code = mr__cpu_register();
+    cpu_code = mr__cpu_tier() == NULL ? MR_E_VALUE : mr__cpu_register();
+    if (cpu_code != MR_OK)
+        (void)mr_error_take(); /* mr__device_find says it to whoever asks */
 }
 
 mr_code
@@ -105,9 +109,9 @@ mr__device_find(mr_device d)
 
     pthread_once(&cpu_once, register_cpu);
     if (cpu_code != MR_OK)
-        return mr__fail_null(cpu_code, "the CPU device could not start: is "
-                                       "MARRAM_CPU set to a tier that this "
-                                       "machine lacks?");
+        return mr__cpu_tier() == NULL
+                   ? NULL
+                   : mr__fail_null(cpu_code, "the CPU device could not start");
     t = search(d);
     if (t == NULL)
         return mr__fail_null(

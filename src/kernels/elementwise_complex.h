@@ -177,15 +177,6 @@ k_abs(V z)
     return v_select(inf, C(HUGE_VAL), h);
 }
 
-INLINE V
-k_sign(V z)
-{
-    R h = k_abs(z);
-    V s = c_make(z.re / h, z.im / h);
-
-    return k_select(v_eq(h, C(0)), c_make(C(0), C(0)), s);
-}
-
 /* ---- roots, exponentials, logarithms --------------------------------------
  */
 
@@ -208,6 +199,19 @@ c_larger_part(V z)
     R x = v_abs(z.re), y = v_abs(z.im);
 
     return v_select(v_lt(x, y), y, x);
+}
+
+INLINE V
+k_sign(V z)
+{
+    R m = c_larger_part(z);
+    M zero = v_eq(m, C(0));
+    R scale = v_select(v_lt(C(HUGE_PART), m), C(0.0625),
+                       v_select(v_lt(m, C(TINY_PART)), C(0x1p60), C(1)));
+    V s = c_make(z.re * scale, z.im * scale);
+    R h = k_abs(s);
+
+    return k_select(zero, c_make(C(0), C(0)), c_make(s.re / h, s.im / h));
 }
 
 INLINE V
@@ -270,7 +274,7 @@ c_log_abs(V z)
     R x = c_larger_part(z);
     R y = v_select(v_lt(v_abs(z.re), v_abs(z.im)), v_abs(z.re), v_abs(z.im));
     R x2 = x * x, y2 = y * y;
-    R low = v_fma(x, x, v_neg(x2)) + v_fma(y, y, v_neg(y2));
+    R low = v_square_error(x, x2) + v_square_error(y, y2);
     R near = C(0.5) * v_log1p((x2 - C(1)) + y2 + low);
     M is_near = m_and(v_lt(C(0.5), x), v_lt(x2 + y2, C(3)));
     M huge = v_lt(C(HUGE_PART), x);
@@ -322,14 +326,23 @@ k_sigmoid(V z)
     return k_reciprocal(c_make(e.re + C(1), e.im));
 }
 
-/* exp(b log a); a^0 is 1, and 0^b is 0 for a positive real part of b. */
+/* exp(b log a), its magnitude as |a|^Re b e^(-Im b arg a) where that is in
+ * range: pow keeps the digits that b log a has lost.  a^0 is 1, and 0^b is 0
+ * for a positive real part of b. */
 INLINE V
 k_power(V a, V b)
 {
-    V r = k_exp(k_multiply(b, k_log(a)));
+    V w = k_log(a);
+    V turn = k_multiply(b, w);
+    R size = v_pow(k_abs(a), b.re) * v_exp(v_neg(b.im * w.im));
+    V near = c_make(size * v_cos(turn.im), size * v_sin(turn.im));
+    M in_range = m_and(v_lt(C(TINY_PART), size), v_lt(size, C(HUGE_PART)));
     M b0 = m_and(v_eq(b.re, C(0)), v_eq(b.im, C(0)));
     M a0 = m_and(v_eq(a.re, C(0)), v_eq(a.im, C(0)));
+    V r;
 
+    near.im = v_select(v_eq(turn.im, C(0)), turn.im, near.im);
+    r = k_select(in_range, near, k_exp(turn));
     r = k_select(m_and(a0, v_lt(C(0), b.re)), c_make(C(0), C(0)), r);
     return k_select(b0, c_make(C(1), C(0)), r);
 }
@@ -337,17 +350,33 @@ k_power(V a, V b)
 /* ---- circular and hyperbolic functions ------------------------------------
  */
 
+/* s cosh y + i c sinh y, in two factors where cosh y alone would overflow. */
+INLINE V
+c_spread(R s, R c, R y)
+{
+    M big = v_lt(C(EXP_LIMIT), v_abs(y));
+    R re = s * v_cosh(y), im = c * v_sinh(y);
+    R e, half;
+
+    if (!m_any(big))
+        return c_make(re, im);
+    e = v_exp(v_abs(y) * C(0.5));
+    half = e * C(0.5);
+    re = v_select(big, s * e * half, re);
+    im = v_select(big, c * e * v_copysign(half, y), im);
+    return c_make(re, im);
+}
+
 INLINE V
 k_sin(V z)
 {
-    return c_make(v_sin(z.re) * v_cosh(z.im), v_cos(z.re) * v_sinh(z.im));
+    return c_spread(v_sin(z.re), v_cos(z.re), z.im);
 }
 
 INLINE V
 k_cos(V z)
 {
-    return c_make(v_cos(z.re) * v_cosh(z.im),
-                  v_neg(v_sin(z.re) * v_sinh(z.im)));
+    return c_spread(v_cos(z.re), v_neg(v_sin(z.re)), z.im);
 }
 
 INLINE V
