@@ -28,7 +28,9 @@ typedef struct V {
 /* clang-format on */
 #define MR_MAP_V_BOOL(X)                                                       \
     X(LOGICAL_NOT, logical_not)                                                \
-    X(ISNAN, isnan) X(ISINF, isinf) X(ISFINITE, isfinite)
+    X(ISNAN, isnan)                                                            \
+    X(ISINF, isinf) X(ISFINITE, isfinite) X(ISPOSINF, isposinf)                \
+        X(ISNEGINF, isneginf)
 #define MR_MAP_V_REAL(X) X(ABS, abs) X(REAL, real) X(IMAG, imag)
 /* clang-format off */
 #define MR_MAP_VV(X)                                                           \
@@ -497,6 +499,19 @@ INLINE M
 k_isinf(V z)
 {
     return v_eq(c_larger_part(z), C(HUGE_VAL));
+}
+
+/* The infinities on the real axis alone have a sign. */
+INLINE M
+k_isposinf(V z)
+{
+    return m_and(v_eq(z.re, C(HUGE_VAL)), v_eq(z.im, C(0)));
+}
+
+INLINE M
+k_isneginf(V z)
+{
+    return m_and(v_eq(z.re, C(-HUGE_VAL)), v_eq(z.im, C(0)));
 }
 
 INLINE M
