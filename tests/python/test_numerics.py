@@ -141,7 +141,7 @@ def test_threads__their_number_changes_no_bit():
 
 # ---- sizes and counts ----------------------------------------------------------
 # Each call in a list asks for what cannot be; B is 2^40, H 2^62, v and h vectors of
-# sizes B and H without memory, a a vector of 2, m a matrix (2, 3).
+# sizes B and 2^58 without memory, a a vector of 2, m a matrix (2, 3).
 REFUSED = {
     "creation": """
         mx.zeros((B, B)) | mx.ones((B, B)) | mx.full((B, B), 1.0) | mx.empty((B, B)) | mx.zeros((H, 4))
@@ -163,7 +163,7 @@ REFUSED = {
         mx.as_strided(a, (2,), (1,), H) | mx.as_strided(a, (2,), (-1,)) | mx.as_strided(a, (2,), (1,), -1)
         mx.as_strided(a, (3,), (2**63 - 1,)) | mx.view(mx.zeros((3,), mx.int8), mx.int32)""",
     "pairs": """
-        mx.kron(v, v) | mx.outer(v, v) | mx.meshgrid(v, v) | mx.concatenate([h, h]) | mx.stack([h] * 2)
+        mx.kron(v, v) | mx.outer(v, v) | mx.meshgrid(v, v) | mx.concatenate([h] * 4) | mx.stack([h] * 4)
         v[:, None] + v | mx.matmul(v[:, None], v[None]) | mx.tensordot(v, v, 0) | mx.einsum("i,j->ij", v, v)
         mx.broadcast_arrays(v[:, None], v) | mx.where(v[:, None] > 0, v, v) | mx.maximum(v[:, None], v)
         mx.addmm(a, v[:, None], v[None]) | mx.inner(v[:, None], v[:, None]) | mx.logaddexp(v[:, None], v)""",
@@ -219,7 +219,7 @@ import marram.core as mx
 resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
 R, B, H = mx.random, 2**40, 2**62
 a, m, q = mx.zeros((2,)), mx.zeros((2, 3)), mx.zeros((2, 64))
-v, h = mx.broadcast_to(a[0], (B,)), mx.broadcast_to(mx.array(1, dtype=mx.int8), (H,))
+v, h = mx.broadcast_to(a[0], (B,)), mx.broadcast_to(mx.array(1, dtype=mx.int8), (2**58,))
 x, w = mx.zeros((1, 5, 2)), mx.zeros((1, 3, 2))
 I, L = mx.array([-(2**31), -1, 0, 1, -(2**31)]), mx.array([-(2**63), -1, 0, 5], dtype=mx.int64)
 for call in sys.stdin.read().replace("\\n", "|").split("|"):
