@@ -29,8 +29,8 @@ typedef struct V {
 #define MR_MAP_V_BOOL(X)                                                       \
     X(LOGICAL_NOT, logical_not)                                                \
     X(ISNAN, isnan)                                                            \
-    X(ISINF, isinf) X(ISFINITE, isfinite) X(ISPOSINF, isposinf)                \
-        X(ISNEGINF, isneginf)
+    X(ISINF, isinf)                                                            \
+    X(ISFINITE, isfinite) X(ISPOSINF, isposinf) X(ISNEGINF, isneginf)
 #define MR_MAP_V_REAL(X) X(ABS, abs) X(REAL, real) X(IMAG, imag)
 /* clang-format off */
 #define MR_MAP_VV(X)                                                           \
@@ -320,14 +320,6 @@ k_log1p(V z)
     return c_make(v_select(v_lt(c_larger_part(z), C(0.5)), small, w.re), w.im);
 }
 
-INLINE V
-k_sigmoid(V z)
-{
-    V e = k_exp(k_negative(z));
-
-    return k_reciprocal(c_make(e.re + C(1), e.im));
-}
-
 /* exp(b log a), its magnitude as |a|^Re b e^(-Im b arg a) where that is in
  * range: pow keeps the digits that b log a has lost.  a^0 is 1, and 0^b is 0
  * for a positive real part of b. */
@@ -405,6 +397,19 @@ k_tanh(V z)
 
     return c_make(v_select(flat, v_copysign(C(1), z.re), re),
                   v_select(flat, v_copysign(C(0), t), im));
+}
+
+/* Near the imaginary axis, where 1 + e^-z cancels beside its zeros, from the
+ * tangent, which keeps its digits there. */
+INLINE V
+k_sigmoid(V z)
+{
+    V e = k_exp(k_negative(z));
+    V far = k_reciprocal(c_make(e.re + C(1), e.im));
+    V t = k_tanh(c_make(z.re * C(0.5), z.im * C(0.5)));
+    V near = c_make(C(0.5) + C(0.5) * t.re, C(0.5) * t.im);
+
+    return k_select(v_lt(v_abs(z.re), C(0.5)), near, far);
 }
 
 INLINE V
