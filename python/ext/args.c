@@ -613,6 +613,35 @@ parse_one(ext_call *c, const bound *b, int i, bool *number)
     return parse_plain(c, p, o, v);
 }
 
+/* Does the call speak of 64-bit floats, by an array or a dtype? */
+static bool
+is_wide_call(const ext_call *c)
+{
+    for (int i = 0; i < c->spec->n; i++) {
+        mr_dtype t = MR_BOOL;
+        if (c->spec->param[i].kind == EXT_DTYPE)
+            t = c->v[i].dtype;
+        else if (c->spec->param[i].kind == EXT_ARRAY && c->v[i].array &&
+                 c->v[i].array != MR_NONE)
+            t = mr_array_dtype(c->v[i].array);
+        if (t == MR_FLOAT64 || t == MR_COMPLEX128)
+            return true;
+    }
+    return false;
+}
+
+/* The dtype of a number that has no operand beside it: its own, but with all
+ * of its digits where the function will want them (full in float64). */
+static mr_dtype
+lone_dtype(const ext_call *c, const mr_scalar *number)
+{
+    mr_dtype t = ext_scalar_dtype(number);
+
+    if ((t == MR_FLOAT32 || t == MR_COMPLEX64) && is_wide_call(c))
+        return t == MR_FLOAT32 ? MR_FLOAT64 : MR_COMPLEX128;
+    return t;
+}
+
 /* Numbers take the dtype of the arrays beside them, as far as their kind
  * allows; alone each takes its own. */
 static bool
@@ -639,7 +668,7 @@ settle_numbers(ext_call *c, uint32_t numbers)
         number = c->v[i].scalar;
         u = any && s->param[i].kind == EXT_ARRAYLIKE
                 ? mr_promote_scalar(t, number.kind)
-                : ext_scalar_dtype(&number);
+                : lone_dtype(c, &number);
         c->v[i].array = hold(c, ext_scalar_array(c->site, &number, u));
         if (!c->v[i].array)
             return false;

@@ -21,8 +21,9 @@ exception_of(mr_code code)
     case MR_E_NULL:
     case MR_E_VALUE:
     case MR_E_SHAPE:
-    case MR_E_DTYPE:
         return PyExc_ValueError;
+    case MR_E_DTYPE:
+        return ext.dtype_error;
     case MR_E_TYPE:
         return PyExc_TypeError;
     case MR_E_INDEX:
@@ -234,5 +235,8 @@ ext_init_errors(PyObject *module)
     ext.state_error = new_error(
         module, "marram.core.StateError", PyExc_RuntimeError, PyExc_ValueError,
         "A call that is not possible here, as evaluation inside a trace.");
-    return ext.file_error && ext.state_error ? 0 : -1;
+    ext.dtype_error = new_error(
+        module, "marram.core.DtypeError", PyExc_ValueError, PyExc_RuntimeError,
+        "A type of elements that a function does not take.");
+    return ext.file_error && ext.state_error && ext.dtype_error ? 0 : -1;
 }

@@ -39,6 +39,7 @@ struct ext_state {
     PyObject *cpu, *gpu;   /* DeviceType */
     PyObject *file_error;  /* OSError that is a RuntimeError */
     PyObject *state_error; /* RuntimeError that is a ValueError */
+    PyObject *dtype_error; /* ValueError that is a RuntimeError */
 };
 extern struct ext_state ext;
 

@@ -518,7 +518,10 @@ permutation(PyObject *self, PyObject *args, PyObject *kw)
         (key != Py_None && !(k = array_argument(key, "permutation", "key"))))
         return NULL;
     is_number = ext_is_array(o) ? 0 : ext_scalar(o, &n);
-    if (is_number > 0 && n.kind == MR_SCALAR_INT && n.as.i < 0)
+    if (is_number > 0 && n.kind != MR_SCALAR_INT && n.kind != MR_SCALAR_UINT)
+        PyErr_SetString(PyExc_TypeError,
+                        "permutation: needs an int or an array");
+    else if (is_number > 0 && n.kind == MR_SCALAR_INT && n.as.i < 0)
         PyErr_Format(PyExc_ValueError,
                      "permutation: %lld numbers, needs 0 or more",
                      (long long)n.as.i);

@@ -13,6 +13,7 @@
 #include "cpu/blocks.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -27,26 +28,97 @@ typedef struct units {
     const mr_block_ready *ready;
     const mr_block_launch *launch;
     void *scratch;
+    _Atomic bool beyond; /* a unit met a mean beyond its type; read after all
+                            units, so relaxed */
 } units;
 
 static void
 units_run(void *ctx, int64_t begin, int64_t end)
 {
-    const units *u = ctx;
+    units *u = ctx;
 
-    mr__block_run_ready(u->ready, u->launch, u->scratch, begin, end);
+    if (mr__block_run_ready(u->ready, u->launch, u->scratch, begin, end))
+        atomic_store_explicit(&u->beyond, true, memory_order_relaxed);
 }
 
-static void
-run(const mr_block_ready *ready, const mr_block_launch *launch, void *scratch)
+static bool
+units_all(const mr_block_ready *ready, const mr_block_launch *launch,
+          void *scratch)
 {
-    units u = {ready, launch, scratch};
+    units u = {ready, launch, scratch, false};
+    bool beyond;
 
     if (ready->plan.n_units == 0)
-        return;
+        return false;
     mr__cpu_for(ready->plan.n_units,
                 mr__cpu_grain((double)ready->plan.unit_cost), units_run, &u);
-    mr__block_finish_ready(ready, launch, scratch);
+    beyond = mr__block_finish_ready(ready, launch, scratch);
+    return beyond || atomic_load_explicit(&u.beyond, memory_order_relaxed);
+}
+
+static char *
+aligned(char *memory)
+{
+    return memory + (-(uintptr_t)memory & 63);
+}
+
+/* The careful program uses a few more registers for each mean. */
+static bool
+careful_fits(const mr_block_code *code)
+{
+    int n = code->n_reg;
+
+    for (int i = 0; i < code->n_inst; i++)
+        n += MR_K_IS_REDUCTION(code->inst[i].k) ? 11 : 1;
+    return n <= MR_LOW_REGS;
+}
+
+static mr_code
+run_careful(const mr_block_code *code, const mr_block_launch *launch)
+{
+    mr_block_room *room = mr__alloc(sizeof *room);
+    const mr_block_ready *ready;
+    char *memory;
+
+    if (room == NULL)
+        return MR_E_MEMORY;
+    ready = mr__block_make_careful(code, launch, room);
+    memory = mr__alloc(ready->plan.scratch_bytes + 64);
+    if (memory != NULL)
+        (void)units_all(ready, launch, aligned(memory));
+    mr__dealloc(room);
+    if (memory == NULL)
+        return MR_E_MEMORY;
+    mr__dealloc(memory);
+    return MR_OK;
+}
+
+/* Does a program with a mean write over an input?  It cannot be run again. */
+static bool
+mean_in_place(const mr_block_code *code, const mr_block_launch *launch)
+{
+    bool mean = false;
+
+    for (int i = 0; i < code->n_inst; i++)
+        mean |= code->inst[i].k == MR_R_MEAN;
+    for (int o = 0; mean && o < code->n_out; o++)
+        for (int i = 0; i < code->n_in; i++)
+            if (launch->out[o].data == launch->in[i].data)
+                return true;
+    return false;
+}
+
+/* A mean whose sum overflows is rare: only then the work is done again. */
+static mr_code
+run(const mr_block_ready *ready, const mr_block_launch *launch, void *scratch)
+{
+    const mr_block_code *code = ready->code;
+
+    if (mean_in_place(code, launch) && careful_fits(code))
+        return run_careful(code, launch);
+    if (units_all(ready, launch, scratch) && careful_fits(code))
+        return run_careful(code, launch);
+    return MR_OK;
 }
 
 size_t
@@ -71,6 +143,7 @@ mr__cpu_run_block(const mr_block_code *code, const mr_block_launch *launch,
     const mr_block_ready *ready = mr__block_make_ready(code, launch, &room);
     size_t bytes = ready->plan.scratch_bytes;
     char *memory = NULL;
+    mr_code rc;
 
     if (bytes > 0 && workspace == NULL) {
         memory = mr__alloc(bytes + 64);
@@ -78,10 +151,10 @@ mr__cpu_run_block(const mr_block_code *code, const mr_block_launch *launch,
             return MR_E_MEMORY;
     }
     if (memory != NULL)
-        workspace = memory + (-(uintptr_t)memory & 63);
-    run(ready, launch, workspace);
+        workspace = aligned(memory);
+    rc = run(ready, launch, workspace);
     mr__dealloc(memory);
-    return MR_OK;
+    return rc;
 }
 
 const void *
@@ -107,14 +180,13 @@ mr__cpu_run_ready(const void *ready, void *const *in, void *const *out,
         l.in[i].data = in[i];
     for (int i = 0; i < b->code->n_out; i++)
         l.out[i].data = out[i];
-    run(b, &l, workspace);
-    return MR_OK;
+    return run(b, &l, workspace);
 }
 
 /* ---- writing programs
  * ----------------------------------------------------------- */
 
-enum { MAX_REG = 24, MAX_CONST = 1 };
+enum { MAX_REG = 24, MAX_CONST = 2 };
 
 /* A program being written; registers are numbered as they come: inputs,
  * constants, results. */
@@ -271,24 +343,35 @@ mr__cpu_softmax_workspace(const mr_kernel_args *a)
     return bytes;
 }
 
+/* Without the mean's care for overflow, which costs time. */
+static int
+program_mean(program *p, mr_dtype t, int x, int count)
+{
+    return program_do(p, MR_K_DIVIDE, t, program_do(p, MR_R_SUM, t, x, -1),
+                      count);
+}
+
 /* Both norms: `centre` takes the mean away first. */
 static mr_code
 norm_use(const mr_kernel_args *a, bool centre, size_t *bytes)
 {
     const mr_norm_params *n = a->params;
-    mr_dtype t = a->in[0].dtype, wide = mr__accumulate_dtype(t);
+    const mr_kernel_view *rows = &a->in[0];
+    mr_dtype t = rows->dtype, wide = mr__accumulate_dtype(t);
+    int64_t n_row = rows->ndim > 0 ? rows->dim[rows->ndim - 1] : 1;
     program p = {0};
     int x = program_input(&p, t);
     int weight = n->has_weight ? program_input(&p, t) : -1;
     int bias = n->has_bias ? program_input(&p, t) : -1;
     int eps = program_number(&p, wide, n->eps), square, scale;
+    int count = program_number(&p, wide, (double)n_row);
 
     x = program_cast(&p, wide, x);
     if (centre)
         x = program_do(&p, MR_K_SUBTRACT, wide, x,
-                       program_do(&p, MR_R_MEAN, wide, x, -1));
+                       program_mean(&p, wide, x, count));
     square = program_do(&p, MR_K_MULTIPLY, wide, x, x);
-    scale = program_do(&p, MR_R_MEAN, wide, square, -1);
+    scale = program_mean(&p, wide, square, count);
     scale = program_do(&p, MR_K_ADD, wide, scale, eps);
     scale = program_do(&p, MR_K_RSQRT, wide, scale, -1);
     x = program_do(&p, MR_K_MULTIPLY, wide, x, scale);

@@ -6,7 +6,7 @@
  * entry is combined with the sum of those before it.  Lines longer than BLOCK
  * are cut into blocks of that length; the blocks' totals, each made in the
  * same order from its first entry, are combined in order, and each block
- * starts from the total of those before it.
+ * starts from the total of those before it.  Sums of floats carry float64.
  *
  * An axis whose lines lie side by side (everything but the last) is run down
  * with the tier's elementwise kernels, many lines at a time.  A line of
@@ -32,7 +32,7 @@ typedef void line_fn(const scan *s, const char *x, char *o, int64_t n,
 
 struct scan {
     mr_scan_mode mode;
-    mr_dtype dtype, acc; /* halves carry float32 */
+    mr_dtype dtype, acc; /* what is carried: see carried_dtype */
     bool reverse, inclusive;
     int64_t item, acc_item;
     int64_t outer, n, inner; /* lines: outer x inner */
@@ -189,18 +189,20 @@ line_mapped(const scan *s, const char *x, char *o, int64_t n, void *acc,
     }
 }
 
-/* Halves: a piece at a time in float32. */
+/* A piece at a time in the wider type that is carried. */
 static void
-line_half(const scan *s, const char *x, char *o, int64_t n, void *acc,
+line_wide(const scan *s, const char *x, char *o, int64_t n, void *acc,
           bool empty)
 {
     const mr_tier_casts *casts = mr__tier()->casts;
     line_fn *line =
-        s->mode == MR_SCAN_LOGADDEXP ? line_mapped : lines[s->mode][MR_FLOAT32];
+        s->mode == MR_SCAN_LOGADDEXP ? NULL : lines[s->mode][s->acc];
+    _Alignas(16) char in[BAND * ACC_BYTES], out[BAND * ACC_BYTES];
     scan wide_scan = *s;
-    float in[BAND], out[BAND];
 
-    wide_scan.item = 4;
+    wide_scan.item = s->acc_item;
+    if (line == NULL)
+        line = line_mapped;
     for (int64_t i = 0, m; i < n; i += m) {
         /* the piece's first byte in memory, whichever way it is run */
         int64_t low, first;
@@ -208,11 +210,11 @@ line_half(const scan *s, const char *x, char *o, int64_t n, void *acc,
         m = n - i < BAND ? n - i : BAND;
         low = (s->step > 0 ? i : -(i + m - 1)) * s->item;
         first = s->step > 0 ? 0 : m - 1;
-        casts->cast[s->dtype][MR_FLOAT32](in, x + low, m);
-        line(&wide_scan, (const char *)(in + first),
-             o ? (char *)(out + first) : NULL, m, acc, empty && i == 0);
+        casts->cast[s->dtype][s->acc](in, x + low, m);
+        line(&wide_scan, in + first * s->acc_item,
+             o ? out + first * s->acc_item : NULL, m, acc, empty && i == 0);
         if (o)
-            casts->cast[MR_FLOAT32][s->dtype](o + low, out, m);
+            casts->cast[s->acc][s->dtype](o + low, out, m);
     }
 }
 
@@ -292,7 +294,7 @@ band_block(const scan *s, const char *from, char *to, int64_t lines_n,
            int64_t block, char *acc, bool empty)
 {
     const mr_tier_casts *casts = mr__tier()->casts;
-    bool half = s->acc != s->dtype;
+    bool wide_acc = s->acc != s->dtype;
     size_t bytes = (size_t)(lines_n * s->acc_item);
     _Alignas(16) char wide[BAND * ACC_BYTES];
 
@@ -301,7 +303,7 @@ band_block(const scan *s, const char *from, char *to, int64_t lines_n,
         int64_t at = (s->reverse ? s->n - 1 - k : k) * s->inner * s->item;
         const void *x = from + at, *out = acc;
 
-        if (half) {
+        if (wide_acc) {
             casts->cast[s->dtype][s->acc](wide, x, lines_n);
             x = wide;
         }
@@ -316,7 +318,7 @@ band_block(const scan *s, const char *from, char *to, int64_t lines_n,
                 empty = false;
             } else if (to) {
                 out = empty ? (const void *)s->neutral : acc;
-                if (half)
+                if (wide_acc)
                     casts->cast[s->acc][s->dtype](to + at, out, lines_n);
                 else
                     memcpy(to + at, out, bytes);
@@ -386,6 +388,19 @@ neutral_fill(scan *s)
     }
 }
 
+/* Sums carry float64, so that each entry of a long one is rounded once; the
+ * rest of halves' scans float32. */
+static mr_dtype
+carried_dtype(mr_scan_mode mode, mr_dtype t)
+{
+    if (mode == MR_SCAN_SUM &&
+        (t == MR_FLOAT16 || t == MR_BFLOAT16 || t == MR_FLOAT32))
+        return MR_FLOAT64;
+    if (mode == MR_SCAN_SUM && t == MR_COMPLEX64)
+        return MR_COMPLEX128;
+    return mr__accumulate_dtype(t);
+}
+
 static void
 scan_plan(const mr_kernel_args *a, scan *s)
 {
@@ -399,7 +414,7 @@ scan_plan(const mr_kernel_args *a, scan *s)
 
     s->mode = (mr_scan_mode)p->mode;
     s->dtype = x->dtype;
-    s->acc = mr__accumulate_dtype(x->dtype);
+    s->acc = carried_dtype(s->mode, x->dtype);
     s->reverse = p->reverse;
     s->inclusive = p->inclusive;
     s->item = mr__dtype_size(s->dtype);
@@ -418,7 +433,7 @@ scan_plan(const mr_kernel_args *a, scan *s)
     s->totals = NULL;
     s->line = line_mapped;
     if (s->acc != s->dtype)
-        s->line = line_half;
+        s->line = line_wide;
     else if (s->mode != MR_SCAN_LOGADDEXP && lines[s->mode][s->dtype])
         s->line = lines[s->mode][s->dtype];
     neutral_fill(s);

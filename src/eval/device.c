@@ -16,6 +16,8 @@
 #include "eval/fork.h"
 #include "eval/registry.h"
 #include "eval/stream.h"
+#include "kernels/program.h"
+#include "marram/error.h"
 #include "marram/eval.h"
 
 #define MAX_DEVICES 16
@@ -43,7 +45,9 @@ static mr_code cpu_code;
 static void
 register_cpu(void)
 {
-    cpu_code = mr__cpu_register();
+    cpu_code = mr__cpu_tier() == NULL ? MR_E_VALUE : mr__cpu_register();
+    if (cpu_code != MR_OK)
+        (void)mr_error_take(); /* mr__device_find says it to whoever asks */
 }
 
 static mr_code
@@ -199,9 +203,9 @@ mr__device_find(mr_device d)
     const mr_device_table *t = search_loaded(d);
 
     if (cpu_code != MR_OK)
-        return mr__fail_null(cpu_code, "the CPU device could not start: is "
-                                       "MARRAM_CPU set to a tier that this "
-                                       "machine lacks?");
+        return mr__cpu_tier() == NULL
+                   ? NULL
+                   : mr__fail_null(cpu_code, "the CPU device could not start");
     if (t == NULL)
         return mr__fail_null(
             MR_E_VALUE,

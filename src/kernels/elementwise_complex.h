@@ -28,7 +28,9 @@ typedef struct V {
 /* clang-format on */
 #define MR_MAP_V_BOOL(X)                                                       \
     X(LOGICAL_NOT, logical_not)                                                \
-    X(ISNAN, isnan) X(ISINF, isinf) X(ISFINITE, isfinite)
+    X(ISNAN, isnan)                                                            \
+    X(ISINF, isinf)                                                            \
+    X(ISFINITE, isfinite) X(ISPOSINF, isposinf) X(ISNEGINF, isneginf)
 #define MR_MAP_V_REAL(X) X(ABS, abs) X(REAL, real) X(IMAG, imag)
 /* clang-format off */
 #define MR_MAP_VV(X)                                                           \
@@ -177,15 +179,6 @@ k_abs(V z)
     return v_select(inf, C(HUGE_VAL), h);
 }
 
-INLINE V
-k_sign(V z)
-{
-    R h = k_abs(z);
-    V s = c_make(z.re / h, z.im / h);
-
-    return k_select(v_eq(h, C(0)), c_make(C(0), C(0)), s);
-}
-
 /* ---- roots, exponentials, logarithms --------------------------------------
  */
 
@@ -208,6 +201,19 @@ c_larger_part(V z)
     R x = v_abs(z.re), y = v_abs(z.im);
 
     return v_select(v_lt(x, y), y, x);
+}
+
+INLINE V
+k_sign(V z)
+{
+    R m = c_larger_part(z);
+    M zero = v_eq(m, C(0));
+    R scale = v_select(v_lt(C(HUGE_PART), m), C(0.0625),
+                       v_select(v_lt(m, C(TINY_PART)), C(0x1p60), C(1)));
+    V s = c_make(z.re * scale, z.im * scale);
+    R h = k_abs(s);
+
+    return k_select(zero, c_make(C(0), C(0)), c_make(s.re / h, s.im / h));
 }
 
 INLINE V
@@ -270,7 +276,7 @@ c_log_abs(V z)
     R x = c_larger_part(z);
     R y = v_select(v_lt(v_abs(z.re), v_abs(z.im)), v_abs(z.re), v_abs(z.im));
     R x2 = x * x, y2 = y * y;
-    R low = v_fma(x, x, v_neg(x2)) + v_fma(y, y, v_neg(y2));
+    R low = v_square_error(x, x2) + v_square_error(y, y2);
     R near = C(0.5) * v_log1p((x2 - C(1)) + y2 + low);
     M is_near = m_and(v_lt(C(0.5), x), v_lt(x2 + y2, C(3)));
     M huge = v_lt(C(HUGE_PART), x);
@@ -314,22 +320,23 @@ k_log1p(V z)
     return c_make(v_select(v_lt(c_larger_part(z), C(0.5)), small, w.re), w.im);
 }
 
-INLINE V
-k_sigmoid(V z)
-{
-    V e = k_exp(k_negative(z));
-
-    return k_reciprocal(c_make(e.re + C(1), e.im));
-}
-
-/* exp(b log a); a^0 is 1, and 0^b is 0 for a positive real part of b. */
+/* exp(b log a), its magnitude as |a|^Re b e^(-Im b arg a) where that is in
+ * range: pow keeps the digits that b log a has lost.  a^0 is 1, and 0^b is 0
+ * for a positive real part of b. */
 INLINE V
 k_power(V a, V b)
 {
-    V r = k_exp(k_multiply(b, k_log(a)));
+    V w = k_log(a);
+    V turn = k_multiply(b, w);
+    R size = v_pow(k_abs(a), b.re) * v_exp(v_neg(b.im * w.im));
+    V near = c_make(size * v_cos(turn.im), size * v_sin(turn.im));
+    M in_range = m_and(v_lt(C(TINY_PART), size), v_lt(size, C(HUGE_PART)));
     M b0 = m_and(v_eq(b.re, C(0)), v_eq(b.im, C(0)));
     M a0 = m_and(v_eq(a.re, C(0)), v_eq(a.im, C(0)));
+    V r;
 
+    near.im = v_select(v_eq(turn.im, C(0)), turn.im, near.im);
+    r = k_select(in_range, near, k_exp(turn));
     r = k_select(m_and(a0, v_lt(C(0), b.re)), c_make(C(0), C(0)), r);
     return k_select(b0, c_make(C(1), C(0)), r);
 }
@@ -337,17 +344,33 @@ k_power(V a, V b)
 /* ---- circular and hyperbolic functions ------------------------------------
  */
 
+/* s cosh y + i c sinh y, in two factors where cosh y alone would overflow. */
+INLINE V
+c_spread(R s, R c, R y)
+{
+    M big = v_lt(C(EXP_LIMIT), v_abs(y));
+    R re = s * v_cosh(y), im = c * v_sinh(y);
+    R e, half;
+
+    if (!m_any(big))
+        return c_make(re, im);
+    e = v_exp(v_abs(y) * C(0.5));
+    half = e * C(0.5);
+    re = v_select(big, s * e * half, re);
+    im = v_select(big, c * e * v_copysign(half, y), im);
+    return c_make(re, im);
+}
+
 INLINE V
 k_sin(V z)
 {
-    return c_make(v_sin(z.re) * v_cosh(z.im), v_cos(z.re) * v_sinh(z.im));
+    return c_spread(v_sin(z.re), v_cos(z.re), z.im);
 }
 
 INLINE V
 k_cos(V z)
 {
-    return c_make(v_cos(z.re) * v_cosh(z.im),
-                  v_neg(v_sin(z.re) * v_sinh(z.im)));
+    return c_spread(v_cos(z.re), v_neg(v_sin(z.re)), z.im);
 }
 
 INLINE V
@@ -374,6 +397,19 @@ k_tanh(V z)
 
     return c_make(v_select(flat, v_copysign(C(1), z.re), re),
                   v_select(flat, v_copysign(C(0), t), im));
+}
+
+/* Near the imaginary axis, where 1 + e^-z cancels beside its zeros, from the
+ * tangent, which keeps its digits there. */
+INLINE V
+k_sigmoid(V z)
+{
+    V e = k_exp(k_negative(z));
+    V far = k_reciprocal(c_make(e.re + C(1), e.im));
+    V t = k_tanh(c_make(z.re * C(0.5), z.im * C(0.5)));
+    V near = c_make(C(0.5) + C(0.5) * t.re, C(0.5) * t.im);
+
+    return k_select(v_lt(v_abs(z.re), C(0.5)), near, far);
 }
 
 INLINE V
@@ -468,6 +504,19 @@ INLINE M
 k_isinf(V z)
 {
     return v_eq(c_larger_part(z), C(HUGE_VAL));
+}
+
+/* The infinities on the real axis alone have a sign. */
+INLINE M
+k_isposinf(V z)
+{
+    return m_and(v_eq(z.re, C(HUGE_VAL)), v_eq(z.im, C(0)));
+}
+
+INLINE M
+k_isneginf(V z)
+{
+    return m_and(v_eq(z.re, C(-HUGE_VAL)), v_eq(z.im, C(0)));
 }
 
 INLINE M

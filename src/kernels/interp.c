@@ -28,6 +28,7 @@ typedef struct run {
     /* What is in own[] of an input: its source and extents. */
     const char *held[MR_CODE_MAX_IO];
     int64_t held_outer[MR_CODE_MAX_IO], held_inner[MR_CODE_MAX_IO];
+    bool beyond;       /* a mean is not finite */
     uint32_t in_place; /* outputs that steps of this tile wrote directly */
     const void *ptr[MR_LOW_REGS];   /* values: over the tile, or a splat */
     int64_t row_bytes[MR_LOW_REGS]; /* from row to row of the tile */
@@ -396,6 +397,23 @@ acc_size(const mr_step *t)
     return mr__elem_size((mr_dtype)t->acc);
 }
 
+static bool
+is_finite(mr_dtype t, const void *x, int64_t n)
+{
+    const float *f = x;
+    const double *d = x;
+    bool ok = true;
+
+    n *= t == MR_COMPLEX64 || t == MR_COMPLEX128 ? 2 : 1;
+    if (t == MR_FLOAT32 || t == MR_COMPLEX64)
+        for (int64_t i = 0; i < n; i++)
+            ok &= __builtin_fabsf(f[i]) < __builtin_inff();
+    else
+        for (int64_t i = 0; i < n; i++)
+            ok &= __builtin_fabs(d[i]) < __builtin_inf();
+    return ok;
+}
+
 /* From accumulated values to those of the result's register. */
 static void
 fold_finish(run *r, const mr_step *t, void *acc, int64_t outer, int64_t inner)
@@ -414,6 +432,8 @@ fold_finish(run *r, const mr_step *t, void *acc, int64_t outer, int64_t inner)
         fill(r, count, m.bytes, acc_size(t), MR_SPLAT_N);
         tier->dtype[a]->map[MR_K_DIVIDE](acc, (const void *[]){acc, count},
                                          (int64_t[]){1, 0}, r->rows);
+        if (points > 0 && !r->low->careful && !is_finite(a, acc, r->rows))
+            r->beyond = true;
     }
     if (a != dtype)
         tier->casts->cast[a][dtype](at_row(r, t->dst), acc, r->rows);
@@ -1020,7 +1040,7 @@ job_in_frame(run *r, const job *j)
     job_run(r, j, memory);
 }
 
-static void
+static bool
 program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
 {
     mr_schedule s = b->schedule;
@@ -1032,34 +1052,40 @@ program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
     r.low = &b->low;
     r.l = l;
     r.f = &b->frame;
+    r.beyond = false;
     if (b->frame.bytes <= MR_FRAME_BYTES)
         job_in_frame(&r, &j);
     else
         job_in_large_frame(&r, &j);
+    return r.beyond;
 }
 
-void
+bool
 mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
                     void *scratch, int64_t unit_begin, int64_t unit_end)
 {
     unsigned control = control_enter();
+    bool beyond = false;
 
     if ((b->plan.strategy & MR_PLAN_STRATEGY) == MR_RUN_ONE)
         one_run(b->code, l, &b->plan, unit_begin, unit_end);
     else if (b->plan.n_units > 0)
-        program_run(b, l, (job){scratch, unit_begin, unit_end});
+        beyond = program_run(b, l, (job){scratch, unit_begin, unit_end});
     control_leave(control);
+    return beyond;
 }
 
-void
+bool
 mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
                        void *scratch)
 {
     unsigned control = control_enter();
+    bool beyond = false;
 
     if (b->plan.scratch_bytes > 0)
-        program_run(b, l, (job){scratch, -1, -1});
+        beyond = program_run(b, l, (job){scratch, -1, -1});
     control_leave(control);
+    return beyond;
 }
 
 void
@@ -1068,8 +1094,8 @@ mr__block_run(const mr_block_code *c, const mr_block_launch *l, void *scratch,
 {
     mr_block_room room;
 
-    mr__block_run_ready(mr__block_make_ready(c, l, &room), l, scratch,
-                        unit_begin, unit_end);
+    (void)mr__block_run_ready(mr__block_make_ready(c, l, &room), l, scratch,
+                              unit_begin, unit_end);
 }
 
 void
@@ -1078,5 +1104,5 @@ mr__block_finish(const mr_block_code *c, const mr_block_launch *l,
 {
     mr_block_room room;
 
-    mr__block_finish_ready(mr__block_make_ready(c, l, &room), l, scratch);
+    (void)mr__block_finish_ready(mr__block_make_ready(c, l, &room), l, scratch);
 }

@@ -43,13 +43,13 @@ reg_new(mr_lowered *o, mr_dtype dtype, bool row)
 }
 
 static uint16_t
-zero_new(mr_lowered *o, mr_dtype dtype)
+const_new(mr_lowered *o, mr_dtype dtype, const mr_const *value)
 {
     uint16_t r = reg_new(o, dtype, false);
 
     o->kind[r] = MR_REG_CONST;
     o->phase[r] = 0;
-    o->value[r] = &zero_const;
+    o->value[r] = value;
     return r;
 }
 
@@ -179,11 +179,48 @@ fold_new(lowering *w, mr_k k, uint16_t dst, uint16_t r, mr_dtype dtype)
         s->fn.fold = &t->fold[s->fold];
 }
 
+/* A mean whose sum may be beyond its type: there that of the values times
+ * 2^-64 is taken, where no digits are lost that matter. */
+static void
+mean_careful(lowering *w, uint16_t dst, uint16_t r)
+{
+    /* a real number is the real part: float32, float64 */
+    static const mr_const down[2] = {{.u64 = {0x1F800000, 0}},
+                                     {.c128 = {0x1p-64, 0}}};
+    static const mr_const up[2] = {{.u64 = {0x5F800000, 0}},
+                                   {.c128 = {0x1p64, 0}}};
+    mr_lowered *o = w->o;
+    mr_dtype t = (mr_dtype)o->dtype[dst];
+    mr_dtype acc = is_half(t) ? MR_FLOAT32 : t;
+    int wide = acc == MR_FLOAT64 || acc == MR_COMPLEX128;
+    uint16_t m = reg_new(o, acc, true), finite = reg_new(o, MR_BOOL, true);
+    uint16_t far = reg_new(o, acc, true), far_up = reg_new(o, acc, true);
+    uint16_t small = reg_new(o, acc, false), x;
+    uint16_t mean = t == acc ? dst : reg_new(o, acc, true);
+
+    fold_new(w, MR_R_MEAN, m, r, is_half(t) ? (mr_dtype)o->dtype[r] : t);
+    x = values_of(w, r, acc);
+    map_new(w, MR_K_MULTIPLY, small,
+            (uint16_t[]){x, const_new(o, acc, &down[wide])});
+    fold_new(w, MR_R_MEAN, far, small, acc);
+    map_new(w, MR_K_MULTIPLY, far_up,
+            (uint16_t[]){far, const_new(o, acc, &up[wide])});
+    map_new(w, MR_K_ISFINITE, finite, &m);
+    o->row[mean] = true;
+    map_new(w, MR_K_SELECT, mean, (uint16_t[]){finite, m, far_up});
+    if (mean != dst)
+        cast_new(w, dst, mean);
+}
+
 static void
 reduce(lowering *w, mr_k k, uint16_t dst, uint16_t r)
 {
     mr_dtype from = (mr_dtype)w->o->dtype[r], to = (mr_dtype)w->o->dtype[dst];
 
+    if (k == MR_R_MEAN && w->o->careful) {
+        mean_careful(w, dst, r);
+        return;
+    }
     if (k == MR_R_ANY || k == MR_R_ALL)
         from = MR_BOOL;
     else if (k != MR_R_ARGMAX && k != MR_R_ARGMIN && !is_half(to))
@@ -200,7 +237,7 @@ logsumexp(lowering *w, uint16_t dst, uint16_t r)
     mr_dtype dtype = (mr_dtype)o->dtype[r];
     mr_dtype acc = is_half(dtype) ? MR_FLOAT32 : dtype;
     bool last = (mr_dtype)o->dtype[dst] == acc;
-    uint16_t x = values_of(w, r, acc), zero = zero_new(o, acc);
+    uint16_t x = values_of(w, r, acc), zero = const_new(o, acc, &zero_const);
     uint16_t m = reg_new(o, acc, true), finite = reg_new(o, MR_BOOL, true);
     uint16_t m0 = reg_new(o, acc, true), d = reg_new(o, acc, false);
     uint16_t e = reg_new(o, acc, false), s = reg_new(o, acc, true);
@@ -287,10 +324,11 @@ outputs(lowering *w, const mr_block_code *c)
 
 void
 mr__lower(const mr_block_code *c, const mr_block_launch *l, const mr_tier *tier,
-          mr_lowered *o, mr_lowered_room *room)
+          bool careful, mr_lowered *o, mr_lowered_room *room)
 {
     lowering w = {o, tier};
 
+    o->careful = careful;
     o->step = room->step;
     o->value = room->value;
     o->kind = room->kind;

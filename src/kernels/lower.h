@@ -50,6 +50,7 @@ typedef struct mr_lowered {
     int n_fold;   /* reductions */
     int n_row;    /* registers of the kind one a row */
     bool rows;    /* there are rows: else every register is a value */
+    bool careful; /* means do not overflow */
     int max_size; /* bytes of the widest value or row register */
     uint32_t splat_in; /* inputs that are one element */
     /* By register: */
@@ -71,8 +72,10 @@ typedef struct mr_lowered_room {
 
 size_t mr__elem_size(mr_dtype d);
 
-/* Everything that o points to lies in the room. */
+/* Everything that o points to lies in the room.  `careful` means do not
+ * overflow, at twice the work: what mr__block_run_ready asks for. */
 void mr__lower(const mr_block_code *c, const mr_block_launch *l,
-               const mr_tier *tier, mr_lowered *o, mr_lowered_room *room);
+               const mr_tier *tier, bool careful, mr_lowered *o,
+               mr_lowered_room *room);
 
 #endif

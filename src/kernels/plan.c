@@ -344,9 +344,9 @@ plan_tiles(mr_block_ready *b)
     plan_split(p, &b->schedule, cost);
 }
 
-const mr_block_ready *
-mr__block_make_ready(const mr_block_code *c, const mr_block_launch *l,
-                     mr_block_room *room)
+static const mr_block_ready *
+ready_make(const mr_block_code *c, const mr_block_launch *l, bool careful,
+           mr_block_room *room)
 {
     mr_block_ready *b = &room->ready;
     int64_t points = 1, total = 1;
@@ -361,7 +361,7 @@ mr__block_make_ready(const mr_block_code *c, const mr_block_launch *l,
         b->plan = plan_one(c, l);
         return b;
     }
-    mr__lower(c, l, mr__tier(), &b->low, &room->low);
+    mr__lower(c, l, mr__tier(), careful, &b->low, &room->low);
     for (int i = l->n_kept; i < l->n_kept + l->n_red; i++)
         points *= l->dim[i];
     if (points == 0 && !b->low.rows)
@@ -369,6 +369,20 @@ mr__block_make_ready(const mr_block_code *c, const mr_block_launch *l,
     schedule_fit(room, l);
     plan_tiles(b);
     return b;
+}
+
+const mr_block_ready *
+mr__block_make_ready(const mr_block_code *c, const mr_block_launch *l,
+                     mr_block_room *room)
+{
+    return ready_make(c, l, false, room);
+}
+
+const mr_block_ready *
+mr__block_make_careful(const mr_block_code *c, const mr_block_launch *l,
+                       mr_block_room *room)
+{
+    return ready_make(c, l, true, room);
 }
 
 mr_block_plan

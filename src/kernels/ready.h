@@ -46,6 +46,11 @@ mr__block_is_lowered(const mr_block_ready *b)
 const mr_block_ready *mr__block_make_ready(const mr_block_code *c,
                                            const mr_block_launch *l,
                                            mr_block_room *room);
+/* The same where means do not overflow: twice the work for them, and the same
+ * bits where nothing did. */
+const mr_block_ready *mr__block_make_careful(const mr_block_code *c,
+                                             const mr_block_launch *l,
+                                             mr_block_room *room);
 /* A compact copy that refers to the code alone; NULL: no memory. */
 const mr_block_ready *mr__block_keep_ready(const mr_block_ready *b,
                                            const mr_block_launch *l,
@@ -53,10 +58,11 @@ const mr_block_ready *mr__block_keep_ready(const mr_block_ready *b,
 /* Everything of a kept one's launch but the data pointers. */
 void mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l);
 
-/* As mr__block_run and mr__block_finish. */
-void mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
+/* As mr__block_run and mr__block_finish.  True: a mean is not finite, because
+ * its sum was not; a careful run tells whether the mean is. */
+bool mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
                          void *scratch, int64_t unit_begin, int64_t unit_end);
-void mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
+bool mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
                             void *scratch);
 
 #endif

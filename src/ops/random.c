@@ -519,7 +519,8 @@ mr__build_random_laplace(mr_shape shape, mr_dtype dtype, double loc,
     mr_dtype t = float_dtype(dtype);
     mr_array *u;
 
-    if (check_float(t) != MR_OK)
+    /* computed in float32 and cast, as normal is: float64 too */
+    if (t != MR_FLOAT64 && check_float(t) != MR_OK)
         return NULL;
     u = signed_unit(key_or_next(key), shape_or_scalar(shape));
     if (u == NULL)
@@ -618,9 +619,13 @@ mr__build_random_randint(mr_array *low, mr_array *high, mr_shape shape,
     mr_array *u;
 
     shape = shape_or_scalar(shape);
-    if (!mr__dtype_is_integer(t))
-        return mr__fail_null(MR_E_DTYPE, "needs an integer dtype, got %s",
+    if (!mr__dtype_is_integer(t) && t != MR_BOOL)
+        return mr__fail_null(MR_E_DTYPE,
+                             "needs an integer dtype or bool, got %s",
                              mr_dtype_name(t));
+    if (t == MR_BOOL) /* the arithmetic of bounds is for numbers */
+        return mr__cast(
+            mr__build_random_randint(low, high, shape, MR_INT32, key), t);
     u = uniform(low, high, shape, MR_FLOAT32, key_or_next(key));
     if (u == NULL)
         return NULL;

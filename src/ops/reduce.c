@@ -611,6 +611,16 @@ row_entry(mr_array *rows, int64_t k)
     return mr_take(rows, mr__integer(MR_INT64, k), rows->ndim - 1);
 }
 
+/* (a + b) / 2, also where the sum is beyond the type. */
+static mr_array *
+midpoint(mr_array *a, mr_array *b)
+{
+    mr_array *sum = mr_add(a, b);
+    mr_array *far = mr_add(mr__scale(a, 0.5), mr__scale(b, 0.5));
+
+    return mr_where(mr_isfinite(sum), mr__scale(sum, 0.5), far);
+}
+
 mr_array *
 mr__build_median(mr_array *a, mr_axes axis, bool keepdims)
 {
@@ -636,7 +646,7 @@ mr__build_median(mr_array *a, mr_axes axis, bool keepdims)
         return NULL;
     mid = row_entry(rows, n / 2);
     if (n % 2 == 0)
-        mid = mr__scale(mr_add(mid, row_entry(rows, n / 2 - 1)), 0.5);
+        mid = midpoint(row_entry(rows, n / 2 - 1), mid);
     last = row_entry(rows, n - 1); /* NaN sorts to the end, and wins */
     mid = mr_where(mr_isnan(last), last, mid);
     l = list_axes(mask);

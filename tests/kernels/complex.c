@@ -98,7 +98,7 @@ static const struct {
     {MR_K_ARCSINH, casinhl, 10, 12},
     {MR_K_ARCCOSH, cacoshl, 10, 12},
     {MR_K_ARCTANH, catanhl, 10, 24},
-    {MR_K_SIGMOID, ref_sigmoid, 20, 8},
+    {MR_K_SIGMOID, ref_sigmoid, 20, 5},
 };
 
 static void

@@ -99,10 +99,10 @@ MR_API mr_array *mr_random_bernoulli(mr_array *p, mr_shape shape,
 #define mr_random_bernoulli(...) mr_random_bernoulli_at(MR_SITE, __VA_ARGS__)
 
 /* Integers of [low, high), through a float32 uniform, so that wide ranges
- * are coarse; dtype None: int32.
+ * are coarse; dtype None: int32. bool is true where the integer is not 0.
  * Absent: shape MR_SHAPE_NONE, dtype MR_DTYPE_DEFAULT, key MR_NONE.
- * Errors: ValueError: a floating dtype, bounds that do not broadcast to the
- * shape. */
+ * Errors: ValueError: a dtype that is neither integer nor bool, bounds that
+ * do not broadcast to the shape. */
 MR_API mr_array *mr_random_randint_at(const char *site, mr_array *low,
                                       mr_array *high, mr_shape shape,
                                       mr_dtype dtype, mr_array *key);

@@ -265,16 +265,14 @@ MR_API mr_array *mr_isfinite_at(const char *site, mr_array *a);
 MR_API mr_array *mr_isfinite(mr_array *a);
 #define mr_isfinite(...) mr_isfinite_at(MR_SITE, __VA_ARGS__)
 
-/* True where the element is positive infinity.
- * The operands take their common dtype; complex is refused.
- * Errors: ValueError: complex input. */
+/* True where the element is positive infinity (complex: on the real axis).
+ * The operands take their common dtype. */
 MR_API mr_array *mr_isposinf_at(const char *site, mr_array *a);
 MR_API mr_array *mr_isposinf(mr_array *a);
 #define mr_isposinf(...) mr_isposinf_at(MR_SITE, __VA_ARGS__)
 
-/* True where the element is negative infinity.
- * The operands take their common dtype; complex is refused.
- * Errors: ValueError: complex input. */
+/* True where the element is negative infinity (complex: on the real axis).
+ * The operands take their common dtype. */
 MR_API mr_array *mr_isneginf_at(const char *site, mr_array *a);
 MR_API mr_array *mr_isneginf(mr_array *a);
 #define mr_isneginf(...) mr_isneginf_at(MR_SITE, __VA_ARGS__)

@@ -142,7 +142,8 @@ v_trunc(R x)
 
 #else
 
-/* Without FMA: once rounded through double for float lanes, else twice. */
+/* Without FMA: once rounded through double for float lanes, else twice (what
+ * needs the exact error of a product calls v_square_error). */
 INLINE R
 v_fma(R a, R b, R c)
 {
@@ -190,12 +191,26 @@ v_trunc(R x)
 
 #endif
 
+/* x * x - s, exact, where s is that product rounded and does not overflow. */
+INLINE R
+v_square_error(R x, R s)
+{
+#if MR_TIER_ID != MR_TIER_BASELINE || MR_LANE_BITS == 32
+    return v_fma(x, x, v_neg(s));
+#else
+    /* T. J. Dekker (1971): the halves' products are exact. */
+    R t = x * C(134217729.0);
+    R high = t - (t - x), low = x - high;
+
+    return ((high * high - s) + C(2) * high * low) + low * low;
+#endif
+}
+
 /* clang-format off */
 #define MR_FROM_SLEEF(X)                                                       \
     X(expm1)                                                                   \
     X(log)                                                                     \
-    X(log2) X(log10) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh)      \
-        X(cosh) X(atanh)
+    X(log2) X(log10) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(atanh)
 /* clang-format on */
 #define MR_X(name)                                                             \
     INLINE R v_##name(R x)                                                     \
@@ -312,3 +327,40 @@ v_erf(R x)
 
 #include "kernels/approx64.h"
 #endif
+
+/* SLEEF's sinh and cosh overflow a little before the results do.  There these
+ * are e^|x| / 2 = e^(|x| - s) (e^s / 2): the difference is exact, the factor a
+ * number of this width to 5e-6 ULP. */
+#if MR_LANE_BITS == 32
+#define COSH_FAR    88.0
+#define COSH_SHIFT  0x1.0e9b8p+0
+#define COSH_FACTOR 0x1.705ef8p+0
+#else
+#define COSH_FAR    709.0
+#define COSH_SHIFT  0x1.1adab8727bep+0
+#define COSH_FACTOR 0x1.826c0bab57f2fp+0
+#endif
+
+INLINE R
+cosh_far(R x)
+{
+    return v_exp(v_abs(x) - C(COSH_SHIFT)) * C(COSH_FACTOR);
+}
+
+INLINE R
+v_sinh(R x)
+{
+    M far = v_lt(C(COSH_FAR), v_abs(x));
+    R r = (R)SLEEF(sinh)(x);
+
+    return m_any(far) ? v_select(far, v_copysign(cosh_far(x), x), r) : r;
+}
+
+INLINE R
+v_cosh(R x)
+{
+    M far = v_lt(C(COSH_FAR), v_abs(x));
+    R r = (R)SLEEF(cosh)(x);
+
+    return m_any(far) ? v_select(far, cosh_far(x), r) : r;
+}
