@@ -9,7 +9,8 @@ from pathlib import Path
 from table import GRAPH_OPS, PROMOTE, Arg, Record
 
 HAND = Path(__file__).parent / "hand"
-LIST_FIELD = {"shape": "dim", "axes": "axis", "ints": "v"}
+# the numbers of a list, and how many there may be
+LIST_FIELD = {"shape": ("dim", "MR_MAX_NDIM"), "axes": ("axis", "INT32_MAX"), "ints": ("v", "INT64_MAX")}
 
 
 def head(what: str, more: str = "") -> str:
@@ -140,7 +141,9 @@ def door_body(r: Record) -> str:
     checks = [f'needed({a.c_name}, "{a.name}")' for a in arrays if not a.optional]
     checks += [f'list_ok("{a.name}", n_{a.c_name}, {a.c_name})' for a in r.args if a.type == "arrays"]
     checks += [f"dtype_ok({a.c_name})" for a in r.args if a.type == "dtype"]
-    checks += [f'numbers_ok("{a.name}", {a.c_name}.n, {a.c_name}.{f})' for a in r.args if (f := LIST_FIELD.get(a.type))]
+    checks += [f'scalar_ok("{a.name}", {a.c_name})' for a in r.args if a.type == "scalar"]
+    lists = [(a, *LIST_FIELD[a.type]) for a in r.args if a.type in LIST_FIELD]
+    checks += [f'numbers_ok("{a.name}", {a.c_name}.n, {a.c_name}.{v}, {most})' for a, v, most in lists]
     if checks:
         out.append("    if (" + " &&\n        ".join(checks) + ")")
     out.append(wrap(" " * (8 if checks else 4) + f"result = mr__build_{r.c_name}(", names(r), ");"))
