@@ -44,6 +44,7 @@ OBJECT, LIST_OF_NONE = Bad(object(), TypeError), Bad([None], TypeError)
 TEXT_OPERAND = Bad("text", (TypeError, ValueError))
 FAR, FAR_BELOW = Bad(99, IndexError, "99"), Bad((0, -99), IndexError, "-99")
 NEGATIVE, FORTY = Bad((-2,), ValueError, "-2"), Bad((1,) * 40, ValueError, "40")
+TOO_MANY = [Bad((2**62, 8), TOO_LARGE, str(2**62)), Bad((HUGE,), TOO_LARGE)]
 
 MUST: dict[str, list[Bad]] = {
     "array": [TEXT, OBJECT, Bad({}, TypeError), NONE],
@@ -52,7 +53,7 @@ MUST: dict[str, list[Bad]] = {
     "arrays": [Bad(3, TypeError), LIST_OF_NONE, Bad(["text"], TypeError)],
     "axis": [TEXT, FLOAT, FAR, Bad(-99, IndexError, "-99"), Bad(HUGE, (IndexError, OverflowError))],
     "axes": [TEXT, FLOAT, FAR, FAR_BELOW, LIST_OF_NONE, Bad((HUGE,), (IndexError, OverflowError))],
-    "shape": [TEXT, FLOAT, Bad((2.5,), TypeError), NEGATIVE, FORTY, Bad((2**62, 8), TOO_LARGE, str(2**62)), Bad((HUGE,), TOO_LARGE)],
+    "shape": [TEXT, FLOAT, Bad((2.5,), TypeError), NEGATIVE, FORTY, *TOO_MANY],
     "ints": [TEXT, FLOAT, LIST_OF_NONE, Bad((HUGE,), TOO_LARGE)],
     "int": [TEXT, FLOAT, NONE, Bad(HUGE, (*TOO_LARGE, IndexError))],
     "float": [TEXT, NONE, Bad([1.0], TypeError)],

@@ -5,6 +5,8 @@ Those in C are programs that tests/reference/programs.py makes.
 """
 
 import doctest
+import os
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -49,3 +51,14 @@ def test_docstring__shows_the_example() -> None:
     assert text is not None
     raw = tomllib.loads((ROOT / "api/binary.toml").read_text())["add"]["example"]
     assert all(line in text for line in raw.strip().splitlines())
+
+
+def test_rows__count_what_each_family_has() -> None:
+    command = [sys.executable, str(ROOT / "tools/rows.py"), "--build", os.environ.get("MARRAM_BUILD", str(ROOT / "build"))]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    heads = out[0].split()
+    rows = {line.split()[0]: dict(zip(heads, line.split(), strict=True)) for line in out[1:]}
+    assert list(rows) == [*families(RECORDS), "all"]
+    assert rows["all"]["functions"] == rows["all"]["example"] == str(len(RECORDS))
+    for kind in ("vjp", "jvp", "vmap"):
+        assert rows["all"][kind] in (rows["all"]["operators"], "-")
