@@ -53,10 +53,12 @@ def blocks(page: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("page", [p for p in pages() if any(">>> " in b for b in blocks(p, "python")) and "reference" not in p])
 def test_python_sessions__print_what_they_say(page: str) -> None:
+    names = {"mx": mx}
     for text in blocks(page, "python"):
-        test = doctest.DocTestParser().get_doctest(text, {"mx": mx}, page, page, 0)
+        test = doctest.DocTestParser().get_doctest(text, names, page, page, 0)
+        test.globs = names  # a page is one session
         said: list[str] = []
-        doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+        doctest.DocTestRunner(verbose=False).run(test, out=said.append, clear_globs=False)
         assert not said, "".join(said)
 
 
@@ -67,9 +69,13 @@ def test_readme__python_runs() -> None:
         assert r.stdout
 
 
-@pytest.mark.skipif(not shutil.which("cc") or not (BUILD / "lib/libmarram.so").exists(), reason="no compiler, or a sanitizer's build")
-def test_readme__c_compiles_and_runs(tmp_path: Path) -> None:
-    for text in blocks("README.md", "c"):
+LIBRARY = BUILD / "lib/libmarram.so"  # a sanitizer's build has none
+
+
+@pytest.mark.skipif(not shutil.which("cc") or not LIBRARY.exists(), reason="no compiler or library")
+@pytest.mark.parametrize("page", [p for p in pages() if any("int main(" in b for b in blocks(p, "c"))])
+def test_c_programs__compile_and_run(page: str, tmp_path: Path) -> None:
+    for text in [b for b in blocks(page, "c") if "int main(" in b]:
         (tmp_path / "x.c").write_text(text)
         lib = BUILD / "lib"
         flags = ["-std=c17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include", f"-L{lib}", "-lmarram", f"-Wl,-rpath,{lib}"]
