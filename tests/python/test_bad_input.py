@@ -86,13 +86,14 @@ RECORDS = [r for r in load(ROOT) if r.public]
 
 
 def last_call(r: Record) -> tuple[list[str], ast.Call | None]:
-    """The lines before the example's last, and that if it is a call of the function."""
+    """The example's last call of the function, and the lines before it."""
     lines = [x.removeprefix(">>> ") for x in r.example.splitlines() if x.startswith(">>> ")]
-    tree = ast.parse(lines[-1]).body[0]
-    call = tree.value if isinstance(tree, ast.Expr) else None
     name = f"{r.module.replace('core', 'mx', 1)}.{r.name}"
-    good = isinstance(call, ast.Call) and ast.unparse(call.func) == name
-    return lines[:-1], call if good else None  # type: ignore[return-value]
+    for i in reversed(range(len(lines))):
+        for node in ast.walk(ast.parse(lines[i])):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
+                return lines[:i], node
+    return lines, None
 
 
 @dataclass
@@ -202,7 +203,7 @@ def test_bad_argument__is_refused_and_changes_nothing(r: Record) -> None:
 @pytest.mark.parametrize("r", CALLABLE, ids=lambda r: r.c_name)
 def test_bad_call__names_function_and_argument(r: Record) -> None:
     call = Call(r)
-    with pytest.raises(TypeError, match="nonsense") as caught:
+    with pytest.raises(TypeError, match="nonsense|takes at most") as caught:
         call.function(*call.args, **call.kwargs, nonsense=1)
     assert r.name in str(caught.value)
     if any(a.variadic for a in r.args) or r.name in VARIADIC:
