@@ -39,7 +39,7 @@ COLUMNS = "functions C Python oracle sample example operators vjp jvp vmap".spli
 def own_oracles() -> Callable[[str], object] | None:
     """What the sweep compares with, by the title of a function."""
     try:
-        import oracles
+        import oracles  # type: ignore[import-not-found]
     except ImportError:
         return None
     return lambda title: oracles.find(title) or title in oracles.OWN
