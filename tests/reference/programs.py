@@ -83,10 +83,9 @@ def bad_calls(r: Record) -> list[tuple[str, Row]]:
 def refusal(r: Record) -> str:
     calls = bad_calls(r)
     cases = "".join(f"    case {i}:\n        return {value(r, call)};\n" for i, (_, (call, _, _)) in enumerate(calls))
-    # the calls do not all use what the example made
     made = [line.split("*", 1)[1].split(" =")[0] for line in setup(r).split("\n") if line.startswith("mr_array *")]
-    unused = "".join(f"    (void){name};\n" for name in made)
-    body = f"{textwrap.indent(setup(r), '    ')}\n{unused}    switch (which) {{\n{cases}    default:\n        return NULL;\n    }}"
+    inputs = f"    mrt_note_inputs({len(made)}, (mr_array *[]){{{', '.join(made)}}});\n" if made else ""
+    body = f"{textwrap.indent(setup(r), '    ')}\n{inputs}    switch (which) {{\n{cases}    default:\n        return NULL;\n    }}"
     rows = "".join(f"    {{{quote(what)}, {code}, {quote(word)}}},\n" for what, (_, code, word) in calls)
     table = f"static const mrt_bad bad_{r.c_name}[] = {{\n{rows}}};\n\n"
     return f"static mr_tree *\nrefusal_{r.c_name}(int which)\n{{\n{body}\n}}\n\n{table}"

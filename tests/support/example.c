@@ -72,6 +72,35 @@ mrt_run_examples(const char *family, const mrt_example *rows, int n)
 
 /* ---- refusals ------------------------------------------------------------ */
 
+static mr_array *input[MRT_MOST_INPUTS];
+static char *input_text[MRT_MOST_INPUTS];
+
+void
+mrt_note_inputs(int n, mr_array *const *x)
+{
+    assert_true(n <= MRT_MOST_INPUTS);
+    for (int i = 0; i < n; i++) {
+        input[i] = mr_retain(x[i]);
+        input_text[i] = mr_array_text(x[i], -1);
+        assert_non_null(input_text[i]);
+    }
+}
+
+static void
+check_inputs(void)
+{
+    for (int i = 0; i < MRT_MOST_INPUTS && input[i] != NULL; i++) {
+        char *text = mr_array_text(input[i], -1);
+
+        assert_non_null(text);
+        assert_string_equal(text, input_text[i]);
+        mr_text_free(text);
+        mr_text_free(input_text[i]);
+        mr_release(input[i]);
+        input[i] = NULL;
+    }
+}
+
 /* Small results are also evaluated: some faults show only then. */
 static mr_code
 evaluated(mr_tree *t)
@@ -125,6 +154,7 @@ refusal__says_what_is_wrong(void **state)
             print_error("%s with %s: accepted\n", r->title, r->bad[i].what);
             failed++;
         }
+        check_inputs();
         assert_int_equal(mr_scope_end(s), MR_OK);
         check_example(r->good);
     }

@@ -34,6 +34,11 @@ typedef struct mrt_refusal {
     const mrt_example *good; /* what must work after each */
 } mrt_refusal;
 
+/* Called by run(i) before the call: what the inputs hold, which they must still
+ * hold after it. */
+enum { MRT_MOST_INPUTS = 8 };
+void mrt_note_inputs(int n, mr_array *const *x);
+
 /* Programs: a test for each row. */
 int mrt_run_examples(const char *family, const mrt_example *rows, int n);
 int mrt_run_refusals(const char *family, const mrt_refusal *rows, int n);
