@@ -58,11 +58,6 @@ def title(r: Record) -> str:
     return f"{r.module}.{r.name}".removeprefix("core.")
 
 
-def in_python(r: Record) -> bool:
-    """Under its own name, generated or by hand (then its example calls it)."""
-    return r.python or f"mx.{title(r)}(" in r.example
-
-
 def sampled(r: Record, raw: dict[str, object]) -> bool:
     """The sweep calls it: by its samples, or since its arguments are arrays alone."""
     needed = [a for a in r.args if a.default is None and not a.variadic]
@@ -81,7 +76,7 @@ class Family:
     def counts(self, rule: dict[int, list[str]] | None) -> list[int | None]:
         """By COLUMNS."""
         public, ops = [r for r in self.rows if r.public], [r for r in self.rows if r.op]
-        n, python = len(public), sum(1 + len(r.aliases) for r in public if in_python(r))
+        n, python = len(public), sum(1 + len(r.aliases) for r in public if r.in_python)
         out: list[int | None] = [n, sum(len(r.c_names) for r in public), python, n - len(self.no_oracle)]
         out += [n - len(self.no_sample), sum(bool(r.example and r.c) for r in public), len(ops)]
         return out + [None if rule is None else sum(rule[r.id or 0][i] == "rule" for r in ops) for i in range(3)]

@@ -53,7 +53,7 @@ def stubs(records: list[Record]) -> dict[str, str]:
 
 
 def page_entry(r: Record) -> str:
-    title = f"marram.{r.module}.{r.name}" if r.python else f"mr_{r.c_name}"
+    title = f"marram.{r.module}.{r.name}" if r.in_python else f"mr_{r.c_name}"
     python = f"```python\n{r.name}({signature(r, False)})\n```\n\n" if r.python else ""
     out = f"## {title}\n\n{python}```c\n{prototype(r, 'mr_' + r.c_name, False, mark='')}\n```\n\n{r.doc}\n"
     out += f"\n{PROMOTE[r.promote]}\n" if r.promote else ""
@@ -68,7 +68,7 @@ def pages(records: list[Record]) -> dict[str, str]:
     out, index = {}, []
     for name, rows in families(records).items():
         out[f"docs/reference/{name}.md"] = PAGE_NOTE + f"# {name}\n\n{PAGE_HEAD}\n" + "".join(map(page_entry, rows)).rstrip() + "\n"
-        words = ", ".join(f"`{r.module}.{r.name}`".replace("core.", "") if r.python else f"`mr_{r.c_name}`" for r in rows)
+        words = ", ".join(f"`{r.module}.{r.name}`".replace("core.", "") if r.in_python else f"`mr_{r.c_name}`" for r in rows)
         index.append(f"- [{name}]({name}.md): {words}\n")
     out["docs/reference/README.md"] = PAGE_NOTE + (HAND / "reference.md").read_text() + "".join(index)
     return out

@@ -122,6 +122,11 @@ class Record:
         return [self.c_name] + [MODULES[self.module] + a for a in self.aliases]
 
     @property
+    def in_python(self) -> bool:
+        """Under its own name: generated, or by hand, as the example shows."""
+        return self.python or f"{self.module.replace('core', 'mx', 1)}.{self.name}(" in self.example
+
+    @property
     def c_call(self) -> str:
         """The last statement of the example in C, without a semicolon."""
         return self.c.strip().rsplit(";\n", 1)[-1]
