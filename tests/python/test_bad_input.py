@@ -82,6 +82,9 @@ DTYPES = {"real": mx.complex64, "noncomplex": mx.complex64, "int": mx.float32, "
 # take any number of arrays in Python, which the table does not say
 VARIADIC = ("meshgrid", "atleast_1d", "atleast_2d", "atleast_3d")
 
+# may be some names in Python: "causal", "fro"
+NAMES_TOO = {("scaled_dot_product_attention", "mask"), ("norm", "ord")}
+
 RECORDS = [r for r in load(ROOT) if r.public]
 
 
@@ -145,7 +148,7 @@ def bad_values(r: Record, a: Arg) -> list[Bad]:
     # in Python arange's stop and step may be left out
     none = a.optional or r.name == "arange"
     must = [b for b in MUST[kind] if not (b.value is None and none)]
-    if a.name == "mask" and not r.python:  # "causal" is the text it may be
+    if (r.name, a.name) in NAMES_TOO:
         must = must[1:] + [Bad("text", ValueError, "'text'")]
     may = [Bad(v) for v in MAY.get("array" if kind in ARRAY_KINDS else kind, [])]
     if r.promote in DTYPES:
