@@ -76,7 +76,8 @@ def bad_calls(r: Record) -> list[tuple[str, Row]]:
             items = given[:at] + [row[0]] + given[at + width :]
             out.append((f"{a.name} = {row[0]}", (f"mr_{r.c_name}({', '.join(items)})", row[1], row[2])))
         at += width
-    assert at == len(given), f"{r.file}:{r.line}: {r.name}: the example's call in C has {len(given)} arguments, not {at}"
+    if at != len(given):
+        raise SystemExit(f"{r.file}:{r.line}: {r.name}: the example's call in C has {len(given)} arguments, not {at}")
     return out
 
 
