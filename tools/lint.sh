@@ -55,7 +55,8 @@ if python_files; then
     step "ruff" "$venv/bin/ruff" check --no-cache .
     step "mypy, tools" "$venv/bin/mypy" --cache-dir "$tree/mypy" \
         tests/run.py tests/layers/check_layers.py tests/layers/check_headers.py \
-        tests/exports/check_exports.py packaging/wheel.py packaging/backend.py tools/gen/*.py
+        tests/exports/check_exports.py packaging/wheel.py packaging/backend.py tools/gen/*.py \
+        tools/rows.py tests/reference/programs.py tests/faults/bad_arguments.py
     if [ -f python/marram/__init__.py ]; then
         step "mypy, python/marram" "$venv/bin/mypy" --cache-dir "$tree/mypy" \
             python/marram

@@ -199,8 +199,10 @@ moveaxis(PyObject *self, PyObject *args, PyObject *kw)
     old = mr_stream_scope(s);
     if (stream == Py_None)
         mr_stream_scope(old);
-    r = ext_wrap(
-        mr_moveaxes_at(ext_site(), x, (mr_ints){from, n}, (mr_ints){to, m}));
+    r = ext_wrap(n == 1 && m == 1
+                     ? mr_moveaxis_at(ext_site(), x, from[0], to[0])
+                     : mr_moveaxes_at(ext_site(), x, (mr_ints){from, n},
+                                      (mr_ints){to, m}));
     mr_stream_scope(old);
     mr_release(x);
     return r;

@@ -85,6 +85,13 @@ number_argument(PyObject *o, const char *name, mr_scalar *out)
     return r > 0;
 }
 
+static bool
+dtype_argument(PyObject *o, const char *function, mr_dtype *out)
+{
+    return ext_dtype_of(o, out) ||
+           ext_wrong_type(o, "%s(): argument 'dtype' must be Dtype", function);
+}
+
 static PyObject *
 arange(PyObject *self, PyObject *args, PyObject *kw)
 {
@@ -113,7 +120,7 @@ arange(PyObject *self, PyObject *args, PyObject *kw)
         return NULL;
     if ((second != Py_None && first && !number_argument(first, "start", &a)) ||
         (step != Py_None && !number_argument(step, "step", &s)) ||
-        (dtype != Py_None && !ext_dtype_of(dtype, &t)) ||
+        (dtype != Py_None && !dtype_argument(dtype, "arange", &t)) ||
         !stream_open(stream, &old))
         return NULL;
     r = ext_wrap(mr_arange_at(ext_site(), a, b, s, t));
@@ -128,15 +135,16 @@ split(PyObject *self, PyObject *args, PyObject *kw)
 {
     static char *names[] = {WORD(""), WORD("indices_or_sections"), WORD("axis"),
                             WORD("stream"), NULL};
-    PyObject *a, *where, *stream = Py_None, *r = NULL;
-    int64_t cut[EXT_MAX_INTS];
-    int axis = 0, n;
+    PyObject *a, *where, *along = NULL, *stream = Py_None, *r = NULL;
+    int64_t cut[EXT_MAX_INTS], axis = 0;
+    int n;
     mr_array *x;
     mr_stream old;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|i$O:split", names, &a,
-                                     &where, &axis, &stream))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|O$O:split", names, &a,
+                                     &where, &along, &stream) ||
+        (along && ext_int_list(along, &axis, 1, "split", "axis") < 0))
         return NULL;
     n = ext_int_list(where, cut, EXT_MAX_INTS, "split", "indices_or_sections");
     if (n < 0 || !(x = array_argument(a, "split", "a")))
@@ -223,8 +231,8 @@ stream_keyword(PyObject *kw, const char *function, PyObject **stream)
     *stream = PyDict_GetItemString(kw, "stream");
     if (*stream && PyDict_Size(kw) == 1)
         return true;
-    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument",
-                 function);
+    PyErr_Format(PyExc_TypeError, "%s() takes no keyword but stream, got %R",
+                 function, kw);
     return false;
 }
 
@@ -451,15 +459,15 @@ from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 
 /* Too large a seed is a TypeError, as a negative one is. */
 static bool
-seed_number(PyObject *o, mr_scalar *s)
+seed_number(PyObject *o, const char *function, mr_scalar *s)
 {
     int r = ext_scalar(o, s);
 
     if (r == 0)
-        ext_wrong_type(o, "a seed must be an int");
+        ext_wrong_type(o, "%s(): a seed must be an int", function);
     else if (r < 0 && PyErr_ExceptionMatches(PyExc_OverflowError))
-        PyErr_SetString(PyExc_TypeError,
-                        "a seed is an integer from 0 to 2^64 - 1");
+        PyErr_Format(PyExc_TypeError,
+                     "%s(): a seed is an integer from 0 to 2^64 - 1", function);
     return r > 0;
 }
 
@@ -474,7 +482,7 @@ key_of(PyObject *self, PyObject *args, PyObject *kw)
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:key", names, &o,
                                      &stream) ||
-        !seed_number(o, &s) || !stream_open(stream, &old))
+        !seed_number(o, "key", &s) || !stream_open(stream, &old))
         return NULL;
     r = ext_wrap(mr_random_key_at(ext_site(), s));
     mr_stream_scope(old);
@@ -491,7 +499,7 @@ seed(PyObject *self, PyObject *args, PyObject *kw)
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O:seed", names, &o) ||
-        !seed_number(o, &s))
+        !seed_number(o, "seed", &s))
         return NULL;
     x = mr_random_seed_at(ext_site(), s);
     if (!x)
@@ -509,12 +517,15 @@ permutation(PyObject *self, PyObject *args, PyObject *kw)
     const char *site = ext_site();
     mr_array *x = NULL, *k = NULL;
     mr_stream old;
+    PyObject *along = NULL;
+    int64_t axis = 0;
     mr_scalar n;
-    int axis = 0, is_number;
+    int is_number;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|iOO:permutation", names, &o,
-                                     &axis, &key, &stream) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|OOO:permutation", names, &o,
+                                     &along, &key, &stream) ||
+        (along && ext_int_list(along, &axis, 1, "permutation", "axis") < 0) ||
         (key != Py_None && !(k = array_argument(key, "permutation", "key"))))
         return NULL;
     is_number = ext_is_array(o) ? 0 : ext_scalar(o, &n);
@@ -592,24 +603,28 @@ attention(PyObject *self, PyObject *args, PyObject *kw)
     mr_array *x[5] = {NULL}; /* q, k, v, mask, sinks */
     bool causal = false, ok;
     int fused = 0;
-    double scale = Py_NAN;
+    PyObject *factor = Py_None;
+    double scale;
     mr_stream old;
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kw, "OOO|$dOOpO:scaled_dot_product_attention", names, &o[0],
-            &o[1], &o[2], &scale, &mask, &sinks, &fused, &stream))
+            args, kw, "OOO|$OOOpO:scaled_dot_product_attention", names, &o[0],
+            &o[1], &o[2], &factor, &mask, &sinks, &fused, &stream))
         return NULL;
-    if (scale != scale) {
-        PyErr_Format(PyExc_TypeError, "%s() needs the keyword scale", who);
+    scale = PyFloat_AsDouble(factor);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        ext_wrong_type(factor, "%s() needs the keyword scale, a number", who);
         return NULL;
     }
     if (PyUnicode_Check(mask)) {
         causal = PyUnicode_CompareWithASCIIString(mask, "causal") == 0;
         if (!causal) {
             PyErr_Format(PyExc_ValueError,
-                         "the mask must be an array or 'causal', not '%U'",
-                         mask);
+                         "%s(): the mask must be an array or 'causal', not "
+                         "'%U'",
+                         who, mask);
             return NULL;
         }
     }

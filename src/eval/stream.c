@@ -425,13 +425,18 @@ void
 mr__stream_enter(mr_task *t)
 {
     stream *s = find(t->stream);
+    /* A task of the host in a stream with a queue may overtake one that flies,
+     * so what it reads of its own stream is waited for as well. */
+    bool in_order =
+        t->flight != NULL ||
+        atomic_load_explicit(&s->device, memory_order_relaxed)->launch == NULL;
 
     /* relaxed: the task is not published yet */
     atomic_store_explicit(&t->n_wait, 1, memory_order_relaxed);
     for (int i = 0; i < t->n_in; i++) {
         mr_array *x = t->in[i].keep;
 
-        if (!t->in[i].is_source || x->stream == t->stream)
+        if (!t->in[i].is_source || (x->stream == t->stream && in_order))
             continue;
         atomic_fetch_add_explicit(&t->n_wait, 1, memory_order_relaxed);
         if (!mr__wait_add(x, t, &t->link[i]))

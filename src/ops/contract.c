@@ -108,6 +108,7 @@ read_term(const char **s, term *t, int *most_dots)
     int letters = count_letters(*s);
     int dots = t->x->ndim - letters;
     bool elided = false;
+    const char *from = *s;
     mr_text text;
 
     for (skip_spaces(s); **s != '\0' && **s != ',' && **s != '-';
@@ -118,9 +119,9 @@ read_term(const char **s, term *t, int *most_dots)
     }
     if (dots < 0 || t->n != t->x->ndim) {
         mr__fail(MR_E_VALUE,
-                 "subscripts: %d labels for an operand of shape %s: needs one "
-                 "for each axis",
-                 letters, mr__shape_of(t->x, &text));
+                 "subscripts: '%.*s' has %d labels for an operand of shape "
+                 "%s: needs one for each axis",
+                 (int)(*s - from), from, letters, mr__shape_of(t->x, &text));
         return false;
     }
     if (elided && dots > *most_dots)

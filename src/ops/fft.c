@@ -262,10 +262,13 @@ typedef struct plan {
 static bool
 plan_axes(plan *p, const mr_array *a, mr_shape s, mr_axes axes)
 {
+    mr_text text;
+
     p->count = axes.n >= 0 ? axes.n : s.n >= 0 ? s.n : a->ndim;
     if (s.n >= 0 && s.n != p->count) {
-        mr__fail(MR_E_VALUE, "%lld lengths for %lld axes: needs one for each",
-                 (long long)s.n, (long long)p->count);
+        mr__fail(MR_E_VALUE, "lengths %s for %lld axes: needs one for each",
+                 mr__shape_text(text.s, sizeof text.s, (int32_t)s.n, s.dim),
+                 (long long)p->count);
         return false;
     }
     if (axes.n < 0 && p->count > a->ndim) {
@@ -357,43 +360,43 @@ one_axis(const int32_t *axis)
     return (mr_axes){axis, 1};
 }
 
-/* int64_t to int32_t: what does not fit is out of range in any case. */
-static int32_t
-narrow(int64_t axis)
-{
-    return axis < -MR_MAX_NDIM || axis > MR_MAX_NDIM ? INT32_MAX
-                                                     : (int32_t)axis;
-}
-
 mr_array *
 mr__build_fft_fft(mr_array *a, int64_t n, int64_t axis, const char *norm)
 {
-    int32_t k = narrow(axis);
+    int32_t k;
 
+    if (!mr__axis(axis, a->ndim, &k))
+        return NULL;
     return complex_nd(a, ONE(n, k), norm, false);
 }
 
 mr_array *
 mr__build_fft_ifft(mr_array *a, int64_t n, int64_t axis, const char *norm)
 {
-    int32_t k = narrow(axis);
+    int32_t k;
 
+    if (!mr__axis(axis, a->ndim, &k))
+        return NULL;
     return complex_nd(a, ONE(n, k), norm, true);
 }
 
 mr_array *
 mr__build_fft_rfft(mr_array *a, int64_t n, int64_t axis, const char *norm)
 {
-    int32_t k = narrow(axis);
+    int32_t k;
 
+    if (!mr__axis(axis, a->ndim, &k))
+        return NULL;
     return real_nd(a, ONE(n, k), norm, false);
 }
 
 mr_array *
 mr__build_fft_irfft(mr_array *a, int64_t n, int64_t axis, const char *norm)
 {
-    int32_t k = narrow(axis);
+    int32_t k;
 
+    if (!mr__axis(axis, a->ndim, &k))
+        return NULL;
     return real_nd(a, ONE(n, k), norm, true);
 }
 
@@ -412,16 +415,20 @@ turned_norm(const char *norm)
 mr_array *
 mr__build_fft_hfft(mr_array *a, int64_t n, int64_t axis, const char *norm)
 {
-    int32_t k = narrow(axis);
+    int32_t k;
 
+    if (!mr__axis(axis, a->ndim, &k))
+        return NULL;
     return real_nd(mr__conj(a), ONE(n, k), turned_norm(norm), true);
 }
 
 mr_array *
 mr__build_fft_ihfft(mr_array *a, int64_t n, int64_t axis, const char *norm)
 {
-    int32_t k = narrow(axis);
+    int32_t k;
 
+    if (!mr__axis(axis, a->ndim, &k))
+        return NULL;
     return mr__conj(real_nd(a, ONE(n, k), turned_norm(norm), false));
 }
 

@@ -405,27 +405,32 @@ pad_widths(const mr_array *a, mr_ints w, mr_list *low, mr_list *high)
     return MR_OK;
 }
 
+char
+mr__pad_mode(const char *mode)
+{
+    static const char *const modes[] = {"constant", "edge", "reflect",
+                                        "symmetric"};
+
+    for (int m = 0; mode == NULL || m < 4; m++)
+        if (mode == NULL || strcmp(mode, modes[m]) == 0)
+            return modes[m][0];
+    mr__fail(MR_E_VALUE,
+             "mode '%s' is not constant, edge, reflect or symmetric", mode);
+    return '\0';
+}
+
 mr_array *
 mr__build_pad(mr_array *a, mr_ints pad_width, const char *mode,
               mr_array *constant_values)
 {
-    static const char *const modes[] = {"constant", "edge", "reflect",
-                                        "symmetric"};
+    char m = mr__pad_mode(mode);
     mr_dtype t = (mr_dtype)a->dtype;
     mr_list low, high;
     mr_text text;
-    int m = 0;
 
-    if (pad_widths(a, pad_width, &low, &high) != MR_OK)
+    if (m == '\0' || pad_widths(a, pad_width, &low, &high) != MR_OK)
         return NULL;
-    while (m < 4 && mode != NULL && strcmp(mode, modes[m]) != 0)
-        m++;
-    if (m == 4)
-        return mr__fail_null(MR_E_VALUE,
-                             "mode '%s' is not constant, edge, reflect or "
-                             "symmetric",
-                             mode);
-    if (m == 0) {
+    if (m == 'c') {
         mr_pad_params p = {mr__ints(&low), mr__ints(&high)};
         mr_array *value = mr__given(constant_values)
                               ? mr__cast(constant_values, t)
@@ -441,7 +446,7 @@ mr__build_pad(mr_array *a, mr_ints pad_width, const char *mode,
         return pad_with(&p, a, value);
     }
     for (int32_t i = 0; a != NULL && i < low.n; i++)
-        a = pad_axis(a, i, low.v[i], high.v[i], modes[m][0]);
+        a = pad_axis(a, i, low.v[i], high.v[i], m);
     return a;
 }
 

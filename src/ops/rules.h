@@ -113,6 +113,9 @@ mr_list mr__prepend(mr_ints l, int64_t v);
 
 /* No array of more than MR_MAX_NDIM axes, no negative size, no overflow. */
 mr_code mr__check_shape(int64_t ndim, const int64_t *dim);
+/* The first letter of a mode of pad, 0 with an error when there is none such;
+ * NULL is constant. */
+char mr__pad_mode(const char *mode);
 /* Integers alone. */
 bool mr__is_index(const mr_array *x);
 /* An array of a rule or body that must not be MR_NONE or NULL. */

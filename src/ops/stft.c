@@ -290,7 +290,8 @@ mr__build_fft_stft(mr_array *x, int64_t n_fft, int64_t hop_length,
 
     if (x->ndim < 1)
         return mr__fail_null(MR_E_VALUE, "a signal of 0 axes: needs 1 or more");
-    if (!sizes_resolve(n_fft, &hop_length, &win_length))
+    if (!sizes_resolve(n_fft, &hop_length, &win_length) ||
+        mr__pad_mode(pad_mode) == '\0')
         return NULL;
     x = as_signal(x);
     if (x == NULL)

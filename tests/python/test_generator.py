@@ -35,16 +35,17 @@ def table(tmp_path, text):
     return gen("--root", tmp_path, "--build", tmp_path / "gen")
 
 
-GOOD = '[f]\nid = 20\nargs = ["a: array"]\ndoc = "F."\n'
+GOOD = '[f]\nid = 20\nargs = ["a: array"]\ndoc = "F."\nexample = ">>> f()\\n1"\nc = "mr_f()"\n'
+SHOWN = 'example = ">>> g()\\n1"\nc = "mr_{}()"\n'
 
 
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        (GOOD + "colour = 3\n", 5, "unknown key 'colour'"),
-        (GOOD + '\n[g]\nid = 20\nargs = ["a: array"]\ndoc = "G."\n', 7, "id 20 is taken by f"),
+        (GOOD + "colour = 3\n", 7, "unknown key 'colour'"),
+        (GOOD + '\n[g]\nid = 20\nargs = ["a: array"]\ndoc = "G."\n' + SHOWN.format("g"), 9, "id 20 is taken by f"),
         (GOOD.replace("array", "matrix"), 3, "unknown type 'matrix'"),
-        (GOOD + "\n\n[g]\nargs = [\n  'a: array',\n  'b: nothing',\n]\ndoc='G.'\n", 10, "unknown type 'nothing'"),
+        (GOOD + "\n\n[g]\nargs = [\n  'a: array',\n  'b: nothing',\n]\ndoc='G.'\n", 12, "unknown type 'nothing'"),
         (GOOD.replace("20", '"20"'), 2, "'id' has the wrong type"),
         (GOOD.replace("20", "true"), 2, "'id' has the wrong type"),
         (GOOD.replace("20", "9"), 2, "outside 10"),
@@ -57,22 +58,27 @@ GOOD = '[f]\nid = 20\nargs = ["a: array"]\ndoc = "F."\n'
         (GOOD.replace("a: array", 'a: int = 1", "b: int'), 3, "needs a default"),
         (GOOD.replace("a: array", 'a: int", "a: int'), 3, "'a' is taken"),
         (GOOD.replace("a: array", "*a: ints"), 3, "only 'arrays' can be variadic"),
-        (GOOD + 'door = "side"\n', 5, "unknown door"),
-        (GOOD + 'promote = "same"\n', 5, "unary and binary doors"),
+        (GOOD + 'door = "side"\n', 7, "unknown door"),
+        (GOOD + 'promote = "same"\n', 7, "unary and binary doors"),
         (GOOD + 'door = "binary"\npromote = "same"\n', 3, "has 2 arrays"),
-        (GOOD + 'door = "unary"\npromote = "up"\n', 6, "unknown promote"),
-        (GOOD + 'module = "core.x"\n', 5, "unknown module"),
-        (GOOD + 'returns = "x"\n', 5, "unknown returns"),
-        (GOOD + 'aliases = ["f"]\n', 5, "is taken by f"),
+        (GOOD + 'door = "unary"\npromote = "up"\n', 8, "unknown promote"),
+        (GOOD + 'module = "core.x"\n', 7, "unknown module"),
+        (GOOD + 'returns = "x"\n', 7, "unknown returns"),
+        (GOOD + 'aliases = ["f"]\n', 7, "is taken by f"),
         (GOOD + "spread = true\n", 3, "'spread' wants a list"),
         (GOOD.replace("a: array", "a: int") + "method = true\n", 3, "a method's first argument"),
-        (GOOD + "method = true\npython = false\n", 5, "a method needs"),
+        (GOOD + "method = true\npython = false\n", 7, "a method needs"),
         ('[f]\nargs = []\n', 1, "needs 'doc'"),
         ('[f]\ndoc = "x"\n', 1, "needs 'args'"),
         ('[f]\npublic = false\n', 2, "neither public nor an operator"),
         ('[data]\nid = 10\npublic = false\n', 1, "the graph itself"),
-        (GOOD + '\n[f_at]\nargs = []\ndoc = "x"\n', 6, "mr_f_at is taken by f"),
-        (GOOD + "x = = 1\n", 5, "Invalid"),
+        (GOOD + '\n[f_at]\nargs = []\ndoc = "x"\n' + SHOWN.format("f_at"), 8, "mr_f_at is taken by f"),
+        (GOOD + "x = = 1\n", 7, "Invalid"),
+        (GOOD.replace("example", "doc2"), 5, "unknown key 'doc2'"),
+        (GOOD.replace('example = ">>> f()\\n1"\n', ""), 1, "needs an 'example'"),
+        (GOOD.replace("\\n1", ""), 5, "what the last one prints"),
+        (GOOD.replace('c = "mr_f()"\n', ""), 1, "needs 'c'"),
+        (GOOD.replace("mr_f()", "mr_g()"), 6, "the call mr_f(...)"),
     ],
 )  # fmt: skip
 def test_refusal__names_file_and_line(tmp_path, text, line, message):

@@ -9,7 +9,8 @@ from pathlib import Path
 from table import GRAPH_OPS, PROMOTE, Arg, Record
 
 HAND = Path(__file__).parent / "hand"
-LIST_FIELD = {"shape": "dim", "axes": "axis", "ints": "v"}
+# the numbers of a list, and how many there may be
+LIST_FIELD = {"shape": ("dim", "MR_MAX_NDIM"), "axes": ("axis", "INT32_MAX"), "ints": ("v", "INT64_MAX")}
 
 
 def head(what: str, more: str = "") -> str:
@@ -24,18 +25,13 @@ def param(a: Arg) -> str:
 
 
 def names(r: Record) -> list[str]:
-    out = []
-    for a in r.args:
-        out += [a.c_name, f"n_{a.c_name}"] if a.type == "arrays" else [a.c_name]
-    return out
+    return [f"{a.c_name}, n_{a.c_name}" if a.type == "arrays" else a.c_name for a in r.args]
 
 
 def wrap(head: str, items: list[str], tail: str) -> str:
     """head(items)tail, broken at 80 columns and aligned with the bracket."""
-    if not items:
-        return head + "void" + tail
     indent = " " * (head.rfind("(") + 1)
-    lines, line = [], head
+    lines, line, items = [], head, items or [""]
     for i, item in enumerate(items):
         text = item + (tail if i == len(items) - 1 else ",")
         if len(line) + len(text) + 1 > 80 and line.strip() and not line.endswith("("):
@@ -46,13 +42,9 @@ def wrap(head: str, items: list[str], tail: str) -> str:
     return "\n".join([*lines, line])
 
 
-def call(head: str, items: list[str], tail: str) -> str:
-    return wrap(head, items, tail) if items else head + tail
-
-
 def prototype(r: Record, name: str, site: bool, mark: str = "MR_API ", end: str = ");") -> str:
     items = (["const char *site"] if site else []) + [param(a) for a in r.args]
-    return wrap(f"{mark}{r.c_result}{name}(", items, end)
+    return wrap(f"{mark}{r.c_result}{name}(", items or ["void"], end)
 
 
 def definition(r: Record, name: str, site: bool, body: str) -> str:
@@ -149,10 +141,12 @@ def door_body(r: Record) -> str:
     checks = [f'needed({a.c_name}, "{a.name}")' for a in arrays if not a.optional]
     checks += [f'list_ok("{a.name}", n_{a.c_name}, {a.c_name})' for a in r.args if a.type == "arrays"]
     checks += [f"dtype_ok({a.c_name})" for a in r.args if a.type == "dtype"]
-    checks += [f'numbers_ok("{a.name}", {a.c_name}.n, {a.c_name}.{f})' for a in r.args if (f := LIST_FIELD.get(a.type))]
+    checks += [f'scalar_ok("{a.name}", {a.c_name})' for a in r.args if a.type == "scalar"]
+    lists = [(a, *LIST_FIELD[a.type]) for a in r.args if a.type in LIST_FIELD]
+    checks += [f'numbers_ok("{a.name}", {a.c_name}.n, {a.c_name}.{v}, {most})' for a, v, most in lists]
     if checks:
         out.append("    if (" + " &&\n        ".join(checks) + ")")
-    out.append(call(" " * (8 if checks else 4) + f"result = mr__build_{r.c_name}(", names(r), ");"))
+    out.append(wrap(" " * (8 if checks else 4) + f"result = mr__build_{r.c_name}(", names(r), ");"))
     close = "mr__door_close" if r.returns == "array" else "mr__door_close_tree"
     return "\n".join([*out, f"    return {close}(&frame, result);"])
 
@@ -166,6 +160,6 @@ def doors_c(records: list[Record]) -> str:
         for c in r.c_names:
             forward = f"    return mr_{r.c_name}_at("
             if c != r.c_name:
-                out.append(definition(r, f"mr_{c}_at", True, call(forward, ["site", *names(r)], ");")))
-            out.append(definition(r, f"(mr_{c})", False, call(forward, ["NULL", *names(r)], ");")))
+                out.append(definition(r, f"mr_{c}_at", True, wrap(forward, ["site", *names(r)], ");")))
+            out.append(definition(r, f"(mr_{c})", False, wrap(forward, ["NULL", *names(r)], ");")))
     return "".join(out).rstrip() + "\n"

@@ -32,11 +32,7 @@ def built(records: list[Record]) -> dict[str, str]:
 
 
 def committed(records: list[Record]) -> dict[str, str]:
-    return {
-        **c_out.headers(records),
-        **doc_out.stubs(records),
-        **doc_out.pages(records),
-    }
+    return {**c_out.headers(records), **doc_out.stubs(records), **doc_out.pages(records)}
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Callable
+
 from c_out import head, wrap
 from table import LIST_KINDS, MODULES, Arg, Record
 
@@ -35,10 +38,8 @@ MEMBERS = {
 def initial(a: Arg, prefix: str) -> tuple[str, str]:
     """The default's ext_value, and a static array that it points to."""
     v, (member, absent) = a.value, MEMBERS[a.type]
-    if a.default is None and not a.optional:
-        return "{.i = 0}", ""
     if v is None:
-        return absent, ""
+        return absent if a.optional else "{.i = 0}", ""
     if a.type in ("arraylike", "condition", "scalar"):
         return scalar(v), ""
     if a.type in LIST_KINDS:
@@ -59,54 +60,46 @@ def flags(a: Arg) -> str:
 
 
 def values(r: Record) -> list[str]:
-    out = ["c->site"]
-    for i, a in enumerate(r.args):
-        if a.type == "arrays":
-            out += [f"c->v[{i}].arrays.v", f"c->v[{i}].arrays.n"]
-        else:
-            out.append(f"c->v[{i}].{MEMBERS[a.type][0]}")
-    return out
+    each = [f"c->v[{i}].{MEMBERS[a.type][0]}" for i, a in enumerate(r.args)]
+    return ["c->site", *(f"{e}.v, {e}.n" if e.endswith("arrays") else e for e in each)]
 
 
-def with_standard(args: list[str], more: list[str], stream: str) -> list[str]:
-    """More keyword-only arguments, before the stream where it is one, too."""
-    if more and "*" in args and args[-1] == stream:
-        return [*args[:-1], *more, stream]
-    return [*args, *([] if "*" in args or not more else ["*"]), *more]
+def parameters(r: Record, method: bool, stream: str, show: Callable[[Arg], str], standard: list[str]) -> list[str]:
+    """A function's parameters with `/` and `*` where sections end and `stream` in its place."""
+    args, out, star = r.args[1:] if method else r.args, list[str](), False
+    for i, a in enumerate(args):
+        if a.section == "keyword" and not star:
+            out += [stream, "*"] if r.stream else ["*"]
+        star = star or a.section == "keyword" or a.variadic
+        out.append(("*" if a.variadic else "") + show(a))
+        last = i + 1 == len(args) or args[i + 1].section != "positional"
+        if a.section == "positional" and last and not method:
+            out.append("/")
+    if not r.stream or stream not in out:
+        out += [stream] if star or r.stream else ["*", stream]
+    if "*" not in out:
+        return out + ["*"] * bool(standard) + standard
+    return [*out[:-1], *standard, stream] if out[-1] == stream else [*out, *standard]
 
 
 def signature(r: Record, method: bool) -> str:
     """As inspect.signature can read it back: a dtype's default reads None."""
-    args = r.args[1:] if method else r.args
-    out = ["$self", "/"] if method else []
+
+    def show(a: Arg) -> str:
+        return a.name + ("" if a.default is None else "=" + ("None" if a.type == "dtype" else a.default))
+
+    first = ["$self", "/"] if method else []
     if method and r.spread:
-        return ", ".join([*out, "*" + args[0].name, "stream=None"])
-    star = False
-    for i, a in enumerate(args):
-        if a.section == "keyword" and not star and not (i and args[i - 1].variadic):
-            if r.stream:
-                out.append("stream=None")
-            out.append("*")
-        star = star or a.section == "keyword" or a.variadic
-        default = "" if a.default is None else "=" + ("None" if a.type == "dtype" else a.default)
-        out.append(("*" if a.variadic else "") + a.name + default)
-        last = i + 1 == len(args) or args[i + 1].section != "positional"
-        if a.section == "positional" and last and not method:
-            out.append("/")
-    if not (r.stream and star):
-        out += ["stream=None"] if star or r.stream else ["*", "stream=None"]
-    elif "stream=None" not in out:
-        out.append("stream=None")
-    more = [s.split(":")[0] + "=" + s.rsplit("= ", 1)[1] for s in r.standard]
-    return ", ".join(with_standard(out, more, "stream=None"))
+        return ", ".join([*first, "*" + r.args[1].name, "stream=None"])
+    standard = [s.split(":")[0] + "=" + s.rsplit("= ", 1)[1] for s in r.standard]
+    return ", ".join(first + parameters(r, method, "stream=None", show, standard))
 
 
 def doc(r: Record, name: str, method: bool) -> str:
     text = r.doc if name == r.name or method else f"Another name of {r.name}.\n\n{r.doc}"
     if r.errors:
         text += "\n\nRaises:\n" + "\n".join("    " + e for e in r.errors)
-    if r.example:
-        text += "\n\nExample:\n    >>> " + r.example
+    text += "\n\nExample:\n" + textwrap.indent(r.example.rstrip(), "    ")
     return f"{name}({signature(r, method)})\n--\n\n{text}"
 
 
@@ -137,8 +130,7 @@ def one(r: Record) -> str:
     positional = sum(a.section != "keyword" and not a.variadic for a in r.args)
     only = sum(a.section == "positional" for a in r.args)
     variadic = next((i for i, a in enumerate(r.args) if a.variadic), -1)
-    spread = "true" if r.spread else "false"
-    stream = "true" if r.stream else "false"
+    spread, stream = (str(b).lower() for b in (r.spread, r.stream))
     result = {"array": "ext_array", "arrays": "ext_tuple", "list": "ext_list"}[r.returns]
     call = wrap(f"    return {result}(c, mr_{tag}_at(", values(r), "));")
     out = [statics]

@@ -113,12 +113,23 @@ class Record:
     errors: list[str] = field(default_factory=list)
     mlx_c: list[str] = field(default_factory=list)
     python: bool = True
-    example: str | None = None
+    example: str = ""
+    c: str = ""
     standard: list[str] = field(default_factory=list)
 
     @property
     def c_names(self) -> list[str]:
         return [self.c_name] + [MODULES[self.module] + a for a in self.aliases]
+
+    @property
+    def in_python(self) -> bool:
+        """Under its own name: generated, or by hand, as the example shows."""
+        return self.python or f"{self.module.replace('core', 'mx', 1)}.{self.name}(" in self.example
+
+    @property
+    def c_call(self) -> str:
+        """The last statement of the example in C, without a semicolon."""
+        return self.c.strip().rsplit(";\n", 1)[-1]
 
     @property
     def c_result(self) -> str:
@@ -131,10 +142,10 @@ class Record:
 # key: the type of its value; several when it is a tuple
 KEYS: dict[str, Any] = dict(
     id=int, op=bool, public=bool, module=str, args=list, returns=str, door=str, promote=str, c_name=str, aliases=list,
-    method=(bool, list), spread=bool, doc=str, errors=list, mlx_c=list, python=bool, example=str, sample=list, oracle=str,
-    standard=list,
+    method=(bool, list), spread=bool, doc=str, errors=list, mlx_c=list, python=bool, example=str, c=str, sample=list,
+    oracle=str, standard=list,
 )  # fmt: skip
-PLAIN = "id public module returns door promote aliases spread errors mlx_c python example standard".split()
+PLAIN = "id public module returns door promote aliases spread errors mlx_c python example c standard".split()
 ARG = re.compile(r"^(\*?)(\w+)\s*:\s*(\w+)(\??)\s*(?:=\s*(.+))?$")
 
 
@@ -195,6 +206,7 @@ class Reader:
         r.c_name = table.get("c_name", MODULES[r.module] + name)
         self.args(r, table.get("args", []))
         self.check_args(r)
+        self.check_examples(r)
         return r
 
     def check(self, r: Record, table: dict[str, Any]) -> None:
@@ -265,6 +277,14 @@ class Reader:
         places = [a for a in r.args if a.section != "keyword" and not a.variadic]
         for a, b in zip(places, places[1:], strict=False):
             self.need(a.default is None or b.default is not None, r.name, "args", f"'{b.name}' needs a default, as '{a.name}'")
+
+
+    def check_examples(self, r: Record) -> None:
+        if r.public:
+            good = r.example.startswith(">>> ") and not r.example.rstrip().rsplit("\n", 1)[-1].startswith(">>> ")
+            self.need(good, r.name, "example", "needs an 'example': '>>> CALL' lines and what the last one prints")
+            call = f"mr_{r.c_name}("
+            self.need(r.c_call.startswith(call), r.name, "c", f"needs 'c': C whose last statement is the call {call}...)")
 
 
 def load(root: Path) -> list[Record]:
