@@ -2,6 +2,7 @@
 """What broke once: one test for each fault that was found by trying."""
 
 import marram.core as mx
+import numpy as np
 import pytest
 
 
@@ -33,3 +34,25 @@ def test_array__of_a_range_is_that_of_its_list():
     assert mx.array(range(5, 0, -2), dtype=mx.float32).tolist() == [5.0, 3.0, 1.0]
     assert mx.array(range(0)).shape == (0,)
     assert mx.array(range(2**40, 2**40 + 2)).dtype == mx.int64
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3), (2, 3, 0), (0, 2, 3)])
+def test_svd_and_lu__of_an_empty_matrix_have_their_full_factors(shape):
+    m, n = shape[-2:]
+    eyes = [np.broadcast_to(np.eye(k), (*shape[:-2], k, k)) for k in (m, n)]
+    for t in (mx.float32, mx.float64, mx.complex64, mx.complex128):
+        u, s, vt = mx.linalg.svd(mx.zeros(shape, dtype=t))
+        assert np.array_equal(u, eyes[0]) and np.array_equal(vt, eyes[1])
+        assert s.shape == (*shape[:-2], 0)
+    for t in (mx.float32, mx.float64):
+        order, lower, upper = mx.linalg.lu(mx.zeros(shape, dtype=t))
+        assert np.array_equal(order, np.zeros(shape[:-1]) + np.arange(m))
+        assert lower.shape == (*shape[:-1], 0) and upper.shape == (*shape[:-2], 0, n)
+
+
+@pytest.mark.parametrize("size", [[], ()])
+def test_size__that_is_an_empty_list_is_a_type_error(size):
+    with pytest.raises(TypeError, match="'size' must be int or None"):
+        mx.unique(mx.array([1, 2]), size)
+    with pytest.raises(TypeError, match="'size' must be int or None"):
+        mx.repeat(mx.array([1, 2]), mx.array([1, 2]), size=size)
