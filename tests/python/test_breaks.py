@@ -57,3 +57,18 @@ def test_size__that_is_an_empty_list_is_a_type_error(size):
         mx.unique(mx.array([1, 2]), size)
     with pytest.raises(TypeError, match="'size' must be int or None"):
         mx.repeat(mx.array([1, 2]), mx.array([1, 2]), size=size)
+
+
+@pytest.mark.parametrize("n", [4, 5, 6, 34, 20000, 2 * 10007])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_rfft__of_an_axis_that_was_broadcast_is_that_of_its_copy(n, cut):
+    row = np.arange(1.0, 4.0)
+    for a, x, axis in (
+        (mx.broadcast_to(mx.array(row, dtype=mx.float64), (n, 3)), np.tile(row, (n, 1)), 0),
+        (mx.broadcast_to(mx.array([[2.0]], dtype=mx.float64), (1, n)), np.full((1, n), 2.0), 1),
+    ):
+        for length in (None, n + 3, n - cut):
+            got = np.array(mx.fft.rfft(a, length, axis))
+            assert np.allclose(got, np.fft.rfft(x, length, axis), atol=1e-8 * n)
+            got = np.array(mx.fft.rfft(a.astype(mx.float32), length, axis))
+            assert np.allclose(got, np.fft.rfft(x, length, axis), atol=1e-4 * n**0.5)
