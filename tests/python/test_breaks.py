@@ -72,3 +72,17 @@ def test_rfft__of_an_axis_that_was_broadcast_is_that_of_its_copy(n, cut):
             assert np.allclose(got, np.fft.rfft(x, length, axis), atol=1e-8 * n)
             got = np.array(mx.fft.rfft(a.astype(mx.float32), length, axis))
             assert np.allclose(got, np.fft.rfft(x, length, axis), atol=1e-4 * n**0.5)
+
+
+@pytest.mark.parametrize("places", ["a", 1.5, (0, "b"), [None], object()])
+def test_argnums__that_are_no_ints_are_named_in_the_error(places):
+    with pytest.raises(TypeError, match=r"argnums must be an int or a list of ints, not \w+"):
+        mx.grad(lambda a: a, argnums=places)
+    assert mx.grad(lambda a, b: a * b, argnums=range(2))(mx.array(2.0), mx.array(3.0))[1].item() == 2.0
+
+
+@pytest.mark.parametrize("info", [mx.finfo, mx.iinfo])
+@pytest.mark.parametrize("what", [1.0, "float32", None, (0,), np.ones(2)])
+def test_limits__of_what_is_no_dtype_are_a_type_error(info, what):
+    with pytest.raises(TypeError, match=f"{info.__name__}\\(\\) takes a dtype or an array, not {type(what).__name__}"):
+        info(what)
