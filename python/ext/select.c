@@ -35,8 +35,18 @@ static bool
 int_or_none(PyObject *o, const char *function, const char *argument,
             int64_t *out)
 {
+    int n;
+
     *out = MR_INT_NONE;
-    return o == Py_None || ext_int_list(o, out, 1, function, argument) == 1;
+    if (o == Py_None)
+        return true;
+    n = ext_int_list(o, out, 1, function, argument);
+    if (n == 0)
+        PyErr_Format(PyExc_TypeError,
+                     "%s(): argument '%s' must be int or None, not an empty "
+                     "sequence",
+                     function, argument);
+    return n == 1;
 }
 
 /* ---- unique ------------------------------------------------------------- */

@@ -386,12 +386,15 @@ places(PyObject *argnums, bool names_given)
 
     if (argnums == Py_None)
         return names_given ? PyTuple_New(0) : Py_BuildValue("(i)", 0);
-    t = PyLong_Check(argnums) ? PyTuple_Pack(1, argnums)
-                              : PySequence_Tuple(argnums);
+    t = PySequence_Check(argnums) ? PySequence_Tuple(argnums)
+                                  : PyTuple_Pack(1, argnums);
     for (Py_ssize_t i = 0; t && i < PyTuple_Size(t); i++) {
         Py_ssize_t v = PyLong_AsSsize_t(PyTuple_GetItem(t, i));
         bool repeated = false;
         if (v == -1 && PyErr_Occurred()) {
+            if (PyErr_ExceptionMatches(PyExc_TypeError))
+                ext_wrong_type(PyTuple_GetItem(t, i),
+                               "argnums must be an int or a list of ints");
             Py_CLEAR(t);
             break;
         }

@@ -226,7 +226,7 @@ lines_from(const fft_job *j)
         f.n = j->from_n / 2;
         f.half = j->from_n % 2 != 0;
     } else if (j->kind == R2C) {
-        f.im = 0;
+        f.im = MR_FFT_NO_IM;
     }
     return f;
 }
@@ -245,7 +245,7 @@ lines_to(const fft_job *j)
         f.n = j->core;
         f.swap = true;
     } else if (j->kind == C2R) {
-        f.im = 0;
+        f.im = MR_FFT_NO_IM;
     }
     return f;
 }

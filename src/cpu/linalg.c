@@ -588,12 +588,23 @@ work_plan(const mr_kernel_args *a, work *w)
     return true;
 }
 
+/* Beside an empty factor another may be full: the 3 x 3 one of a 0 x 3
+ * matrix. */
+static bool
+nothing_to_do(const mr_kernel_args *a)
+{
+    for (int k = 0; k < a->n_out; k++)
+        if (a->out[k].size > 0)
+            return false;
+    return true;
+}
+
 size_t
 mr__cpu_linalg_workspace(const mr_kernel_args *a)
 {
     work w;
 
-    if (a->out[0].size == 0 || !work_plan(a, &w))
+    if (nothing_to_do(a) || !work_plan(a, &w))
         return 0;
     return (size_t)w.n_slots * w.slot_bytes;
 }
@@ -603,7 +614,7 @@ mr__cpu_linalg_cost(const mr_kernel_args *a)
 {
     work w;
 
-    if (a->out[0].size == 0 || !work_plan(a, &w))
+    if (nothing_to_do(a) || !work_plan(a, &w))
         return 100.0;
     return 300.0 + matrix_cost(&w, job_of(a)) * (double)w.count;
 }
@@ -732,7 +743,7 @@ mr__cpu_linalg(const mr_kernel_args *a)
     work w;
     int64_t failed;
 
-    if (a->out[0].size == 0 && a->out[a->n_out - 1].size == 0)
+    if (nothing_to_do(a))
         return MR_OK;
     if (!work_plan(a, &w))
         return mr__fail(MR_E_OVERFLOW,

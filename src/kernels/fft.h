@@ -41,8 +41,11 @@ typedef struct mr_fft_pass {
 } mr_fft_pass;
 
 /* Lines in memory, as real numbers: number j of lane l has its real part at
- * line[l] + j * step and its imaginary part `im` reals further; im == 0: it
- * has none (0 when loaded, dropped when stored). */
+ * line[l] + j * step and its imaginary part `im` reals further (0 for two
+ * reals of a broadcast axis).  MR_FFT_NO_IM: it has none (0 when loaded,
+ * dropped when stored). */
+#define MR_FFT_NO_IM INT64_MIN
+
 typedef struct mr_fft_lines {
     void *line[MR_FFT_MAX_LANES];
     int32_t n_lanes; /* those beyond are loaded as 0, and not stored */

@@ -2,6 +2,7 @@
 """What broke once: one test for each fault that was found by trying."""
 
 import marram.core as mx
+import numpy as np
 import pytest
 
 
@@ -33,3 +34,55 @@ def test_array__of_a_range_is_that_of_its_list():
     assert mx.array(range(5, 0, -2), dtype=mx.float32).tolist() == [5.0, 3.0, 1.0]
     assert mx.array(range(0)).shape == (0,)
     assert mx.array(range(2**40, 2**40 + 2)).dtype == mx.int64
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3), (2, 3, 0), (0, 2, 3)])
+def test_svd_and_lu__of_an_empty_matrix_have_their_full_factors(shape):
+    m, n = shape[-2:]
+    eyes = [np.broadcast_to(np.eye(k), (*shape[:-2], k, k)) for k in (m, n)]
+    for t in (mx.float32, mx.float64, mx.complex64, mx.complex128):
+        u, s, vt = mx.linalg.svd(mx.zeros(shape, dtype=t))
+        assert np.array_equal(u, eyes[0]) and np.array_equal(vt, eyes[1])
+        assert s.shape == (*shape[:-2], min(m, n))
+    for t in (mx.float32, mx.float64):
+        order, lower, upper = mx.linalg.lu(mx.zeros(shape, dtype=t))
+        assert np.array_equal(order, np.zeros(shape[:-1]) + np.arange(m))
+        assert lower.shape == (*shape[:-1], min(m, n))
+        assert upper.shape == (*shape[:-2], min(m, n), n)
+
+
+@pytest.mark.parametrize("size", [[], ()])
+def test_size__that_is_an_empty_list_is_a_type_error(size):
+    with pytest.raises(TypeError, match="'size' must be int or None"):
+        mx.unique(mx.array([1, 2]), size)
+    with pytest.raises(TypeError, match="'size' must be int or None"):
+        mx.repeat(mx.array([1, 2]), mx.array([1, 2]), size=size)
+
+
+@pytest.mark.parametrize("n", [4, 5, 6, 34, 20000, 2 * 10007])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_rfft__of_an_axis_that_was_broadcast_is_that_of_its_copy(n, cut):
+    row = np.arange(1.0, 4.0)
+    for a, x, axis in (
+        (mx.broadcast_to(mx.array(row, dtype=mx.float64), (n, 3)), np.tile(row, (n, 1)), 0),
+        (mx.broadcast_to(mx.array([[2.0]], dtype=mx.float64), (1, n)), np.full((1, n), 2.0), 1),
+    ):
+        for length in (None, n + 3, n - cut):
+            got = np.array(mx.fft.rfft(a, length, axis))
+            assert np.allclose(got, np.fft.rfft(x, length, axis), atol=1e-8 * n)
+            got = np.array(mx.fft.rfft(a.astype(mx.float32), length, axis))
+            assert np.allclose(got, np.fft.rfft(x, length, axis), atol=1e-4 * n**0.5)
+
+
+@pytest.mark.parametrize("places", ["a", 1.5, (0, "b"), [None], object()])
+def test_argnums__that_are_no_ints_are_named_in_the_error(places):
+    with pytest.raises(TypeError, match=r"argnums must be an int or a list of ints, not \w+"):
+        mx.grad(lambda a: a, argnums=places)
+    assert mx.grad(lambda a, b: a * b, argnums=range(2))(mx.array(2.0), mx.array(3.0))[1].item() == 2.0
+
+
+@pytest.mark.parametrize("info", [mx.finfo, mx.iinfo])
+@pytest.mark.parametrize("what", [1.0, "float32", None, (0,), np.ones(2)])
+def test_limits__of_what_is_no_dtype_are_a_type_error(info, what):
+    with pytest.raises(TypeError, match=f"{info.__name__}\\(\\) takes a dtype or an array, not {type(what).__name__}"):
+        info(what)

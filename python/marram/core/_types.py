@@ -101,10 +101,7 @@ def issubdtype(arg1: Dtype | DtypeCategory, arg2: Dtype | DtypeCategory) -> bool
     """Whether a dtype or category lies in another."""
     for a in (arg1, arg2):
         if not isinstance(a, (Dtype, DtypeCategory)):
-            raise TypeError(
-                "issubdtype() needs Dtypes or DtypeCategories, "
-                f"not {type(a).__name__}"
-            )
+            raise TypeError(f"issubdtype() needs Dtypes or DtypeCategories, not {type(a).__name__}")
     if isinstance(arg2, Dtype):
         return arg1 is arg2
     if isinstance(arg1, Dtype):
@@ -149,13 +146,20 @@ _FLOATS = {
 }
 
 
+def _dtype_of(function: str, x: Dtype | array) -> Dtype:
+    t = x.dtype if isinstance(x, array) else x
+    if not isinstance(t, Dtype):
+        raise TypeError(f"{function}() takes a dtype or an array, not {type(x).__name__}")
+    return t
+
+
 class finfo:
     """Limits of a floating type; a complex one reports that of its parts."""
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "smallest_normal")
 
     def __init__(self, dtype: Dtype | array) -> None:
-        name = (dtype.dtype if isinstance(dtype, array) else dtype).name
+        name = _dtype_of("finfo", dtype).name
         if name.startswith("complex"):
             name = "float32" if name == "complex64" else "float64"
         if name not in _FLOATS:
@@ -177,8 +181,7 @@ class iinfo:
     __slots__ = ("bits", "dtype", "max", "min")
 
     def __init__(self, dtype: Dtype | array) -> None:
-        if isinstance(dtype, array):
-            dtype = dtype.dtype
+        dtype = _dtype_of("iinfo", dtype)
         if not issubdtype(dtype, integer):
             raise ValueError(f"iinfo() needs an integer type, not {dtype.name}")
         self.dtype = dtype

@@ -289,7 +289,7 @@ line_load(void *z, const mr_fft_lines *f, const void *w, int64_t k0, int64_t k1)
 
         if (k < f->n + (f->half ? 1 : 0))
             part[swap] = from[k * f->step];
-        if (k < f->n && f->im != 0)
+        if (k < f->n && f->im != MR_FFT_NO_IM)
             part[1 - swap] = from[k * f->step + f->im];
         to[2 * k] = part[0] * by[2 * k] - part[1] * by[2 * k + 1];
         to[2 * k + 1] = part[0] * by[2 * k + 1] + part[1] * by[2 * k];
@@ -310,7 +310,7 @@ line_store(const mr_fft_lines *f, const void *z, const void *w, int places,
                         (re * by[2 * k + 1] + im * by[2 * k]) * s};
 
         to[k * f->step] = part[f->swap ? 1 : 0];
-        if (f->im != 0)
+        if (f->im != MR_FFT_NO_IM)
             to[k * f->step + f->im] = part[f->swap ? 0 : 1];
     }
 }

@@ -161,7 +161,7 @@ load_real_columns(lane *to, const mr_fft_lines *f, int64_t n)
             int64_t left = f->n_lanes - h;
             Z x = {load_some(from + h, left), C(0.0)};
 
-            if (f->im != 0)
+            if (f->im != MR_FFT_NO_IM)
                 x.im = load_some(from + f->im + h, left);
             block_store(to + h, x, f->swap);
         }
@@ -225,7 +225,7 @@ load_anyhow(lane *to, const mr_fft_lines *f, int64_t j0, int64_t j1, int64_t im)
                 l < f->n_lanes ? (const lane *)f->line[l] + j * f->step : NULL;
 
             block[re_at + l] = x ? x[0] : (lane)0;
-            block[V - re_at + l] = x && im != 0 ? x[im] : (lane)0;
+            block[V - re_at + l] = x && im != MR_FFT_NO_IM ? x[im] : (lane)0;
         }
     }
 }
@@ -254,7 +254,7 @@ panel_load(void *panel, int64_t n, const mr_fft_lines *f)
         break;
     }
     if (f->half && there < n) {
-        load_anyhow(to, f, there, there + 1, 0);
+        load_anyhow(to, f, there, there + 1, MR_FFT_NO_IM);
         there++;
     }
     if (there < n)
@@ -292,7 +292,7 @@ store_real_columns(const mr_fft_lines *f, int64_t n, const lane *from, R scale)
             Z x = block_load(from + h, scale, f->swap);
 
             store_some(to + h, x.re, left);
-            if (f->im != 0)
+            if (f->im != MR_FFT_NO_IM)
                 store_some(to + f->im + h, x.im, left);
         }
 }
@@ -350,7 +350,7 @@ store_anyhow(const mr_fft_lines *f, int64_t n, const lane *from, lane scale)
             lane *x = (lane *)f->line[l] + j * f->step;
 
             x[0] = from[re_at + l] * scale;
-            if (f->im != 0)
+            if (f->im != MR_FFT_NO_IM)
                 x[f->im] = from[V - re_at + l] * scale;
         }
 }
