@@ -115,6 +115,10 @@ mr_code mr__cpu_softmax(const mr_kernel_args *a);
 mr_code mr__cpu_layer_norm(const mr_kernel_args *a);
 mr_code mr__cpu_rms_norm(const mr_kernel_args *a);
 
+mr_code mr__cpu_attention(const mr_kernel_args *a);
+size_t mr__cpu_attention_workspace(const mr_kernel_args *a);
+double mr__cpu_attention_cost(const mr_kernel_args *a);
+
 mr_code mr__cpu_conv(const mr_kernel_args *a);
 size_t mr__cpu_conv_workspace(const mr_kernel_args *a);
 double mr__cpu_conv_cost(const mr_kernel_args *a);
