@@ -28,9 +28,9 @@
 
 enum {
     KEYS = 144, /* a multiple of every tier's rows */
-    MAX_ROWS = 256,
+    MAX_ROWS = 512,
     MIN_ROWS = 32,
-    BLOCK_FLOATS = 65536, /* of queries and sums of a block */
+    BLOCK_FLOATS = 131072, /* of queries and sums of a block */
     MAX_SLOTS = 256,
     RUN = 512
 };
@@ -249,7 +249,8 @@ tiles_plan(const mr_attend_job *j, tiles *t)
     t->block = t->block < MIN_ROWS   ? MIN_ROWS
                : t->block > MAX_ROWS ? MAX_ROWS
                                      : t->block;
-    while (t->block > MIN_ROWS && items * (j->rows / t->block) < 16)
+    /* the size of a block shows in no result */
+    while (t->block > MIN_ROWS && items * (j->rows / t->block) < 3 * j->n_slots)
         t->block -= MIN_ROWS;
     t->n_blocks = (j->rows - 1) / t->block + 1;
     t->panels = (t->block - 1) / t->cols + 1;
@@ -389,16 +390,15 @@ panel_limit(const block *b, int64_t panel)
 /* The mask of the tile as the scores lie, a run of rows of one head at a
  * time. */
 static void
-panel_mask(block *b, int64_t panel)
+panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
 {
     const tiles *t = b->t;
     const mr_attend_job *j = t->j;
-    const mr_tier *tier = mr__tier();
     mr_dtype m = j->mask->dtype;
     int64_t size = mr__dtype_size(m), n = panel_rows(b, panel);
-    int64_t row0 = b->row0 + panel * t->cols;
-    char *tile = (char *)b->mask;
-    float low[MR_SPLAT_N], wide[MR_GEMM_MAX_COLS];
+    int64_t row0 = b->row0 + panel * t->cols, all = b->n_keys * t->cols;
+    bool half = m == MR_FLOAT16 || m == MR_BFLOAT16;
+    char *tile = (char *)(half ? b->mask + t->s_floats : b->mask);
 
     for (int64_t i = 0, run; i < n; i += run) {
         int64_t left = j->lq - (row0 + i) % j->lq;
@@ -411,24 +411,10 @@ panel_mask(block *b, int64_t panel)
             from + b->key0 * j->mask_stride[3] * size,
             (int64_t[]){j->mask_stride[3] * size, j->mask_stride[2] * size});
     }
-    for (int i = 0; i < MR_SPLAT_N; i++)
-        low[i] = MR_ATTEND_MASKED;
-    for (int64_t k = 0; k < b->n_keys; k++) {
-        float *s = b->s + k * t->cols;
-        const void *x = tile + k * t->cols * size;
-
-        if (m == MR_BOOL) {
-            tier->dtype[MR_FLOAT32]->map[MR_K_SELECT](
-                s, (const void *[]){x, s, low}, (int64_t[]){1, 1, 0}, n);
-            continue;
-        }
-        if (m != MR_FLOAT32) {
-            tier->casts->cast[m][MR_FLOAT32](wide, x, n);
-            x = wide;
-        }
-        tier->dtype[MR_FLOAT32]->map[MR_K_ADD](s, (const void *[]){s, x},
-                                               (int64_t[]){1, 1}, n);
-    }
+    if (half)
+        mr__tier()->casts->cast[m][MR_FLOAT32](b->mask, tile, all);
+    masks->keep = m == MR_BOOL ? (const uint8_t *)tile : NULL;
+    masks->add = m == MR_BOOL ? NULL : b->mask;
 }
 
 /* Limits of the panel's rows within the tile; NULL when all see all of it. */
@@ -468,6 +454,7 @@ panel_run(block *b, int64_t panel)
     const mr_attend_job *j = t->j;
     float limit[MR_GEMM_MAX_COLS], fade[MR_GEMM_MAX_COLS];
     float *o = panel_sums(b, panel);
+    mr_attend_masks masks = {0};
     int64_t width = panel_rows(b, panel) <= t->cols / 2 ? t->cols / 2 : t->cols;
     mr_gemm_chunk g = {.m = b->n_keys,
                        .n = width,
@@ -482,10 +469,10 @@ panel_run(block *b, int64_t panel)
 
     mr__gemm_block(&g, 0, (b->n_keys - 1) / t->key_rows + 1, 0, 1);
     if (j->mask)
-        panel_mask(b, panel);
-    t->tier->step(b->s, t->cols, b->n_keys, width,
-                  panel_limits(b, panel, limit), b->top + panel * t->cols,
-                  b->sum + panel * t->cols, fade);
+        panel_mask(b, panel, &masks);
+    masks.limit = panel_limits(b, panel, limit);
+    t->tier->step(b->s, t->cols, b->n_keys, width, &masks,
+                  b->top + panel * t->cols, b->sum + panel * t->cols, fade);
     if (any_fades(fade, width))
         t->tier->multiply(o, t->cols, j->width, width, fade);
     g.m = j->width;

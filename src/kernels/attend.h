@@ -26,12 +26,20 @@
  * mean of its values. */
 #define MR_ATTEND_MASKED (-0x1.fffffep127F)
 
+/* What a panel of scores goes through before the weights, each NULL for
+ * nothing: key k of column c counts when keep[k][c] and k <= limit[c], and
+ * add[k][c] is added (rows as far apart as those of the scores). */
+typedef struct mr_attend_masks {
+    const uint8_t *keep;
+    const float *add, *limit;
+} mr_attend_masks;
+
 /* Scores s (n_keys rows of `width` floats, `row` apart) become exp(s - top);
  * top and sum are brought up to date, and fade is what old sums are multiplied
- * by.  limit: or NULL; key k of column c counts when k <= limit[c]. */
+ * by. */
 typedef void mr_attend_step_fn(float *s, int64_t row, int64_t n_keys,
-                               int64_t width, const float *limit, float *top,
-                               float *sum, float *fade);
+                               int64_t width, const mr_attend_masks *masks,
+                               float *top, float *sum, float *fade);
 /* y[i][c] *= x[c], or /= x[c]. */
 typedef void mr_attend_scale_fn(float *y, int64_t row, int64_t n_rows,
                                 int64_t width, const float *x);

@@ -33,48 +33,57 @@ multiply_add(R a, R b, R c)
 #endif
 }
 
-/* The largest of a column; scores beyond the limit are masked on the way. */
+/* Score k of a column after its masks. */
 INLINE R
-column_top(float *s, int64_t row, int64_t n_keys, R limit, R top,
-           const bool limited)
+masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R limit,
+       int64_t c)
+{
+    R x = v_load(s + at), low = v_set(MR_ATTEND_MASKED);
+
+    if (m->limit)
+        x = v_select(v_le(v_set((float)k), limit), x, low);
+    if (m->keep)
+        x = v_select(m_load(m->keep + at + c), x, low);
+    if (m->add)
+        x = x + v_load(m->add + at + c);
+    v_store(s + at, x);
+    return x;
+}
+
+/* The largest of a column. */
+INLINE R
+column_top(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
+           int64_t c, R top, const bool plain)
 {
     R most[4] = {top, top, top, top};
+    R limit = m->limit ? v_load(m->limit + c) : top;
     int64_t k = 0;
 
     for (; k + 4 <= n_keys; k += 4)
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            R x = v_load(s + (k + j) * row);
-
-            if (limited) {
-                x = v_select(v_le(v_set((float)(k + j)), limit), x,
-                             v_set(MR_ATTEND_MASKED));
-                v_store(s + (k + j) * row, x);
-            }
-            most[j] = larger(x, most[j]);
-        }
-    for (; k < n_keys; k++) {
-        R x = v_load(s + k * row);
-
-        if (limited) {
-            x = v_select(v_le(v_set((float)k), limit), x,
-                         v_set(MR_ATTEND_MASKED));
-            v_store(s + k * row, x);
-        }
-        most[0] = larger(x, most[0]);
-    }
+        for (int j = 0; j < 4; j++)
+            most[j] =
+                larger(plain ? v_load(s + (k + j) * row)
+                             : masked(s, (k + j) * row, k + j, m, limit, c),
+                       most[j]);
+    for (; k < n_keys; k++)
+        most[0] = larger(plain ? v_load(s + k * row)
+                               : masked(s, k * row, k, m, limit, c),
+                         most[0]);
     return larger(larger(most[0], most[1]), larger(most[2], most[3]));
 }
 
 static void
-step(float *s, int64_t row, int64_t n_keys, int64_t width, const float *limit,
-     float *top, float *sum, float *fade)
+step(float *s, int64_t row, int64_t n_keys, int64_t width,
+     const mr_attend_masks *masks, float *top, float *sum, float *fade)
 {
+    bool plain = !masks->keep && !masks->add && !masks->limit;
+
     for (int64_t c = 0; c < width; c += N_LANES, s += N_LANES) {
         R old = v_load(top + c), most, from, f, total = (R){0};
 
-        most = limit ? column_top(s, row, n_keys, v_load(limit + c), old, true)
-                     : column_top(s, row, n_keys, old, old, false);
+        most = plain ? column_top(s, row, n_keys, masks, c, old, true)
+                     : column_top(s, row, n_keys, masks, c, old, false);
         /* -inf - -inf is no number: such a row has weights of 0 so far. */
         from = v_select(v_eq(most, v_neg(INFINITE)), (R){0}, most);
         for (int64_t k = 0; k < n_keys; k++) {
