@@ -270,7 +270,7 @@ static int64_t
 tiles_slot_floats(const tiles *t)
 {
     return t->panels * (lines(t->q_floats) + lines(t->o_floats)) + t->k_floats +
-           t->v_floats + t->s_floats + (t->j->mask ? t->s_floats : 0) +
+           t->v_floats + t->s_floats + (t->j->mask ? 2 * t->s_floats : 0) +
            2 * lines(t->panels * t->cols);
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/pool.h"
 #include "cpu/cpu.h"
+#include "cpu/keys.h"
 #include "cpu/radix.h"
 #include "ops/params.h"
 
@@ -68,7 +69,7 @@ load64(const void *p, int64_t i)
 #define INF64  0x7FF0000000000000ULL
 
 /* The key of element i of x; `part` 1 is the imaginary part of complex128. */
-static uint64_t
+static inline uint64_t
 key_of(mr_dtype t, const void *x, int64_t i, bool equal, int part)
 {
     switch (t) {
@@ -145,6 +146,32 @@ key_store(mr_dtype t, uint64_t key, char *to)
         break;
     }
     memcpy(to, &x, (size_t)mr__dtype_size(t)); /* little endian */
+}
+
+int
+mr__key_bits(mr_dtype t)
+{
+    return t == MR_COMPLEX128 ? 0 : (int)mr__dtype_size(t) * 8;
+}
+
+#define KEYS(type)                                                             \
+    for (int64_t i = 0; i < n; i++)                                            \
+    to[i] = key_of(type, x, i * step, true, 0)
+
+/* A loop for each of the most frequent dtypes, where it is a constant. */
+void
+mr__keys(mr_dtype t, const void *x, int64_t step, int64_t n, uint64_t *to)
+{
+    if (t == MR_FLOAT32)
+        KEYS(MR_FLOAT32);
+    else if (t == MR_FLOAT64)
+        KEYS(MR_FLOAT64);
+    else if (t == MR_INT32)
+        KEYS(MR_INT32);
+    else if (t == MR_INT64)
+        KEYS(MR_INT64);
+    else
+        KEYS(t);
 }
 
 /* ---- rows

@@ -255,6 +255,16 @@ typedef struct mr_attention_params {
 /* sort, argsort (output uint32), mr_axis_params: ascending, stable, NaN last;
  * complex: by real, then imaginary part. */
 
+/* partition_places: input x, real; output uint32: the
+ * places along axis such that a stable sort's kth is the kth, what is smaller
+ * comes before it, what is larger behind, each in order of place.  tail: from
+ * the kth on alone.  0 <= kth < n. */
+typedef struct mr_partition_params {
+    int32_t axis;
+    int64_t kth;
+    bool tail;
+} mr_partition_params;
+
 /* scan: input x; output x's shape and dtype: running combination along axis.
  * exclusive: entry i combines the entries before it and the first is the
  * neutral value (0, 1, lowest or -inf, highest or inf, -inf).  Halves carry
