@@ -7,52 +7,38 @@
  * edge or between dilated entries.  Rows times the weights, (O, taps x
  * channels), are the outputs.  Patches are made a chunk of rows at a time, in
  * the workspace, for one group; a kernel of one tap needs none.
+ * Groups of one channel go another way (depthwise.c).
  * Called by: device.c.  Calls: matmul.c's routes.
  */
 #include <string.h>
 
+#include "cpu/conv.h"
 #include "cpu/product.h"
 #include "ops/params.h"
 
-enum { MAX_SPATIAL = 3, PATCH_BYTES = 8 << 20, ALIGN = 64 };
-
-typedef struct conv {
-    const mr_conv_params *p;
-    int n_spatial;
-    int64_t in[MAX_SPATIAL], out[MAX_SPATIAL], kernel[MAX_SPATIAL];
-    int64_t batch, channels, group_channels, group_outputs, outputs;
-    int64_t n_rows, taps, k, chunk;
-    mr_dtype dtype;
-    int64_t item;
-    bool plain; /* one tap at every position: patches are the input */
-    const char *x, *w;
-    char *to;
-    /* the chunk being made */
-    char *patches;
-    int64_t row0, group;
-} conv;
+enum { PATCH_BYTES = 8 << 20, ALIGN = 64 };
 
 static void
-conv_plan(const mr_kernel_args *a, conv *c)
+conv_plan(const mr_kernel_args *a, mr_conv *c)
 {
     const mr_conv_params *p = a->params;
     const mr_kernel_view *x = &a->in[0], *w = &a->in[1], *out = &a->out[0];
     int n = x->ndim - 2;
 
-    *c = (conv){.p = p,
-                .n_spatial = n,
-                .batch = x->dim[0],
-                .channels = x->dim[n + 1],
-                .group_channels = w->dim[n + 1],
-                .outputs = w->dim[0],
-                .n_rows = x->dim[0],
-                .taps = 1,
-                .plain = p->groups == 1,
-                .dtype = x->dtype,
-                .item = mr__dtype_size(x->dtype),
-                .x = x->data,
-                .w = w->data,
-                .to = out->data};
+    *c = (mr_conv){.p = p,
+                   .n_spatial = n,
+                   .batch = x->dim[0],
+                   .channels = x->dim[n + 1],
+                   .group_channels = w->dim[n + 1],
+                   .outputs = w->dim[0],
+                   .n_rows = x->dim[0],
+                   .taps = 1,
+                   .plain = p->groups == 1,
+                   .dtype = x->dtype,
+                   .item = mr__dtype_size(x->dtype),
+                   .x = x->data,
+                   .w = w->data,
+                   .to = out->data};
     c->group_outputs = c->outputs / p->groups;
     for (int i = 0; i < n; i++) {
         c->in[i] = x->dim[1 + i];
@@ -64,6 +50,8 @@ conv_plan(const mr_kernel_args *a, conv *c)
                    p->low.v[i] == 0 && p->high.v[i] == 0 &&
                    p->input_dilation.v[i] == 1;
     }
+    c->runs = p->groups == 1 && !p->flip && p->kernel_dilation.v[n - 1] == 1 &&
+              p->input_dilation.v[n - 1] == 1;
     c->k = c->taps * c->group_channels;
     c->chunk =
         c->plain || c->k == 0 ? c->n_rows : PATCH_BYTES / (c->k * c->item);
@@ -73,7 +61,7 @@ conv_plan(const mr_kernel_args *a, conv *c)
 
 /* The product of `rows` rows of patches with the weights of a group. */
 static mr_product
-conv_product(const conv *c, int64_t rows)
+conv_product(const mr_conv *c, int64_t rows)
 {
     mr_product p = {.dtype = c->dtype,
                     .m = rows,
@@ -89,7 +77,7 @@ conv_product(const conv *c, int64_t rows)
 }
 
 static size_t
-patches_bytes(const conv *c)
+patches_bytes(const mr_conv *c)
 {
     size_t bytes = (size_t)c->chunk * (size_t)c->k * (size_t)c->item;
 
@@ -101,11 +89,13 @@ mr__cpu_conv_workspace(const mr_kernel_args *a)
 {
     size_t whole, last;
     mr_product p;
-    conv c;
+    mr_conv c;
 
     if (a->out[0].size == 0)
         return 0;
     conv_plan(a, &c);
+    if (mr__conv_depthwise_fits(&c))
+        return mr__conv_depthwise_bytes(&c);
     p = conv_product(&c, c.chunk);
     whole = mr__product_bytes(&p);
     p = conv_product(&c, (c.n_rows - 1) % c.chunk + 1);
@@ -113,52 +103,90 @@ mr__cpu_conv_workspace(const mr_kernel_args *a)
     return patches_bytes(&c) + (whole > last ? whole : last);
 }
 
-/* The input position of a tap at an output position along an axis; -1 where
- * there is a zero. */
-static int64_t
-tap_position(const conv *c, int axis, int64_t out, int64_t tap)
+/* A constant length for the most frequent ones. */
+static inline void
+channels_copy(char *to, const char *from, size_t bytes)
 {
-    const mr_conv_params *p = c->p;
-    int64_t spread = p->input_dilation.v[axis], at;
+    switch (bytes) {
+    case 16:
+        memcpy(to, from, 16);
+        break;
+    case 32:
+        memcpy(to, from, 32);
+        break;
+    case 64:
+        memcpy(to, from, 64);
+        break;
+    default:
+        memcpy(to, from, bytes);
+        break;
+    }
+}
 
-    if (p->flip)
-        tap = c->kernel[axis] - 1 - tap;
-    at = out * p->stride.v[axis] + tap * p->kernel_dilation.v[axis] -
-         p->low.v[axis];
-    if (at < 0 || at % spread != 0 || at / spread >= c->in[axis])
-        return -1;
-    return at / spread;
+/* The taps of the last axis, at output position `out` of it; `line` is where
+ * the input's line begins, NULL beyond the edges. */
+static void
+taps_make(const mr_conv *c, const char *line, int64_t out, char *to)
+{
+    int last = c->n_spatial - 1;
+    int64_t n = c->kernel[last], step = c->channels * c->item;
+    int64_t bytes = c->group_channels * c->item;
+
+    if (!line) {
+        memset(to, 0, (size_t)(n * bytes));
+    } else if (c->runs) {
+        int64_t first = out * c->p->stride.v[last] - c->p->low.v[last];
+        int64_t low = first < 0 ? -first : 0, high = c->in[last] - first;
+
+        high = high < 0 ? 0 : high < n ? high : n;
+        low = low < high ? low : high;
+        memset(to, 0, (size_t)(low * bytes));
+        if (low < high)
+            memcpy(to + low * bytes, line + (first + low) * step,
+                   (size_t)((high - low) * bytes));
+        memset(to + high * bytes, 0, (size_t)((n - high) * bytes));
+    } else {
+        for (int64_t t = 0; t < n; t++, to += bytes) {
+            int64_t at = mr__conv_position(c, last, out, t);
+
+            if (at >= 0)
+                channels_copy(to, line + at * step, (size_t)bytes);
+            else
+                memset(to, 0, (size_t)bytes);
+        }
+    }
 }
 
 /* One patch: its taps in row-major order. */
 static void
-patch_make(const conv *c, int64_t row, char *to)
+patch_make(const mr_conv *c, int64_t row, char *to)
 {
-    size_t bytes = (size_t)(c->group_channels * c->item);
-    int64_t out[MAX_SPATIAL] = {0}, tap[MAX_SPATIAL] = {0};
+    int64_t out[MR_CONV_SPATIAL] = {0}, tap[MR_CONV_SPATIAL] = {0};
+    int last = c->n_spatial - 1;
+    int64_t n_lines = c->taps / c->kernel[last];
+    int64_t line_bytes = c->kernel[last] * c->group_channels * c->item;
 
-    for (int i = c->n_spatial - 1; i >= 0; i--) {
+    for (int i = last; i >= 0; i--) {
         out[i] = row % c->out[i];
         row /= c->out[i];
     }
-    for (int64_t t = 0; t < c->taps; t++, to += bytes) {
+    for (int64_t t = 0; t < n_lines; t++, to += line_bytes) {
         int64_t from = row;
         bool inside = true;
 
-        for (int i = 0; i < c->n_spatial && inside; i++) {
-            int64_t at = tap_position(c, i, out[i], tap[i]);
+        for (int i = 0; i < last && inside; i++) {
+            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
 
             inside = at >= 0;
             from = from * c->in[i] + at;
         }
-        if (inside)
-            memcpy(to,
-                   c->x + (from * c->channels + c->group * c->group_channels) *
-                              c->item,
-                   bytes);
-        else
-            memset(to, 0, bytes);
-        for (int i = c->n_spatial - 1; i >= 0; i--) {
+        taps_make(c,
+                  inside ? c->x + (from * c->in[last] * c->channels +
+                                   c->group * c->group_channels) *
+                                      c->item
+                         : NULL,
+                  out[last], to);
+        for (int i = last - 1; i >= 0; i--) {
             if (++tap[i] < c->kernel[i])
                 break;
             tap[i] = 0;
@@ -169,7 +197,7 @@ patch_make(const conv *c, int64_t row, char *to)
 static void
 patches_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const conv *c = ctx;
+    const mr_conv *c = ctx;
 
     for (int64_t i = begin; i < end; i++)
         patch_make(c, c->row0 + i, c->patches + i * c->k * c->item);
@@ -180,15 +208,19 @@ mr__cpu_conv(const mr_kernel_args *a)
 {
     char *workspace = a->workspace;
     int64_t grain;
-    conv c;
+    mr_conv c;
 
     if (a->out[0].size == 0)
         return MR_OK;
     conv_plan(a, &c);
+    if (mr__conv_depthwise_fits(&c)) {
+        mr__conv_depthwise(&c, workspace);
+        return MR_OK;
+    }
     c.patches = workspace;
     workspace += patches_bytes(&c);
     grain = mr__cpu_grain((double)c.taps *
-                          (6.0 + 0.05 * (double)(c.group_channels * c.item)));
+                          (3.0 + 0.05 * (double)(c.group_channels * c.item)));
     for (c.row0 = 0; c.row0 < c.n_rows; c.row0 += c.chunk)
         for (c.group = 0; c.group < c.p->groups; c.group++) {
             int64_t left = c.n_rows - c.row0;

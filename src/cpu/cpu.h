@@ -109,6 +109,8 @@ mr_code mr__cpu_argsort(const mr_kernel_args *a);
 size_t mr__cpu_sort_workspace(const mr_kernel_args *a);
 double mr__cpu_sort_cost(const mr_kernel_args *a);
 mr_code mr__cpu_searchsorted(const mr_kernel_args *a);
+mr_code mr__cpu_partition_places(const mr_kernel_args *a);
+double mr__cpu_partition_cost(const mr_kernel_args *a);
 
 mr_code mr__cpu_scan(const mr_kernel_args *a);
 size_t mr__cpu_scan_workspace(const mr_kernel_args *a);
@@ -118,6 +120,10 @@ mr_code mr__cpu_layer_norm(const mr_kernel_args *a);
 size_t mr__cpu_layer_norm_workspace(const mr_kernel_args *a);
 mr_code mr__cpu_rms_norm(const mr_kernel_args *a);
 size_t mr__cpu_rms_norm_workspace(const mr_kernel_args *a);
+
+mr_code mr__cpu_attention(const mr_kernel_args *a);
+size_t mr__cpu_attention_workspace(const mr_kernel_args *a);
+double mr__cpu_attention_cost(const mr_kernel_args *a);
 
 mr_code mr__cpu_conv(const mr_kernel_args *a);
 size_t mr__cpu_conv_workspace(const mr_kernel_args *a);

@@ -17,6 +17,8 @@
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
+enum { RUN = 512 };
+
 /* ---- index arrays
  * ------------------------------------------------------------ */
 
@@ -58,6 +60,72 @@ mr__index_read(const mr_kernel_view *x, int64_t offset)
     return INT64_MAX;
 }
 
+/* Without a branch, so that it can be done many at a time. */
+#define INDEX_RUN(type)                                                        \
+    do {                                                                       \
+        const type *p = (const type *)x->data + offset;                        \
+                                                                               \
+        if (step == 1)                                                         \
+            for (int64_t i = 0; i < n; i++) {                                  \
+                int64_t k = (int64_t)p[i];                                     \
+                                                                               \
+                k += k < 0 ? size : 0;                                         \
+                bad |= (uint64_t)k > (uint64_t)last;                           \
+                at[i] = k;                                                     \
+            }                                                                  \
+        else                                                                   \
+            for (int64_t i = 0; i < n; i++) {                                  \
+                int64_t k = (int64_t)p[i * step];                              \
+                                                                               \
+                k += k < 0 ? size : 0;                                         \
+                bad |= (uint64_t)k > (uint64_t)last;                           \
+                at[i] = k;                                                     \
+            }                                                                  \
+    } while (0)
+
+int64_t
+mr__index_run(const mr_kernel_view *x, int64_t offset, int64_t step, int64_t n,
+              int64_t size, int64_t last, int64_t *at)
+{
+    int bad = last < 0;
+
+    switch (x->dtype) {
+    case MR_INT32:
+        INDEX_RUN(int32_t);
+        break;
+    case MR_UINT32:
+        INDEX_RUN(uint32_t);
+        break;
+    case MR_INT64:
+        INDEX_RUN(int64_t);
+        break;
+    case MR_BOOL:
+    case MR_UINT8:
+    case MR_UINT16:
+    case MR_UINT64:
+    case MR_INT8:
+    case MR_INT16:
+    case MR_FLOAT16:
+    case MR_BFLOAT16:
+    case MR_FLOAT32:
+    case MR_FLOAT64:
+    case MR_COMPLEX64:
+    case MR_COMPLEX128:
+        for (int64_t i = 0; i < n; i++) {
+            int64_t k = mr__index_read(x, offset + i * step);
+
+            k += k < 0 ? size : 0;
+            bad |= (uint64_t)k > (uint64_t)last;
+            at[i] = k;
+        }
+        break;
+    }
+    for (int64_t i = 0; bad && i < n; i++)
+        if (at[i] < 0 || at[i] > last)
+            return i;
+    return n;
+}
+
 void
 mr__index_note(_Atomic int64_t *place, int64_t at)
 {
@@ -91,6 +159,33 @@ typedef struct resolve {
     _Atomic int64_t bad;
 } resolve;
 
+/* Entries begin ... of an index array whose axes are one run. */
+static void
+resolve_run(resolve *r, int64_t begin, int64_t end)
+{
+    const mr_index_axis *x = r->axis;
+    int64_t step = r->walk.ndim == 0 ? 0 : r->walk.stride[0][0];
+    int64_t at[RUN];
+
+    for (int64_t i = begin, n; i < end; i += n) {
+        int64_t good;
+
+        n = end - i < RUN ? end - i : RUN;
+        good = mr__index_run(x->index, i * step, step, n, x->n, x->n - x->size,
+                             at);
+        if (good < n) {
+            mr__index_note(&r->bad, i + good);
+            memset(at, 0, sizeof at);
+        }
+        if (r->first)
+            for (int64_t k = 0; k < n; k++)
+                r->offset[i + k] = at[k] * x->stride;
+        else
+            for (int64_t k = 0; k < n; k++)
+                r->offset[i + k] += at[k] * x->stride;
+    }
+}
+
 static void
 resolve_piece(void *ctx, int64_t begin, int64_t end)
 {
@@ -98,6 +193,10 @@ resolve_piece(void *ctx, int64_t begin, int64_t end)
     const mr_index_axis *x = r->axis;
     mr_walk w = r->walk;
 
+    if (w.ndim <= 1) {
+        resolve_run(r, begin, end);
+        return;
+    }
     mr__walk_seek(&w, begin);
     for (int64_t i = begin; i < end; i++, mr__walk_next(&w)) {
         int64_t k = mr__index_read(x->index, w.offset[0]);
@@ -257,31 +356,62 @@ typedef struct along {
     _Atomic int64_t bad;
 } along;
 
+#define ALONG_RUN(type)                                                        \
+    for (int64_t i = 0; i < n; i++)                                            \
+    memcpy(to + i * (int64_t)sizeof(type),                                     \
+           x + (i * t->x_step + at[i] * t->axis_stride) *                      \
+                   (int64_t)sizeof(type),                                      \
+           sizeof(type))
+
+/* n elements at places of their own along the axis. */
+static void
+along_run(const along *t, char *to, const char *x, const int64_t *at, int64_t n)
+{
+    switch (mr__dtype_size(t->x->dtype)) {
+    case 1:
+        ALONG_RUN(uint8_t);
+        break;
+    case 2:
+        ALONG_RUN(uint16_t);
+        break;
+    case 4:
+        ALONG_RUN(uint32_t);
+        break;
+    case 8:
+        ALONG_RUN(uint64_t);
+        break;
+    default:
+        ALONG_RUN(mr_c128);
+        break;
+    }
+}
+
 /* Output rows are the last axis: its entries read through the index, on the
  * indexed axis, which may be the last one itself. */
 static void
 along_piece(void *ctx, int64_t begin, int64_t end)
 {
     along *t = ctx;
-    int64_t item = mr__dtype_size(t->x->dtype);
+    int64_t item = mr__dtype_size(t->x->dtype), at[RUN];
     int64_t size = t->x->dim[t->axis];
-    const char *x = t->x->data;
     char *to = (char *)t->out->data + begin * t->n * item;
     mr_walk w = t->rows;
 
     mr__walk_seek(&w, begin);
     for (int64_t r = begin; r < end; r++, mr__walk_next(&w))
-        for (int64_t j = 0; j < t->n; j++, to += item) {
-            int64_t k =
-                mr__index_read(t->index, w.offset[1] + j * t->index_step);
-            int64_t at = k < 0 ? k + size : k;
+        for (int64_t j = 0, n; j < t->n; j += n, to += n * item) {
+            int64_t good;
 
-            if (at < 0 || at >= size) {
-                mr__index_note(&t->bad, r * t->n + j);
-                continue;
-            }
-            at = w.offset[0] + j * t->x_step + at * t->axis_stride;
-            memcpy(to, x + at * item, (size_t)item);
+            n = t->n - j < RUN ? t->n - j : RUN;
+            good = mr__index_run(t->index, w.offset[1] + j * t->index_step,
+                                 t->index_step, n, size, size - 1, at);
+            if (good < n)
+                mr__index_note(&t->bad, r * t->n + j + good);
+            else
+                along_run(t, to,
+                          (const char *)t->x->data +
+                              (w.offset[0] + j * t->x_step) * item,
+                          at, n);
         }
 }
 
@@ -308,7 +438,7 @@ mr__cpu_take_along_axis(const mr_kernel_args *a)
     t.index_step = index->stride[last];
     t.axis_stride = x->stride[p->axis];
     atomic_init(&t.bad, INT64_MAX);
-    mr__cpu_for(out->size / t.n, mr__cpu_grain(4.0 * (double)t.n), along_piece,
+    mr__cpu_for(out->size / t.n, mr__cpu_grain(2.0 * (double)t.n), along_piece,
                 &t);
     bad = atomic_load_explicit(&t.bad, memory_order_relaxed);
     if (bad == INT64_MAX)

@@ -14,6 +14,12 @@
  * hold become INT64_MAX. */
 int64_t mr__index_read(const mr_kernel_view *x, int64_t offset);
 
+/* n entries from `offset` on, `step` apart, resolved for an axis of size
+ * `size` with `last` the largest that is valid.  Gives the first bad one's
+ * number, or n; what follows a bad one may be out of range. */
+int64_t mr__index_run(const mr_kernel_view *x, int64_t offset, int64_t step,
+                      int64_t n, int64_t size, int64_t last, int64_t *at);
+
 /* Note a bad place (in row-major order of the index arrays); the lowest stays,
  * so the message is the same for any number of threads.  It starts as
  * INT64_MAX. */

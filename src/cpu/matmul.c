@@ -6,6 +6,7 @@
  *   packed  float32 and halves: Marram's own kernel (packed.c)
  *   BLAS    float64, complex, small float32: one-threaded OpenBLAS calls on
  *           tiles; where a tier has no fast kernel all of float32
+ *   tiny    batches of 8 x 8 and smaller (tiny.c)
  *   plain   the rest: integers, and everything when there is no OpenBLAS
  *
  * The packed kernel measured 105 GFLOP/s on one core for 1024^3 float32 where
@@ -30,6 +31,7 @@ typedef enum route {
     ROUTE_ROWS,
     ROUTE_COLUMNS, /* rows of the transposed problem */
     ROUTE_PACKED,
+    ROUTE_TINY,
     ROUTE_BLAS,
     ROUTE_PLAIN
 } route;
@@ -157,6 +159,8 @@ route_choose(const mr_product *p)
         return ROUTE_NOTHING;
     if (p->k == 0)
         return ROUTE_ZERO;
+    if (mr__product_tiny_fits(p))
+        return ROUTE_TINY;
     if (!inexact32)
         return blas ? ROUTE_BLAS : ROUTE_PLAIN;
     if (blas && mr__product_blas_side(&p->a, p->k) &&
@@ -310,6 +314,7 @@ mr__product_bytes(const mr_product *p)
         return mr__product_rows_bytes(&turned);
     case ROUTE_PACKED:
         return mr__product_packed_bytes(p);
+    case ROUTE_TINY:
     case ROUTE_BLAS:
     case ROUTE_NOTHING:
     case ROUTE_ZERO:
@@ -351,6 +356,9 @@ mr__product_run(const mr_product *p, void *workspace)
         break;
     case ROUTE_PACKED:
         mr__product_packed(p, workspace);
+        break;
+    case ROUTE_TINY:
+        mr__product_tiny(p);
         break;
     case ROUTE_BLAS:
         mr__product_blas(p);

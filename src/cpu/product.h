@@ -55,6 +55,10 @@ void mr__product_rows(const mr_product *p, void *workspace);
 bool mr__product_blas_side(const mr_gemm_side *s, int64_t depth);
 void mr__product_blas(const mr_product *p);
 
+/* float32 and float64, many items of up to 8 x 8 x 8. */
+bool mr__product_tiny_fits(const mr_product *p);
+void mr__product_tiny(const mr_product *p);
+
 /* Any dtype but halves, any strides. */
 void mr__product_plain(const mr_product *p);
 

@@ -17,7 +17,10 @@
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-enum { CHUNK = 256 };
+enum {
+    CHUNK = 256,
+    BLOCK_SHIFT = 6 /* places of a block have one owner: no shared lines */
+};
 
 /* How one run of elements is combined into the output. */
 typedef struct combine {
@@ -160,19 +163,74 @@ scatter_point(const scatter *s, int64_t to, int64_t from)
                     s->run);
 }
 
-/* Everything at places that this owner has. */
+static bool
+is_mine(const scatter *s, int64_t owner, int64_t offset)
+{
+    uint64_t block = (uint64_t)offset >> BLOCK_SHIFT;
+    uint64_t hash = block * 0x9E3779B97F4A7C15ULL >> 32;
+
+    return (int64_t)(hash * (uint64_t)s->n_owners >> 32) == owner;
+}
+
+#define ELEMENTS(type, op)                                                     \
+    do {                                                                       \
+        type *to = (type *)(void *)s->to;                                      \
+        const type *from = (const type *)(const void *)s->from;                \
+                                                                               \
+        for (int64_t k = 0; k < n; k++)                                        \
+            to[s->offset[mine[k]]] op from[mine[k] * step];                    \
+    } while (0)
+
+/* Points of one element of the updates, `step` apart; false: none of the
+ * cases that stand here. */
+static bool
+elements_run(const scatter *s, const int64_t *mine, int64_t n, int64_t step)
+{
+    bool add = s->how.mode == MR_SCATTER_ADD;
+    mr_dtype t = s->how.dtype;
+
+    if (add && t == MR_FLOAT32)
+        ELEMENTS(float, +=);
+    else if (add && t == MR_FLOAT64)
+        ELEMENTS(double, +=);
+    else if (add && (t == MR_INT32 || t == MR_UINT32))
+        ELEMENTS(uint32_t, +=);
+    else if (add && (t == MR_INT64 || t == MR_UINT64))
+        ELEMENTS(uint64_t, +=);
+    else if (s->how.mode == MR_SCATTER_SET && s->how.item == 4)
+        ELEMENTS(uint32_t, =);
+    else if (s->how.mode == MR_SCATTER_SET && s->how.item == 8)
+        ELEMENTS(uint64_t, =);
+    else
+        return false;
+    return true;
+}
+
+/* Everything at places that this owner has.  Which points these are is noted
+ * a chunk at a time, without a branch, since none could be foreseen. */
 static void
 scatter_owner(const scatter *s, int64_t owner)
 {
-    uint64_t n = (uint64_t)s->n_owners;
+    bool single = s->n_runs == 1 && s->run == 1 && s->points.ndim <= 1;
+    int64_t step = s->points.ndim == 0 ? 0 : s->points.stride[0][0];
     mr_walk w = s->points;
 
     mr__walk_seek(&w, 0);
-    for (int64_t i = 0; i < s->count; i++, mr__walk_next(&w)) {
-        uint64_t hash = (uint64_t)s->offset[i] * 0x9E3779B97F4A7C15ULL >> 32;
+    for (int64_t i = 0; i < s->count; i += CHUNK) {
+        int64_t mine[CHUNK], n = 0;
+        int64_t end = s->count - i < CHUNK ? s->count : i + CHUNK;
 
-        if (n == 1 || (int64_t)(hash * n >> 32) == owner)
-            scatter_point(s, s->offset[i], w.offset[0]);
+        for (int64_t k = i; k < end; k++) {
+            mine[n] = k;
+            n += is_mine(s, owner, s->offset[k]);
+        }
+        if (single && elements_run(s, mine, n, step))
+            continue;
+        for (int64_t k = i, next = 0; k < end; k++, mr__walk_next(&w))
+            if (next < n && mine[next] == k) {
+                scatter_point(s, s->offset[k], w.offset[0]);
+                next++;
+            }
     }
 }
 
@@ -262,31 +320,48 @@ typedef struct put {
     _Atomic int64_t bad;
 } put;
 
+/* n values to places of their own. */
+static void
+put_run(const put *t, char *to, const char *from, const int64_t *at, int64_t n)
+{
+    int64_t item = t->how.item, step = t->values->stride[t->axis];
+    int64_t stride = t->out->stride[t->axis];
+
+    if (t->how.mode == MR_SCATTER_ADD && t->how.dtype == MR_FLOAT32)
+        for (int64_t i = 0; i < n; i++)
+            ((float *)(void *)to)[at[i] * stride] +=
+                ((const float *)(const void *)from)[i * step];
+    else if (t->how.mode == MR_SCATTER_SET && item == 4)
+        for (int64_t i = 0; i < n; i++)
+            ((uint32_t *)(void *)to)[at[i] * stride] =
+                ((const uint32_t *)(const void *)from)[i * step];
+    else
+        for (int64_t i = 0; i < n; i++)
+            combine_run(&t->how, to + at[i] * stride * item, 1,
+                        from + i * step * item, 1, 1);
+}
+
 static void
 put_piece(void *ctx, int64_t begin, int64_t end)
 {
     put *t = ctx;
-    int64_t count = t->index->dim[t->axis], n = t->out->dim[t->axis];
-    int64_t item = t->how.item;
+    int64_t count = t->index->dim[t->axis], size = t->out->dim[t->axis];
+    int64_t item = t->how.item, step = t->index->stride[t->axis], at[CHUNK];
     mr_walk w = t->rows;
 
     mr__walk_seek(&w, begin);
     for (int64_t r = begin; r < end; r++, mr__walk_next(&w))
-        for (int64_t j = 0; j < count; j++) {
-            int64_t k = mr__index_read(
-                t->index, w.offset[1] + j * t->index->stride[t->axis]);
-            int64_t at = k < 0 ? k + n : k, from;
+        for (int64_t j = 0, n; j < count; j += n) {
+            int64_t from = w.offset[2] + j * t->values->stride[t->axis], good;
 
-            if (at < 0 || at >= n) {
-                mr__index_note(&t->bad, r * count + j);
-                continue;
-            }
-            if (t->check)
-                continue;
-            at = w.offset[0] + at * t->out->stride[t->axis];
-            from = w.offset[2] + j * t->values->stride[t->axis];
-            combine_run(&t->how, (char *)t->out->data + at * item, 1,
-                        (const char *)t->values->data + from * item, 1, 1);
+            n = count - j < CHUNK ? count - j : CHUNK;
+            good = mr__index_run(t->index, w.offset[1] + j * step, step, n,
+                                 size, size - 1, at);
+            if (good < n)
+                mr__index_note(&t->bad, r * count + j + good);
+            else if (!t->check)
+                put_run(t, (char *)t->out->data + w.offset[0] * item,
+                        (const char *)t->values->data + from * item, at, n);
         }
 }
 

@@ -15,10 +15,11 @@
 
 #include "base/pool.h"
 #include "cpu/cpu.h"
+#include "cpu/keys.h"
 #include "cpu/radix.h"
 #include "ops/params.h"
 
-enum { MAX_SLOTS = 64, BIG_ROW = 1 << 17 };
+enum { MAX_SLOTS = 64, BIG_ROW = 1 << 17, SEARCHES = 16 };
 
 /* ---- keys
  * --------------------------------------------------------------------- */
@@ -68,7 +69,7 @@ load64(const void *p, int64_t i)
 #define INF64  0x7FF0000000000000ULL
 
 /* The key of element i of x; `part` 1 is the imaginary part of complex128. */
-static uint64_t
+static inline uint64_t
 key_of(mr_dtype t, const void *x, int64_t i, bool equal, int part)
 {
     switch (t) {
@@ -145,6 +146,32 @@ key_store(mr_dtype t, uint64_t key, char *to)
         break;
     }
     memcpy(to, &x, (size_t)mr__dtype_size(t)); /* little endian */
+}
+
+int
+mr__key_bits(mr_dtype t)
+{
+    return t == MR_COMPLEX128 ? 0 : (int)mr__dtype_size(t) * 8;
+}
+
+#define KEYS(type)                                                             \
+    for (int64_t i = 0; i < n; i++)                                            \
+    to[i] = key_of(type, x, i * step, true, 0)
+
+/* A loop for each of the most frequent dtypes, where it is a constant. */
+void
+mr__keys(mr_dtype t, const void *x, int64_t step, int64_t n, uint64_t *to)
+{
+    if (t == MR_FLOAT32)
+        KEYS(MR_FLOAT32);
+    else if (t == MR_FLOAT64)
+        KEYS(MR_FLOAT64);
+    else if (t == MR_INT32)
+        KEYS(MR_INT32);
+    else if (t == MR_INT64)
+        KEYS(MR_INT64);
+    else
+        KEYS(t);
 }
 
 /* ---- rows
@@ -394,30 +421,94 @@ key_less(mr_dtype t, const void *a, int64_t i, const void *b, int64_t j)
     return key_of(t, a, i, true, 1) < key_of(t, b, j, true, 1);
 }
 
+/* Where value i of v goes, one probe after the other. */
+static uint32_t
+search_one(const search *s, int64_t offset)
+{
+    const void *x = s->sorted->data, *v = s->values->data;
+    mr_dtype t = s->sorted->dtype;
+    int64_t low = 0, high = s->sorted->dim[0];
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        int64_t at = middle * s->sorted->stride[0];
+        bool before = s->right ? !key_less(t, v, offset, x, at)
+                               : key_less(t, x, at, v, offset);
+
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return (uint32_t)low;
+}
+
+/* SEARCHES values side by side in a dense sequence: each step halves what is
+ * left of all, without a branch, and the reads do not wait for each other.  A
+ * value that is no number goes the other way. */
+#define SEARCH(name, type)                                                     \
+    static bool name(const search *s, const int64_t *offset, uint32_t *to)     \
+    {                                                                          \
+        const type *x = s->sorted->data, *all = s->values->data;               \
+        int64_t base[SEARCHES] = {0}, left = s->sorted->dim[0], half;          \
+        type v[SEARCHES];                                                      \
+                                                                               \
+        for (int i = 0; i < SEARCHES; i++) {                                   \
+            v[i] = all[offset[i]];                                             \
+            if (v[i] != v[i])                                                  \
+                return false;                                                  \
+        }                                                                      \
+        for (; left > 1; left -= half) {                                       \
+            half = left / 2;                                                   \
+            for (int i = 0; i < SEARCHES; i++) {                               \
+                type e = x[base[i] + half - 1];                                \
+                                                                               \
+                base[i] += half & -(int64_t)(s->right ? e <= v[i] : e < v[i]); \
+            }                                                                  \
+        }                                                                      \
+        for (int i = 0; i < SEARCHES; i++)                                     \
+            to[i] = (uint32_t)(base[i] + (s->right ? x[base[i]] <= v[i]        \
+                                                   : x[base[i]] < v[i]));      \
+        return true;                                                           \
+    }
+SEARCH(search_i32, int32_t)
+SEARCH(search_u32, uint32_t)
+SEARCH(search_i64, int64_t)
+SEARCH(search_u64, uint64_t)
+SEARCH(search_f32, float)
+SEARCH(search_f64, double)
+
+typedef bool search_fn(const search *s, const int64_t *offset, uint32_t *to);
+
+static search_fn *
+search_of(const mr_kernel_view *sorted)
+{
+    static search_fn *const of[MR_N_DTYPES] = {
+        [MR_INT32] = search_i32,   [MR_UINT32] = search_u32,
+        [MR_INT64] = search_i64,   [MR_UINT64] = search_u64,
+        [MR_FLOAT32] = search_f32, [MR_FLOAT64] = search_f64};
+
+    return sorted->stride[0] == 1 && sorted->dim[0] > 0 ? of[sorted->dtype]
+                                                        : NULL;
+}
+
 static void
 search_piece(void *ctx, int64_t begin, int64_t end)
 {
     const search *s = ctx;
-    const void *x = s->sorted->data, *v = s->values->data;
-    mr_dtype t = s->sorted->dtype;
+    search_fn *many = search_of(s->sorted);
+    int64_t offset[SEARCHES];
     mr_walk w = s->walk;
 
     mr__walk_seek(&w, begin);
-    for (int64_t i = begin; i < end; i++, mr__walk_next(&w)) {
-        int64_t low = 0, high = s->sorted->dim[0];
-
-        while (low < high) {
-            int64_t middle = low + (high - low) / 2;
-            int64_t at = middle * s->sorted->stride[0];
-            bool before = s->right ? !key_less(t, v, w.offset[0], x, at)
-                                   : key_less(t, x, at, v, w.offset[0]);
-
-            if (before)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        s->to[i] = (uint32_t)low;
+    for (int64_t i = begin, n; i < end; i += n) {
+        n = end - i < SEARCHES ? end - i : SEARCHES;
+        for (int64_t k = 0; k < n; k++, mr__walk_next(&w))
+            offset[k] = w.offset[0];
+        if (n == SEARCHES && many && many(s, offset, s->to + i))
+            continue;
+        for (int64_t k = 0; k < n; k++)
+            s->to[i + k] = search_one(s, offset[k]);
     }
 }
 

@@ -91,17 +91,42 @@ run_widen(float *to, const mr_gemm_side *s, const void *from, int64_t stride,
     tier->casts->cast[s->dtype][MR_FLOAT32](to, from, n);
 }
 
-/* Runs of 8, 16 or 32 floats `stride` apart; asks for those of some steps
- * ahead, since no prefetcher follows such a walk. */
-static void
-runs_copy(float *restrict to, const float *restrict from, int64_t stride,
-          int width, int64_t depth)
+/* Runs of `width` floats `stride` apart; asks for those of some steps ahead,
+ * since no prefetcher follows such a walk. */
+static inline __attribute__((always_inline)) void
+runs_of(float *restrict to, const float *restrict from, int64_t stride,
+        const int width, int64_t depth)
 {
     for (int64_t p = 0; p < depth; p++, from += stride, to += width) {
         for (int k = 0; k < width; k += 16)
             __builtin_prefetch(from + RUNS_AHEAD * stride + k);
-        for (int k = 0; k < width; k += 8)
-            memcpy(to + k, from + k, 8 * sizeof *to);
+        memcpy(to, from, (size_t)width * sizeof *to);
+    }
+}
+
+/* The widths of all tiers' panels, each a constant where it is copied. */
+static bool
+runs_copy(float *to, const float *from, int64_t stride, int width,
+          int64_t depth)
+{
+    switch (width) {
+    case 6:
+        runs_of(to, from, stride, 6, depth);
+        return true;
+    case 8:
+        runs_of(to, from, stride, 8, depth);
+        return true;
+    case 12:
+        runs_of(to, from, stride, 12, depth);
+        return true;
+    case 16:
+        runs_of(to, from, stride, 16, depth);
+        return true;
+    case 32:
+        runs_of(to, from, stride, 32, depth);
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -110,10 +135,9 @@ static void
 pack_runs(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
           int64_t depth0, int64_t depth, float *to)
 {
-    if (!is_half(s->dtype) && lanes == width && width % 8 == 0) {
-        runs_copy(to, side_at(s, lane0, depth0), s->depth_stride, width, depth);
+    if (!is_half(s->dtype) && lanes == width &&
+        runs_copy(to, side_at(s, lane0, depth0), s->depth_stride, width, depth))
         return;
-    }
     for (int64_t p = 0; p < depth; p++, to += width) {
         run_widen(to, s, side_at(s, lane0, depth0 + p), s->lane_stride, lanes);
         for (int64_t l = lanes; l < width; l++)

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention.c -- attention, rotary positions, the gated delta rule, cross
- * entropy: bodies made of other operators.
+ * attention.c -- scaled dot-product attention.
  *
- * Query heads that share a key head are rows of one product: (B, Hq, Lq, D) is
- * seen as (B, Hkv, Hq / Hkv * Lq, D), so nothing is repeated.
- * Called by: the generated doors.  Calls: marram/ops.h.
+ * float32 and halves have an operator, whose kernel never holds the scores;
+ * float64 is composed of products and a softmax, and so are all rules, in
+ * float32.  Query heads that share a key head are rows of one product: (B, Hq,
+ * Lq, D) is seen as (B, Hkv, Hq / Hkv * Lq, D), so nothing is repeated.
+ * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
-#include <math.h>
-
 #include "array/dtype.h"
-#include "base/alloc.h"
 #include "base/error.h"
 #include "gen/build.h"
+#include "gen/ids.h"
 #include "graph/op.h"
 #include "marram/array.h"
 #include "marram/ops.h"
-#include "marram/tree.h"
 #include "ops/door.h"
+#include "ops/params.h"
 #include "ops/rules.h"
 
-/* ---- attention
- * ---------------------------------------------------------------- */
+/* ---- scores, made of other operators
+ * -------------------------------------------- */
 
 static mr_code
 check_attention(const mr_array *q, const mr_array *k, const mr_array *v)
@@ -85,24 +84,19 @@ apply_causal(mr_array *s)
     return apply_mask(s, mr_tri(lq, lk, lk - lq, MR_BOOL));
 }
 
-/* One logit a query head joins the row and is dropped after the softmax. */
+/* One logit a query head joins the row, as its last column. */
 static mr_array *
 softmax_with_sinks(mr_array *s, mr_array *sinks)
 {
     mr_list shape = mr__dims(s);
     mr_array *extra;
 
-    if (sinks->size != s->dim[1])
-        return mr__fail_null(
-            MR_E_SHAPE, "%lld sinks for %lld query heads: needs one for each",
-            (long long)sinks->size, (long long)s->dim[1]);
     extra = mr_reshape(mr__cast(sinks, (mr_dtype)s->dtype),
-                       MR_SHAPE(1, s->dim[1], 1, 1));
+                       MR_SHAPE(sinks->dim[0], s->dim[1], 1, 1));
     shape.v[3] = 1;
     extra = mr_broadcast_to(extra, mr__shape(&shape));
     s = mr_concatenate(((mr_array *[]){s, extra}), 2, 3);
-    return mr__slice_one(mr_softmax(s, MR_AXES(-1), true), 3, MR_INT_NONE, -1,
-                         1);
+    return mr_softmax(s, MR_AXES(-1), true);
 }
 
 /* (B, Hkv, rows, n) and (B, Hq, Lq, n) hold the same in the same order. */
@@ -117,268 +111,356 @@ by_key_head(mr_array *x, const mr_array *k)
     return mr_reshape(x, MR_SHAPE(x->dim[0], k->dim[1], rows, x->dim[3]));
 }
 
-mr_array *
-mr__build_scaled_dot_product_attention(mr_array *q, mr_array *k, mr_array *v,
-                                       double scale, mr_array *mask,
-                                       bool causal, mr_array *sinks)
+/* (B, Hq, rows, n) from the products of a key head. */
+static mr_array *
+by_query_head(mr_array *x, const mr_array *q)
 {
-    mr_dtype t;
-    mr_array *s, *y;
+    return x == NULL ? NULL
+                     : mr_reshape(x, MR_SHAPE(q->dim[0], q->dim[1], q->dim[2],
+                                              x->dim[3]));
+}
 
-    if (check_attention(q, k, v) != MR_OK)
-        return NULL;
-    t = mr__promote(mr__promote((mr_dtype)q->dtype, (mr_dtype)k->dtype),
-                    (mr_dtype)v->dtype);
-    q = mr__cast(q, t);
-    k = mr__cast(k, t);
-    v = mr__cast(v, t);
-    if (q == NULL || k == NULL || v == NULL)
+/* softmax(scale q k^T + mask), with a last column of sinks where there are
+ * such; mask and sinks as the operator has them, or MR_NONE. */
+static mr_array *
+weights(mr_array *q, mr_array *k, double scale, mr_array *mask, bool causal,
+        mr_array *sinks)
+{
+    mr_array *s;
+
+    if (q == NULL || k == NULL)
         return NULL;
     s = mr_matmul(by_key_head(mr__scale(q, scale), k), mr_swapaxes(k, -1, -2));
-    if (s == NULL)
-        return NULL;
-    s = mr__cast(s, mr__accumulate_dtype(t));
-    s = mr_reshape(s, MR_SHAPE(q->dim[0], q->dim[1], q->dim[2], k->dim[2]));
+    s = by_query_head(s, q);
     if (s != NULL && causal)
         s = apply_causal(s);
     if (s != NULL && mr__given(mask))
         s = apply_mask(s, mask);
     if (s == NULL)
         return NULL;
-    s = mr__given(sinks) ? softmax_with_sinks(s, sinks)
-                         : mr_softmax(s, MR_AXES(-1), true);
-    if (s == NULL)
-        return NULL;
-    y = mr_matmul(by_key_head(mr__cast(s, t), k), v);
-    return mr_reshape(y, MR_SHAPE(q->dim[0], q->dim[1], q->dim[2], v->dim[3]));
+    return mr__given(sinks) ? softmax_with_sinks(s, sinks)
+                            : mr_softmax(s, MR_AXES(-1), true);
 }
 
-/* ---- rotary positions
- * ------------------------------------------------------------ */
-
-/* (positions..., dims / 2), float32 or float64. */
+/* Without the column of sinks. */
 static mr_array *
-rope_angles(const mr_array *a, int64_t dims, double base, double scale,
-            mr_array *offset, mr_array *freqs, mr_dtype t)
+of_keys(mr_array *p, const mr_array *k)
 {
-    mr_array *at = mr__cast(mr__iota(a->dim[a->ndim - 2], 0, 1), t);
-    mr_array *turn;
-
-    offset = mr__cast(offset, t);
-    if (offset == NULL)
-        return NULL;
-    if (offset->ndim == 1 && offset->size != 1) { /* one a batch entry */
-        mr_list shape = {.n = a->ndim - 1};
-
-        for (int64_t i = 0; i < shape.n; i++)
-            shape.v[i] = i == 0 ? offset->dim[0] : 1;
-        offset = mr_reshape(offset, mr__shape(&shape));
-    }
-    at = mr__scale(mr_add(at, offset), scale);
-    if (mr__given(freqs)) {
-        turn = mr_reciprocal(mr__cast(freqs, t));
-    } else {
-        turn = mr__scale(mr__cast(mr__iota(dims / 2, 0, 1), t),
-                         -2.0 * log(base) / (double)dims);
-        turn = mr_exp(turn);
-    }
-    return mr_multiply(mr_expand_dims(at, MR_AXES(-1)), turn);
+    if (p == NULL || p->dim[3] == k->dim[2])
+        return p;
+    return mr__slice_one(p, 3, MR_INT_NONE, -1, 1);
 }
+
+/* -- attention ------------------------------------------------------------- */
+
+static const mr_field attention_fields[] = {
+    MR_FIELD(1, FLOAT, mr_attention_params, scale),
+    MR_FIELD(2, BOOL, mr_attention_params, causal),
+    MR_FIELD(3, BOOL, mr_attention_params, has_mask),
+    MR_FIELD(4, BOOL, mr_attention_params, has_sinks),
+};
 
 static mr_code
-check_rope(const mr_array *a, int64_t dims, double base, const mr_array *offset,
-           const mr_array *freqs)
+attention_infer(const mr_op_call *c, mr_aval *out)
 {
-    mr_text text, ta;
+    const mr_array *q = c->in[0], *v = c->in[2];
 
-    if (!mr__dtype_is_inexact((mr_dtype)a->dtype) ||
-        mr__dtype_is_complex((mr_dtype)a->dtype))
-        return mr__fail(MR_E_DTYPE, "needs real floating numbers, got %s",
-                        mr_dtype_name((mr_dtype)a->dtype));
-    if (a->ndim < 2)
-        return mr__fail(MR_E_VALUE, "needs 2 axes or more, got %d",
-                        (int)a->ndim);
-    if (dims < 2 || dims % 2 != 0 || dims > a->dim[a->ndim - 1])
-        return mr__fail(MR_E_VALUE,
-                        "dims %lld: needs an even number up to the last axis, "
-                        "%lld",
-                        (long long)dims, (long long)a->dim[a->ndim - 1]);
-    if (isnan(base) != mr__given(freqs))
-        return mr__fail(MR_E_VALUE,
-                        "needs exactly one of base and freqs, got %s",
-                        isnan(base) ? "neither" : "both");
-    if (mr__given(freqs) && (freqs->ndim != 1 || freqs->size != dims / 2))
-        return mr__fail(MR_E_SHAPE, "freqs of shape %s: needs (%lld,)",
-                        mr__shape_of(freqs, &text), (long long)(dims / 2));
-    if (offset->size != 1 &&
-        !(offset->ndim == 1 && a->ndim > 2 && offset->dim[0] == a->dim[0]))
-        return mr__fail(MR_E_SHAPE,
-                        "offset of shape %s: needs one number, or one for "
-                        "each entry of axis 0 of %s",
-                        mr__shape_of(offset, &text), mr__shape_of(a, &ta));
+    mr__aval_shape(out, (mr_dtype)q->dtype, 4,
+                   (int64_t[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
     return MR_OK;
 }
 
-mr_array *
-mr__build_rope(mr_array *a, int64_t dims, bool traditional, double base,
-               double scale, mr_array *offset, mr_array *freqs)
+static mr_array *
+widened(mr_array *x)
 {
-    mr_dtype t = (mr_dtype)a->dtype, wide = mr__accumulate_dtype(t);
-    mr_array *x, *first, *second, *angle, *c, *s, *rest, *turned[2];
-    int32_t last = a->ndim - 1;
-
-    if (check_rope(a, dims, base, offset, freqs) != MR_OK)
-        return NULL;
-    if (offset->size == 1)
-        offset = mr_reshape(offset, MR_SCALAR_SHAPE);
-    angle = rope_angles(a, dims, base, scale, offset, freqs, wide);
-    c = mr_cos(angle);
-    s = mr_sin(angle);
-    x = mr__cast(mr__slice_one(a, last, 0, dims, 1), wide);
-    first = traditional ? mr__slice_one(x, last, 0, dims, 2)
-                        : mr__slice_one(x, last, 0, dims / 2, 1);
-    second = traditional ? mr__slice_one(x, last, 1, dims, 2)
-                         : mr__slice_one(x, last, dims / 2, dims, 1);
-    turned[0] = mr_subtract(mr_multiply(first, c), mr_multiply(second, s));
-    turned[1] = mr_add(mr_multiply(first, s), mr_multiply(second, c));
-    if (turned[0] == NULL || turned[1] == NULL)
-        return NULL;
-    if (traditional)
-        x = mr_flatten(mr_stack(turned, 2, last + 1), last, last + 1);
-    else
-        x = mr_concatenate(turned, 2, last);
-    x = x == NULL ? NULL : mr__cast(x, t);
-    if (x == NULL || dims == a->dim[last])
-        return x;
-    rest = mr__slice_one(a, last, dims, MR_INT_NONE, 1);
-    return rest == NULL ? NULL
-                        : mr_concatenate(((mr_array *[]){x, rest}), 2, last);
+    return x == NULL ? NULL : mr__cast(x, MR_FLOAT32);
 }
 
-/* ---- cross entropy
- * ---------------------------------------------------------------- */
-
-mr_array *
-mr__build_cross_entropy(mr_array *logits, mr_array *targets)
+static mr_array *
+rule_mask(const mr_rule *r)
 {
-    mr_dtype t = (mr_dtype)logits->dtype;
-    bool fits = targets->ndim == logits->ndim - 1;
-    mr_array *chosen;
-    mr_text tl, tt;
+    const mr_attention_params *p = mr__params(r->node);
 
-    if (!mr__dtype_is_inexact(t) || mr__dtype_is_complex(t))
-        return mr__fail_null(MR_E_DTYPE, "needs real floating logits, got %s",
-                             mr_dtype_name(t));
-    for (int32_t i = 0; fits && i < targets->ndim; i++)
-        fits = targets->dim[i] == logits->dim[i];
+    return p->has_mask ? r->primal[3] : MR_NONE;
+}
+
+static mr_array *
+rule_sinks(const mr_rule *r)
+{
+    const mr_attention_params *p = mr__params(r->node);
+
+    return p->has_sinks ? r->primal[3 + p->has_mask] : MR_NONE;
+}
+
+/* The weights once more, in float32. */
+static mr_array *
+rule_weights(const mr_rule *r)
+{
+    const mr_attention_params *p = mr__params(r->node);
+
+    return weights(widened(r->primal[0]), widened(r->primal[1]), p->scale,
+                   rule_mask(r), p->causal, rule_sinks(r));
+}
+
+static mr_array *
+key_weights(const mr_rule *r)
+{
+    return of_keys(mr_rule_once(r, 0, rule_weights), r->primal[1]);
+}
+
+/* The weight of the sink of each row. */
+static mr_array *
+sink_weights(const mr_rule *r)
+{
+    mr_array *p = mr_rule_once(r, 0, rule_weights);
+
+    return p == NULL ? NULL : mr__slice_one(p, 3, -1, MR_INT_NONE, 1);
+}
+
+/* x (B, Hq, Lq, D) times y (B, Hkv, Lk, D), transposed. */
+static mr_array *
+times_keys(mr_array *x, mr_array *y)
+{
+    mr_array *s;
+
+    if (x == NULL || y == NULL)
+        return NULL;
+    s = mr_matmul(by_key_head(x, y), mr_swapaxes(y, -1, -2));
+    return by_query_head(s, x);
+}
+
+/* Weights (B, Hq, Lq, Lk) times y (B, Hkv, Lk, D). */
+static mr_array *
+times_values(mr_array *p, mr_array *y)
+{
+    if (p == NULL || y == NULL)
+        return NULL;
+    return by_query_head(mr_matmul(by_key_head(p, y), y), p);
+}
+
+/* Weights, transposed, times x (B, Hq, Lq, D): (B, Hkv, Lk, D). */
+static mr_array *
+times_queries(mr_array *p, mr_array *x, const mr_array *k)
+{
+    if (p == NULL || x == NULL)
+        return NULL;
+    return mr_matmul(mr_swapaxes(by_key_head(p, k), -1, -2), by_key_head(x, k));
+}
+
+/* Slopes of scores that a mask dropped are zero. */
+static mr_array *
+unmasked(const mr_rule *r, mr_array *s)
+{
+    const mr_attention_params *p = mr__params(r->node);
+    mr_array *mask = rule_mask(r);
+
+    if (s != NULL && p->causal) {
+        int64_t lq = s->dim[2], lk = s->dim[3];
+
+        s = mr__masked(mr_tri(lq, lk, lk - lq, MR_BOOL), s);
+    }
+    if (s != NULL && p->has_mask && (mr_dtype)mask->dtype == MR_BOOL)
+        s = mr__masked(mask, s);
+    return s;
+}
+
+/* What comes back to each row's mean: the output times its cotangent. */
+static mr_array *
+back_to_rows(const mr_rule *r)
+{
+    return mr_sum(mr_multiply(widened(r->output[0]), widened(r->cotangent[0])),
+                  MR_AXES(-1), true);
+}
+
+/* What comes back to the scores. */
+static mr_array *
+back_to_scores(const mr_rule *r)
+{
+    mr_array *back =
+        times_keys(widened(r->cotangent[0]), widened(r->primal[2]));
+
+    return mr_multiply(key_weights(r),
+                       mr_subtract(back, mr_rule_once(r, 2, back_to_rows)));
+}
+
+static mr_array *
+attention_vjp(const mr_rule *r, int i)
+{
+    const mr_attention_params *p = mr__params(r->node);
+    mr_array *k = widened(r->primal[1]), *c = NULL;
+    const mr_array *like = r->primal[i];
+
+    if (i == 2) {
+        c = times_queries(key_weights(r), widened(r->cotangent[0]), k);
+    } else if (i == 3 + p->has_mask) {
+        c = mr_multiply(sink_weights(r), mr_rule_once(r, 2, back_to_rows));
+        c = mr__sum_to(mr_negative(c), 4,
+                       (int64_t[]){like->dim[0], like->dim[1], 1, 1});
+        c = mr_squeeze(c, MR_AXES(2, 3));
+    } else {
+        c = mr_rule_once(r, 1, back_to_scores);
+        if (i == 3)
+            c = mr__sum_to(c, 4, like->dim);
+        else
+            c = unmasked(r, c);
+        if (i == 0)
+            c = mr__scale(times_values(c, k), p->scale);
+        if (i == 1)
+            c = mr__scale(times_queries(c, widened(r->primal[0]), k), p->scale);
+    }
+    return c == NULL ? NULL : mr__cast(c, (mr_dtype)like->dtype);
+}
+
+/* The tangent of the scores, from that of q, k or the mask. */
+static mr_array *
+scores_tangent(const mr_rule *r, int i)
+{
+    const mr_attention_params *p = mr__params(r->node);
+    mr_array *q = widened(r->primal[0]), *k = widened(r->primal[1]);
+    mr_array *t = widened(r->tangent[i]);
+
+    if (i == 3)
+        return t;
+    t = i == 0 ? times_keys(t, k) : times_keys(q, t);
+    return unmasked(r, t == NULL ? NULL : mr__scale(t, p->scale));
+}
+
+static mr_array *
+attention_jvp(const mr_rule *r, int i)
+{
+    const mr_attention_params *p = mr__params(r->node);
+    mr_array *w = key_weights(r), *v = widened(r->primal[2]), *t, *y;
+
+    if (i == 2) {
+        y = times_values(w, widened(r->tangent[2]));
+    } else if (i == 3 + p->has_mask) {
+        t = mr_expand_dims(widened(r->tangent[i]), MR_AXES(-1, -2));
+        t = mr_multiply(sink_weights(r), t);
+        y = times_values(mr_negative(mr_multiply(w, t)), v);
+    } else {
+        t = mr_multiply(w, scores_tangent(r, i));
+        t = mr_subtract(t, mr_multiply(w, mr_sum(t, MR_AXES(-1), true)));
+        y = times_values(t, v);
+    }
+    return y == NULL ? NULL : mr__cast(y, (mr_dtype)r->primal[0]->dtype);
+}
+
+/* (N, B, ...) as (N * B, ...); an axis 1 of size 1 is made B long. */
+static mr_array *
+batch_joined(mr_array *x, int64_t b)
+{
+    mr_list shape;
+
+    if (x == NULL)
+        return NULL;
+    shape = mr__dims(x);
+    shape.v[1] = b;
+    return mr_flatten(mr_broadcast_to(x, mr__shape(&shape)), 0, 1);
+}
+
+static mr_array *
+attention_vmap(const mr_batch *b)
+{
+    mr_array *in[5], *y;
+    int64_t own = 0;
+
+    for (int i = 0; i < b->n_in; i++) {
+        in[i] = b->in[i];
+        if (i < 3) {
+            in[i] = mr__batch_in(b, i);
+            own = in[i] == NULL ? 0 : in[i]->dim[1];
+        }
+        /* one mask for all entries stays one */
+        if (i < 3 || b->batched[i] || in[i]->dim[0] != 1)
+            in[i] = batch_joined(mr__batch_in(b, i), own);
+        if (in[i] == NULL)
+            return NULL;
+    }
+    y = mr__node_new(b->node->op, mr__params(b->node), b->n_in, in);
+    return y == NULL ? NULL : mr_unflatten(y, 0, MR_SHAPE(b->size, own));
+}
+
+const mr_op mr__op_attention = {
+    .id = MR_OP_ATTENTION,
+    .version = 1,
+    .n_in = -1,
+    .name = "attention",
+    MR__PARAMS(mr_attention_params, attention_fields),
+    .infer = attention_infer,
+    .vjp = attention_vjp,
+    .jvp = attention_jvp,
+    .vmap = attention_vmap,
+};
+
+/* ---- the door
+ * ------------------------------------------------------------------ */
+
+/* With four axes, each of the scores' size or 1; floating or bool. */
+static mr_array *
+mask_given(mr_array *mask, const mr_array *q, const mr_array *k)
+{
+    int64_t dim[4] = {q->dim[0], q->dim[1], q->dim[2], k->dim[2]};
+    mr_dtype t = (mr_dtype)mask->dtype;
+    int32_t first = 4 - mask->ndim;
+    bool fits = first >= 0;
+    mr_text text;
+
+    for (int32_t i = 0; fits && i < mask->ndim; i++)
+        fits = mask->dim[i] == 1 || mask->dim[i] == dim[first + i];
     if (!fits)
         return mr__fail_null(
             MR_E_SHAPE,
-            "targets of shape %s for logits of shape %s: needs their shape "
-            "without the last axis",
-            mr__shape_of(targets, &tt), mr__shape_of(logits, &tl));
-    logits = mr__cast(logits, mr__accumulate_dtype(t));
-    if (logits == NULL)
-        return NULL;
-    chosen =
-        mr_take_along_axis(logits, mr_expand_dims(targets, MR_AXES(-1)), -1);
-    return mr_subtract(mr_logsumexp(logits, MR_AXES(-1), false),
-                       mr_squeeze(chosen, MR_AXES(-1)));
+            "a mask of shape %s must broadcast to that of the scores, (%lld, "
+            "%lld, %lld, %lld)",
+            mr__shape_of(mask, &text), (long long)dim[0], (long long)dim[1],
+            (long long)dim[2], (long long)dim[3]);
+    for (int32_t i = 0; mask != NULL && i < first; i++)
+        mask = mr_expand_dims(mask, MR_AXES(0));
+    if (mask == NULL || t == MR_BOOL || t == MR_FLOAT16 || t == MR_BFLOAT16 ||
+        t == MR_FLOAT32)
+        return mask;
+    return mr__cast(mask, mr__promote((mr_dtype)q->dtype, MR_FLOAT32));
 }
 
-/* ---- the gated delta rule
- * ------------------------------------------------------------ */
-
-static mr_code
-check_delta(const mr_array *q, const mr_array *k, const mr_array *v,
-            const mr_array *gamma, const mr_array *beta)
-{
-    bool fits = q->ndim == 4 && k->ndim == 4 && v->ndim == 4 &&
-                gamma->ndim == 3 && beta->ndim == 3;
-    mr_text tq, tk, tv, tg, tb;
-
-    for (int32_t i = 0; fits && i < 4; i++)
-        fits = q->dim[i] == k->dim[i] && (i > 1 || q->dim[i] == v->dim[i]);
-    for (int32_t i = 0; fits && i < 3; i++)
-        fits = gamma->dim[i] == v->dim[i] && beta->dim[i] == v->dim[i];
-    if (!fits || k->dim[2] < 1 || v->dim[2] % k->dim[2] != 0)
-        return mr__fail(MR_E_SHAPE,
-                        "needs q and k (B, T, Hk, Dk), v (B, T, Hv, Dv), gamma "
-                        "and beta (B, T, Hv), Hv a multiple of Hk; got %s, "
-                        "%s, %s, %s, %s",
-                        mr__shape_of(q, &tq), mr__shape_of(k, &tk),
-                        mr__shape_of(v, &tv), mr__shape_of(gamma, &tg),
-                        mr__shape_of(beta, &tb));
-    if (!mr__dtype_is_inexact((mr_dtype)v->dtype) ||
-        mr__dtype_is_complex((mr_dtype)v->dtype))
-        return mr__fail(MR_E_DTYPE, "needs real floating numbers, got %s",
-                        mr_dtype_name((mr_dtype)v->dtype));
-    return MR_OK;
-}
-
-/* Entry t along axis 1. */
 static mr_array *
-at_time(mr_array *x, int64_t t)
+sinks_given(mr_array *sinks, const mr_array *q, mr_dtype t)
 {
-    return mr_squeeze(mr__slice_one(x, 1, t, t + 1, 1), MR_AXES(1));
+    if (sinks->size != q->dim[1])
+        return mr__fail_null(
+            MR_E_SHAPE, "%lld sinks for %lld query heads: needs one for each",
+            (long long)sinks->size, (long long)q->dim[1]);
+    return mr_reshape(mr__cast(sinks, t), MR_SHAPE(1, q->dim[1]));
 }
 
-/* One step from state s (B, Hv, Dv, Dk): the new state. */
-static mr_array *
-delta_step(mr_array *s, mr_array *k, mr_array *v, mr_array *gamma,
-           mr_array *beta)
+mr_array *
+mr__build_scaled_dot_product_attention(mr_array *q, mr_array *k, mr_array *v,
+                                       double scale, mr_array *mask,
+                                       bool causal, mr_array *sinks)
 {
-    mr_array *e;
+    mr_attention_params p = {scale, causal, mr__given(mask), mr__given(sinks)};
+    mr_array *in[5];
+    mr_dtype t;
+    int n = 3;
 
-    k = mr_expand_dims(k, MR_AXES(-1)); /* (B, Hv, Dk, 1) */
-    s = mr_multiply(s, mr_expand_dims(gamma, MR_AXES(-1, -2)));
-    e = mr_subtract(v, mr_squeeze(mr_matmul(s, k), MR_AXES(-1)));
-    e = mr_multiply(e, mr_expand_dims(beta, MR_AXES(-1)));
-    return mr_add(
-        s, mr_multiply(mr_expand_dims(e, MR_AXES(-1)), mr_swapaxes(k, -1, -2)));
-}
-
-mr_tree *
-mr__build_gated_delta_update(mr_array *q, mr_array *k, mr_array *v,
-                             mr_array *gamma, mr_array *beta,
-                             mr_array *initial_state, mr_array *mask)
-{
-    mr_list shape = {.n = 4};
-    mr_array *s = initial_state, *next, *y, **list;
-    mr_tree *result = NULL;
-    int64_t steps;
-
-    if (check_delta(q, k, v, gamma, beta) != MR_OK)
+    if (check_attention(q, k, v) != MR_OK)
         return NULL;
-    steps = v->dim[1];
-    shape.v[0] = v->dim[0];
-    shape.v[1] = v->dim[2];
-    shape.v[2] = v->dim[3];
-    shape.v[3] = k->dim[3];
-    if (!mr__given(s))
-        s = mr__filled((mr_dtype)v->dtype, 4, shape.v, 0.0);
-    else
-        s = mr_broadcast_to(s, mr__shape(&shape));
-    q = mr_repeat(q, v->dim[2] / k->dim[2], 2);
-    k = mr_repeat(k, v->dim[2] / k->dim[2], 2);
-    list = mr__alloc_array((size_t)steps, sizeof(mr_array *));
-    if (list == NULL)
+    t = mr__promote(mr__promote((mr_dtype)q->dtype, (mr_dtype)k->dtype),
+                    (mr_dtype)v->dtype);
+    in[0] = mr__cast(q, t);
+    in[1] = mr__cast(k, t);
+    in[2] = mr__cast(v, t);
+    if (in[0] == NULL)
         return NULL;
-    for (int64_t t = 0; t < steps; t++) {
-        next = delta_step(s, at_time(k, t), at_time(v, t), at_time(gamma, t),
-                          at_time(beta, t));
-        if (mr__given(mask))
-            next = mr_where(
-                mr_expand_dims(at_time(mask, t), MR_AXES(-1, -2, -3)), next, s);
-        s = next;
-        y = mr_matmul(s, mr_expand_dims(at_time(q, t), MR_AXES(-1)));
-        list[t] = mr_expand_dims(mr_squeeze(y, MR_AXES(-1)), MR_AXES(1));
-        if (list[t] == NULL)
-            goto out;
-    }
-    y = steps == 0 ? mr__zeros_like(v) : mr_concatenate(list, (int)steps, 1);
-    result = mr_tree_arrays(2, (mr_array *[]){y, s});
-out:
-    mr__dealloc(list);
-    return result;
+    if (p.has_mask)
+        in[n++] = mask = mask_given(mask, in[0], k);
+    if (p.has_sinks)
+        in[n++] = sinks = sinks_given(sinks, q, mr__promote(t, MR_FLOAT32));
+    for (int i = 0; i < n; i++)
+        if (in[i] == NULL)
+            return NULL;
+    if (t != MR_FLOAT64)
+        return mr__node_new(&mr__op_attention, &p, n, in);
+    return times_values(
+        of_keys(weights(in[0], in[1], scale, mask, causal, sinks), in[1]),
+        in[2]);
 }

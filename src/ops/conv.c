@@ -228,6 +228,86 @@ batch_as_channels(mr_array *x, int64_t groups)
     return mr_reshape(x, mr__shape(&shape));
 }
 
+enum { DEPTHWISE_TAPS = 64 };
+
+/* Groups of one channel and one output, so many taps: the gradient of a tap is
+ * the sum of the cotangent times what it saw. */
+static bool
+is_depthwise(const conv *c, const mr_array *x, const mr_array *w)
+{
+    int64_t taps = 1;
+    bool dense = true;
+
+    for (int64_t i = 0; i < c->low.n; i++) {
+        taps *= w->dim[i + 1];
+        dense = dense && c->input_dilation.v[i] == 1 && c->low.v[i] >= 0 &&
+                c->high.v[i] >= 0;
+    }
+    return dense && c->groups > 1 && w->dim[0] == c->groups &&
+           x->dim[x->ndim - 1] == c->groups && taps > 0 &&
+           taps <= DEPTHWISE_TAPS;
+}
+
+/* What tap t sees of padded x, at each position of the output g. */
+static mr_array *
+tap_view(mr_array *x, const mr_array *w, const mr_array *g, const conv *c,
+         int64_t t)
+{
+    for (int64_t i = c->low.n - 1; i >= 0; i--) {
+        int64_t kernel = w->dim[i + 1], at = t % kernel;
+        int64_t n = g->dim[i + 1];
+
+        t /= kernel;
+        at = (c->flip ? kernel - 1 - at : at) * c->kernel_dilation.v[i];
+        x = x == NULL ? NULL
+                      : mr__slice_one(x, (int32_t)i + 1, at,
+                                      at + (n - 1) * c->stride.v[i] + 1,
+                                      c->stride.v[i]);
+    }
+    return x;
+}
+
+static mr_array *
+depthwise_weight_vjp(const mr_rule *r, const conv *c)
+{
+    mr_array *x = r->primal[0], *g = r->cotangent[0], *y[DEPTHWISE_TAPS];
+    const mr_array *w = r->primal[1];
+    mr_dtype wide = mr__accumulate_dtype((mr_dtype)x->dtype);
+    mr_list low = {.n = x->ndim}, high = {.n = x->ndim}, shape = mr__dims(w);
+    int32_t axes[MAX_SPATIAL + 1], n = 0;
+    mr_array *in[2] = {x, NULL};
+    mr_pad_params pad;
+    int64_t taps = 1;
+
+    for (int32_t i = 0; i < x->ndim; i++) {
+        bool spatial = i > 0 && i < x->ndim - 1;
+
+        low.v[i] = spatial ? c->low.v[i - 1] : 0;
+        high.v[i] = spatial ? c->high.v[i - 1] : 0;
+        if (spatial)
+            taps *= w->dim[i];
+        if (i < x->ndim - 1)
+            axes[n++] = i;
+    }
+    in[1] = mr__number((mr_dtype)x->dtype, 0.0);
+    if (in[1] == NULL)
+        return NULL;
+    pad = (mr_pad_params){mr__ints(&low), mr__ints(&high)};
+    x = mr__node_new(&mr__op_pad_constant, &pad, 2, in);
+    for (int64_t t = 0; t < taps; t++) {
+        mr_array *seen = tap_view(x, w, g, c, t);
+
+        if (seen == NULL)
+            return NULL;
+        seen = mr_multiply(mr__cast(seen, wide), mr__cast(g, wide));
+        y[t] = mr_sum(seen, (mr_axes){axes, n}, false);
+        if (y[t] == NULL)
+            return NULL;
+    }
+    x = mr_reshape(mr_stack(y, (int)taps, 1), mr__shape(&shape));
+    return x == NULL ? NULL : mr__cast(x, (mr_dtype)w->dtype);
+}
+
 static mr_array *
 weight_vjp(const mr_rule *r)
 {
@@ -236,6 +316,8 @@ weight_vjp(const mr_rule *r)
     conv c = conv_of(r->node), back = c;
     int32_t axes[MAX_SPATIAL], n = 0;
 
+    if (is_depthwise(&c, x, w) && g->size > 0)
+        return depthwise_weight_vjp(r, &c);
     back.stride = c.kernel_dilation;
     back.kernel_dilation = c.stride;
     back.flip = false;

@@ -2,7 +2,8 @@
  *
  * order.c -- sorting and searching.
  *
- * A partition is a full sort: it keeps every promise of one.
+ * A partition selects: its places are those of smaller, equal and larger
+ * elements, and its values what is read there.
  * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
 #include <string.h>
@@ -131,6 +132,62 @@ const mr_op mr__op_sort = {
     .vmap = order_vmap,
 };
 
+/* -- partition_places ------------------------------------------------------ */
+
+static const mr_field places_fields[] = {
+    MR_FIELD(1, AXIS, mr_partition_params, axis),
+    MR_FIELD(2, INT, mr_partition_params, kth),
+    MR_FIELD(3, BOOL, mr_partition_params, tail),
+};
+
+static mr_code
+places_infer(const mr_op_call *c, mr_aval *out)
+{
+    const mr_partition_params *p = c->params;
+    mr_list shape = mr__dims(c->in[0]);
+
+    if (shape.v[p->axis] > UINT32_MAX)
+        return mr__fail(MR_E_OVERFLOW,
+                        "%lld elements to order, at most 2^32 - 1 are possible",
+                        (long long)shape.v[p->axis]);
+    if (p->kth >= shape.v[p->axis])
+        return mr__fail(MR_E_VALUE,
+                        "kth %lld is out of range for %lld elements",
+                        (long long)p->kth, (long long)shape.v[p->axis]);
+    if (p->tail)
+        shape.v[p->axis] -= p->kth;
+    mr__aval_shape(out, MR_UINT32, (int32_t)shape.n, shape.v);
+    return MR_OK;
+}
+
+static mr_array *
+places_vmap(const mr_batch *b)
+{
+    mr_partition_params p = *(const mr_partition_params *)mr__params(b->node);
+
+    p.axis++;
+    return mr__node_new(b->node->op, &p, 1, b->in);
+}
+
+const mr_op mr__op_partition_places = {
+    .id = MR_OP_PARTITION_PLACES,
+    .version = 1,
+    .n_in = 1,
+    .name = "partition_places",
+    .flags = MR_FLAG_ZERO_GRADIENT,
+    MR__PARAMS(mr_partition_params, places_fields),
+    .infer = places_infer,
+    .vmap = places_vmap,
+};
+
+static mr_array *
+places_of(mr_array *a, int32_t axis, int64_t kth, bool tail)
+{
+    mr_partition_params p = {axis, kth, tail};
+
+    return mr__node_new(&mr__op_partition_places, &p, 1, &a);
+}
+
 /* ---- partition, topk
  * ------------------------------------------------------------ */
 
@@ -153,31 +210,49 @@ check_kth(const mr_array *a, int32_t axis, int64_t kth)
 }
 
 mr_array *
-mr__build_partition(mr_array *a, int64_t kth, int32_t axis)
+mr__build_argpartition(mr_array *a, int64_t kth, int32_t axis)
 {
-    return check_kth(a, axis, kth) == MR_OK ? mr_sort(a, axis) : NULL;
+    int32_t along;
+
+    if (check_kth(a, axis, kth) != MR_OK)
+        return NULL;
+    a = flat_or_axis(a, axis, &along);
+    if (a == NULL || mr__dtype_is_complex((mr_dtype)a->dtype))
+        return a == NULL ? NULL : mr_argsort(a, along);
+    return places_of(a, along, kth < 0 ? kth + a->dim[along] : kth, false);
 }
 
 mr_array *
-mr__build_argpartition(mr_array *a, int64_t kth, int32_t axis)
+mr__build_partition(mr_array *a, int64_t kth, int32_t axis)
 {
-    return check_kth(a, axis, kth) == MR_OK ? mr_argsort(a, axis) : NULL;
+    int32_t along;
+
+    if (check_kth(a, axis, kth) != MR_OK)
+        return NULL;
+    a = flat_or_axis(a, axis, &along);
+    return a == NULL ? NULL
+                     : mr__take_along(a, mr_argpartition(a, kth, along), along);
 }
 
+/* In ascending order, as a sort's end is. */
 mr_array *
 mr__build_topk(mr_array *a, int64_t k, int32_t axis)
 {
     int32_t along;
+    int64_t n;
 
     a = flat_or_axis(a, axis, &along);
     if (a == NULL)
         return NULL;
-    if (k < 0 || k > a->dim[along])
+    n = a->dim[along];
+    if (k < 0 || k > n)
         return mr__fail_null(
             MR_E_VALUE, "the %lld largest of %lld elements: needs 0 to as many",
-            (long long)k, (long long)a->dim[along]);
-    return mr__slice_one(mr_sort(a, along), along, a->dim[along] - k,
-                         MR_INT_NONE, 1);
+            (long long)k, (long long)n);
+    if (k == 0 || k == n || mr__dtype_is_complex((mr_dtype)a->dtype))
+        return mr__slice_one(mr_sort(a, along), along, n - k, MR_INT_NONE, 1);
+    a = mr__take_along(a, places_of(a, along, n - k, true), along);
+    return a == NULL ? NULL : mr_sort(a, along);
 }
 
 /* -- searchsorted ---------------------------------------------------------- */
@@ -262,18 +337,21 @@ const mr_op mr__op_searchsorted = {
 /* ---- isin
  * ------------------------------------------------------------------------ */
 
-/* Sorted elements have a place on either side of what is among them.  NaN
- * equals nothing. */
+/* What stands where a would go among the sorted elements is a, or a is none of
+ * them.  NaN equals nothing. */
 mr_array *
 mr__build_isin(mr_array *a, mr_array *elements, bool invert)
 {
     mr_dtype t = mr__promote((mr_dtype)a->dtype, (mr_dtype)elements->dtype);
-    mr_array *sorted = mr_sort(mr_flatten(mr__cast(elements, t), 0, -1), 0);
-    mr_array *low, *high, *in;
+    mr_array *sorted, *at, *in;
+    int64_t n = elements->size;
 
     a = mr__cast(a, t);
-    low = mr_searchsorted(sorted, a, "left");
-    high = mr_searchsorted(sorted, a, "right");
-    in = mr_logical_and(mr_less(low, high), mr_logical_not(mr_isnan(a)));
+    if (a != NULL && n == 0)
+        return mr__filled(MR_BOOL, a->ndim, a->dim, invert ? 1.0 : 0.0);
+    sorted = mr_sort(mr_flatten(mr__cast(elements, t), 0, -1), 0);
+    at = mr_searchsorted(sorted, a, "left");
+    at = mr_minimum(at, mr__number(MR_UINT32, (double)(n - 1)));
+    in = mr_equal(mr_take(sorted, at, 0), a);
     return invert ? mr_logical_not(in) : in;
 }

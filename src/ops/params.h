@@ -238,10 +238,32 @@ typedef struct mr_norm_params {
     bool has_weight, has_bias;
 } mr_norm_params;
 
+/* attention: inputs q (B, Hq, Lq, D), k (B, Hkv, Lkv, D), v (B, Hkv, Lkv, Dv),
+ * Hq a multiple of Hkv, float32 or a half, one dtype; then mask (bool or
+ * floating, not float64), four axes of that size or 1, if has_mask; then sinks
+ * (1 or B, Hq) if has_sinks; output (B, Hq, Lq, Dv): softmax(scale q k^T +
+ * mask) v, in float32, rounded once.  Of a bool mask True keeps; causal: query
+ * i sees keys up to i + Lkv - Lq.  What is dropped scores the lowest finite
+ * number.  A sink is a logit that joins its head's rows without a value. */
+typedef struct mr_attention_params {
+    double scale;
+    bool causal, has_mask, has_sinks;
+} mr_attention_params;
+
 /* ---- order, scans -------------------------------------------------------- */
 
 /* sort, argsort (output uint32), mr_axis_params: ascending, stable, NaN last;
  * complex: by real, then imaginary part. */
+
+/* partition_places: input x, real; output uint32: the
+ * places along axis such that a stable sort's kth is the kth, what is smaller
+ * comes before it, what is larger behind, each in order of place.  tail: from
+ * the kth on alone.  0 <= kth < n. */
+typedef struct mr_partition_params {
+    int32_t axis;
+    int64_t kth;
+    bool tail;
+} mr_partition_params;
 
 /* scan: input x; output x's shape and dtype: running combination along axis.
  * exclusive: entry i combines the entries before it and the first is the

@@ -56,6 +56,26 @@ index_axes_to(mr_array *y, int32_t n_index, int32_t axis)
     return mr_transpose(y, mr__ints(&order));
 }
 
+/* Along the last of several axes, where a slice would be a column: entries of
+ * each row. */
+static mr_array *
+take_of_rows(mr_array *a, mr_array *indices)
+{
+    mr_list rows = mr__dims(a), shape = mr__dims(indices);
+    mr_array *y, *flat = mr_flatten(indices, 0, -1);
+
+    if (flat == NULL)
+        return NULL;
+    rows.v[rows.n - 1] = flat->size;
+    flat = mr_broadcast_to(flat, mr__shape(&rows));
+    y = mr__take_along(a, flat, a->ndim - 1);
+    if (shape.n == 0)
+        return y == NULL ? NULL : mr_squeeze(y, MR_AXES(-1));
+    return shape.n == 1 || y == NULL
+               ? y
+               : mr_unflatten(y, a->ndim - 1, mr__shape(&shape));
+}
+
 mr_array *
 mr__build_take(mr_array *a, mr_array *indices, int32_t axis)
 {
@@ -71,6 +91,8 @@ mr__build_take(mr_array *a, mr_array *indices, int32_t axis)
         return NULL;
     if (a == NULL)
         return NULL;
+    if (k > 0 && k == a->ndim - 1)
+        return take_of_rows(a, indices);
     sizes = mr__dims(a);
     sizes.v[k] = 1;
     y = mr_index_gather(a, &indices, 1, MR_INTS(k), mr__ints(&sizes));

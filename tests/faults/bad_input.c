@@ -268,7 +268,7 @@ reductions__refuse(void **state)
                                             no),
             MR_E_SHAPE, "multiple of Hkv");
     REFUSED(mr_scaled_dot_product_attention(q, q, q, 1, v, false, no),
-            MR_E_SHAPE, "attention: shapes");
+            MR_E_SHAPE, "must broadcast to");
     REFUSED(mr_scaled_dot_product_attention(q, q, q, 1, no, false, v),
             MR_E_SHAPE, "5 sinks for 2");
 }

@@ -171,8 +171,9 @@ bodies__survive_every_failing_allocation(void **state)
     for (size_t i = 0; i < MRT_COUNT(bodies); i++) {
         attempt a = {bodies[i], x};
 
-        assert_true(mrt_each_failure(try_body, &a) > 0);
-        mr_error_take();
+        /* 0: what failed was a buffer, asked for again without the caches */
+        assert_true(mrt_each_failure(try_body, &a) >= 0);
+        assert_int_equal(mr_error_take().code, MR_OK);
         assert_int_equal(mr_eval(bodies[i](x)), MR_OK);
     }
 }

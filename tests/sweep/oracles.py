@@ -102,6 +102,23 @@ def rms_norm(x: Any, weight: Any, eps: float) -> Any:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * (1 if weight is None else weight)
 
 
+def partition_places(a: Any, kth: int, axis: Any = -1) -> Any:
+    """Places of smaller elements, of those equal to the kth, of larger ones."""
+    if axis is None:
+        a, axis = np.reshape(a, -1), 0
+    if a.dtype.kind == "c":  # sorted as a whole
+        return np.argsort(a, axis, kind="stable")
+    v = np.take(np.sort(a, axis), [kth], axis)
+    equal = (a == v) | (np.isnan(a) & np.isnan(v))
+    less = (a < v) | (~np.isnan(a) & np.isnan(v))
+    return np.argsort(np.where(less, 0, np.where(equal, 1, 2)), axis, kind="stable")
+
+
+def partition(a: Any, kth: int, axis: Any = -1) -> Any:
+    places = partition_places(a, kth, axis)
+    return np.reshape(a, -1)[places] if axis is None else np.take_along_axis(a, places, axis)
+
+
 def attention(q: Any, k: Any, v: Any, *, scale: float, mask: Any = None, sinks: Any = None) -> Any:
     r = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, r, 1), np.repeat(v, r, 1)
@@ -343,8 +360,8 @@ OWN: dict[str, Callable[..., Any] | None] = {
     "conv_general": conv_general, "conv1d": conv, "conv2d": conv, "conv3d": conv,
     "conv_transpose1d": conv_transpose, "conv_transpose2d": conv_transpose, "conv_transpose3d": conv_transpose,
     "sort": lambda a, axis=-1: np.sort(a, axis), "argsort": lambda a, axis=-1: np.argsort(a, axis, kind="stable"),
-    "partition": lambda a, kth, axis=-1: np.sort(a, axis),
-    "argpartition": lambda a, kth, axis=-1: np.argsort(a, axis, kind="stable"),
+    "partition": lambda a, kth, axis=-1: partition(a, kth, axis),
+    "argpartition": lambda a, kth, axis=-1: partition_places(a, kth, axis),
     "topk": topk,
     "searchsorted": lambda s, v, side="left": np.searchsorted(s, v, side),
     "cumsum": scan(np.cumsum, lambda t: 0), "cumprod": scan(np.cumprod, lambda t: 1),

@@ -86,6 +86,28 @@ TILE(tile_two_thirds, 2 * THIRD, 2)
 TILE(tile_half, 3 * THIRD, 1)
 TILE(tile_whole, 3 * THIRD, 2)
 
+/* Four lanes by four depths. */
+typedef float FOUR __attribute__((vector_size(16)));
+
+INLINE void
+turn_four(float *to, const float *from, int64_t lane_stride, int64_t width)
+{
+    FOUR x[4], low[2], high[2];
+
+    for (int l = 0; l < 4; l++)
+        memcpy(&x[l], from + l * lane_stride, sizeof x[l]);
+    for (int l = 0; l < 2; l++) {
+        low[l] = __builtin_shufflevector(x[l], x[l + 2], 0, 4, 1, 5);
+        high[l] = __builtin_shufflevector(x[l], x[l + 2], 2, 6, 3, 7);
+    }
+    x[0] = __builtin_shufflevector(low[0], low[1], 0, 4, 1, 5);
+    x[1] = __builtin_shufflevector(low[0], low[1], 2, 6, 3, 7);
+    x[2] = __builtin_shufflevector(high[0], high[1], 0, 4, 1, 5);
+    x[3] = __builtin_shufflevector(high[0], high[1], 2, 6, 3, 7);
+    for (int p = 0; p < 4; p++)
+        memcpy(to + p * width, &x[p], sizeof x[p]);
+}
+
 /* Through a piece of each lane at a time, so that writes are in a row and
  * reads stay in the first-level cache. */
 static void
@@ -93,23 +115,18 @@ turn(float *to, const float *from, int64_t lane_stride, int64_t lanes,
      int64_t width, int64_t depth)
 {
     for (int64_t p = 0; p < depth; p += 16) {
-        int64_t n = depth - p < 16 ? depth - p : 16;
+        int64_t n = depth - p < 16 ? depth - p : 16, l = 0;
 
-        for (int64_t l = 0; l < width; l++) {
+        for (; l + 4 <= lanes && n == 16; l += 4)
+            for (int64_t i = 0; i < 16; i += 4)
+                turn_four(to + (p + i) * width + l,
+                          from + l * lane_stride + p + i, lane_stride, width);
+        for (; l < width; l++) {
             const float *x = from + l * lane_stride + p;
             float *o = to + p * width + l;
 
-            if (l < lanes)
-                __builtin_prefetch(x + 48);
-            if (l >= lanes)
-                for (int64_t i = 0; i < n; i++)
-                    o[i * width] = 0.0F;
-            else if (n == 16)
-                for (int i = 0; i < 16; i++)
-                    o[i * width] = x[i];
-            else
-                for (int64_t i = 0; i < n; i++)
-                    o[i * width] = x[i];
+            for (int64_t i = 0; i < n; i++)
+                o[i * width] = l < lanes ? x[i] : 0.0F;
         }
     }
 }

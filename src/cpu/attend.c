@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attend.c -- scaled dot-product attention that never holds the scores.
+ *
+ * A unit of work is a block of rows of one key head; a tile of KEYS keys and
+ * their values is packed, and each panel of queries takes it: keys times
+ * queries gives scores with a column for each query, kernels/attend.h turns
+ * them to weights in place, and values times weights adds to the panel's sums.
+ * Both products are the packed kernel's, and the weights need no packing.  A
+ * thread holds one tile, its block of queries and their sums.
+ *
+ * A causal block ends with the last key that one of its rows sees.  A row that
+ * its mask drops as a whole takes the mean of all values: then the keys that
+ * were left out follow (rest_run).
+ * Called by: device.c.  Calls: kernels/attend.h, kernels/gemm.h,
+ * attend_few.c, the pool.
+ */
+#include "cpu/attend.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "kernels/copy.h"
+#include "kernels/tier/tier.h"
+#include "ops/params.h"
+
+enum {
+    KEYS = 144, /* a multiple of every tier's rows */
+    MAX_ROWS = 512,
+    MIN_ROWS = 32,
+    BLOCK_FLOATS = 131072, /* of queries and sums of a block */
+    MAX_SLOTS = 256,
+    RUN = 512
+};
+
+/* ---- reading the operands ---------------------------------------------------
+ */
+
+static void
+job_read(const mr_kernel_args *a, mr_attend_job *j)
+{
+    const mr_attention_params *p = a->params;
+    int next = 3;
+
+    *j = (mr_attend_job){.q = a->in[0],
+                         .k = a->in[1],
+                         .v = a->in[2],
+                         .to = a->out[0].data,
+                         .dtype = a->out[0].dtype,
+                         .scale = (float)p->scale,
+                         .causal = p->causal};
+    j->batch = j->q.dim[0];
+    j->heads = j->k.dim[1];
+    j->group = j->q.dim[1] / j->heads;
+    j->lq = j->q.dim[2];
+    j->lk = j->k.dim[2];
+    j->depth = j->q.dim[3];
+    j->width = j->v.dim[3];
+    j->rows = j->group * j->lq;
+    if (p->has_mask) {
+        j->mask = &a->in[next++];
+        for (int i = 0; i < 4; i++)
+            j->mask_stride[i] = j->mask->dim[i] == 1 ? 0 : j->mask->stride[i];
+    }
+    if (p->has_sinks) {
+        j->sinks = &a->in[next];
+        for (int i = 0; i < 2; i++)
+            j->sink_stride[i] = j->sinks->dim[i] == 1 ? 0 : j->sinks->stride[i];
+    }
+    j->n_slots = mr__pool_threads();
+    j->n_slots = j->n_slots < MAX_SLOTS ? j->n_slots : MAX_SLOTS;
+}
+
+int64_t
+mr__attend_offset(const mr_kernel_view *x, int64_t item, int64_t heads)
+{
+    return item / heads * x->stride[0] + item % heads * x->stride[1];
+}
+
+static const void *
+element(const void *data, mr_dtype t, int64_t i)
+{
+    return (const char *)data + i * mr__dtype_size(t);
+}
+
+/* n elements, `stride` apart, as floats. */
+static void
+run_load(float *to, const void *data, mr_dtype t, int64_t at, int64_t stride,
+         int64_t n)
+{
+    const mr_tier *tier = mr__tier();
+    int64_t size = mr__dtype_size(t);
+    const void *from = element(data, t, at);
+    uint16_t dense[RUN];
+
+    if (t == MR_FLOAT32) {
+        if (stride == 1)
+            memcpy(to, from, (size_t)n * sizeof *to);
+        else
+            tier->moves->gather[2](to, from, stride * size, n);
+        return;
+    }
+    for (int64_t i = 0, m; i < n; i += m) {
+        m = n - i < RUN ? n - i : RUN;
+        from = element(data, t, at + i * stride);
+        if (stride != 1) {
+            tier->moves->gather[1](dense, from, stride * size, m);
+            from = dense;
+        }
+        tier->casts->cast[t][MR_FLOAT32](to + i, from, m);
+    }
+}
+
+void
+mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r, float *to)
+{
+    int64_t head = item % j->heads * j->group + r / j->lq;
+    int64_t at = item / j->heads * j->q.stride[0] + head * j->q.stride[1] +
+                 r % j->lq * j->q.stride[2];
+
+    run_load(to, j->q.data, j->dtype, at, j->q.stride[3], j->depth);
+    for (int64_t i = 0; i < j->depth; i++)
+        to[i] *= j->scale;
+}
+
+const void *
+mr__attend_mask(const mr_attend_job *j, int64_t item, int64_t r)
+{
+    int64_t head = item % j->heads * j->group + r / j->lq;
+
+    return element(j->mask->data, j->mask->dtype,
+                   item / j->heads * j->mask_stride[0] +
+                       head * j->mask_stride[1] +
+                       r % j->lq * j->mask_stride[2]);
+}
+
+float
+mr__attend_sink(const mr_attend_job *j, int64_t item, int64_t r)
+{
+    int64_t head = item % j->heads * j->group + r / j->lq;
+    float x = -INFINITY;
+
+    if (j->sinks)
+        run_load(&x, j->sinks->data, j->sinks->dtype,
+                 item / j->heads * j->sink_stride[0] + head * j->sink_stride[1],
+                 1, 1);
+    return x;
+}
+
+void
+mr__attend_store(const mr_attend_job *j, int64_t item, int64_t r, int64_t n,
+                 float *from)
+{
+    char *to =
+        j->to + (item * j->rows + r) * j->width * mr__dtype_size(j->dtype);
+
+    if (j->dtype == MR_FLOAT32)
+        memcpy(to, from, (size_t)(n * j->width) * sizeof *from);
+    else
+        mr__tier()->casts->cast[MR_FLOAT32][j->dtype](to, from, n * j->width);
+}
+
+/* ---- units over the pool
+ * ------------------------------------------------------ */
+
+typedef struct units {
+    _Atomic int64_t next;
+    int64_t n;
+    char *workspace;
+    size_t slot_bytes;
+    void (*body)(const void *ctx, int64_t unit, char *slot);
+    const void *ctx;
+} units;
+
+/* Each slot takes units until none are left: they may differ in length. */
+static void
+units_piece(void *ctx, int64_t begin, int64_t end)
+{
+    units *u = ctx;
+
+    for (int64_t slot = begin; slot < end; slot++)
+        for (;;) {
+            /* relaxed: only who takes which unit */
+            int64_t unit =
+                atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed);
+
+            if (unit >= u->n)
+                break;
+            u->body(u->ctx, unit, u->workspace + (size_t)slot * u->slot_bytes);
+        }
+}
+
+void
+mr__attend_units(const mr_attend_job *j, int64_t n, char *workspace,
+                 size_t slot_bytes,
+                 void (*body)(const void *ctx, int64_t unit, char *slot),
+                 const void *ctx)
+{
+    units u = {.n = n,
+               .workspace = workspace,
+               .slot_bytes = slot_bytes,
+               .body = body,
+               .ctx = ctx};
+
+    atomic_init(&u.next, 0);
+    mr__cpu_for(n < j->n_slots ? n : j->n_slots, 1, units_piece, &u);
+}
+
+/* ---- tiles
+ * -------------------------------------------------------------------- */
+
+typedef struct tiles {
+    const mr_attend_job *j;
+    const mr_attend_tier *tier;
+    int64_t cols, key_rows;     /* of the packed kernel's panels */
+    int64_t block, n_blocks;    /* rows of a unit; units of an item */
+    int64_t panels;             /* of a block */
+    int64_t q_floats, o_floats; /* of a panel */
+    int64_t k_floats, v_floats, s_floats;
+} tiles;
+
+/* A unit at work. */
+typedef struct block {
+    const tiles *t;
+    int64_t item, row0, n_rows, n_panels;
+    int64_t key0, n_keys; /* the tile */
+    float *q, *o, *k, *v, *s, *mask;
+    float *top, *sum; /* of all rows of the block */
+} block;
+
+static int64_t
+lines(int64_t floats)
+{
+    return (floats + 15) / 16 * 16;
+}
+
+static void
+tiles_plan(const mr_attend_job *j, tiles *t)
+{
+    int64_t items = j->batch * j->heads, per = j->depth + j->width + 1;
+
+    *t = (tiles){.j = j,
+                 .tier = mr__attend(),
+                 .cols = mr__gemm_cols(),
+                 .key_rows = mr__gemm_rows()};
+    t->block = BLOCK_FLOATS / per / MIN_ROWS * MIN_ROWS;
+    t->block = t->block < MIN_ROWS   ? MIN_ROWS
+               : t->block > MAX_ROWS ? MAX_ROWS
+                                     : t->block;
+    /* the size of a block shows in no result */
+    while (t->block > MIN_ROWS && items * (j->rows / t->block) < 3 * j->n_slots)
+        t->block -= MIN_ROWS;
+    t->n_blocks = (j->rows - 1) / t->block + 1;
+    t->panels = (t->block - 1) / t->cols + 1;
+    t->q_floats = t->cols * j->depth;
+    t->o_floats = t->cols * j->width;
+    t->k_floats = lines(KEYS * j->depth);
+    t->v_floats =
+        lines(KEYS * ((j->width - 1) / t->key_rows + 1) * t->key_rows);
+    t->s_floats = KEYS * t->cols;
+    /* dense queries before they are turned; the output's rows */
+    if (t->k_floats < t->cols * (j->depth > j->width ? j->depth : j->width))
+        t->k_floats =
+            lines(t->cols * (j->depth > j->width ? j->depth : j->width));
+}
+
+static int64_t
+tiles_slot_floats(const tiles *t)
+{
+    return t->panels * (lines(t->q_floats) + lines(t->o_floats)) + t->k_floats +
+           t->v_floats + t->s_floats + (t->j->mask ? 2 * t->s_floats : 0) +
+           2 * lines(t->panels * t->cols);
+}
+
+static void
+block_open(const tiles *t, int64_t unit, char *slot, block *b)
+{
+    const mr_attend_job *j = t->j;
+
+    /* the last rows of an item first: in causal attention they take longest */
+    *b = (block){.t = t, .item = unit % (j->batch * j->heads)};
+    b->row0 = (t->n_blocks - 1 - unit / (j->batch * j->heads)) * t->block;
+    b->n_rows = j->rows - b->row0 < t->block ? j->rows - b->row0 : t->block;
+    b->n_panels = (b->n_rows - 1) / t->cols + 1;
+    b->k = (float *)(void *)slot;
+    b->v = b->k + t->k_floats;
+    b->s = b->v + t->v_floats;
+    b->top = b->s + t->s_floats;
+    b->sum = b->top + lines(t->panels * t->cols);
+    b->q = b->sum + lines(t->panels * t->cols);
+    b->o = b->q + t->panels * lines(t->q_floats);
+    b->mask = b->o + t->panels * lines(t->o_floats);
+}
+
+static float *
+panel_queries(const block *b, int64_t panel)
+{
+    return b->q + panel * lines(b->t->q_floats);
+}
+
+static float *
+panel_sums(const block *b, int64_t panel)
+{
+    return b->o + panel * lines(b->t->o_floats);
+}
+
+/* Rows of a panel that there are. */
+static int64_t
+panel_rows(const block *b, int64_t panel)
+{
+    int64_t left = b->n_rows - panel * b->t->cols;
+
+    return left < b->t->cols ? left : b->t->cols;
+}
+
+/* Queries packed, sums cleared. */
+static void
+block_begin(block *b)
+{
+    const tiles *t = b->t;
+    const mr_attend_job *j = t->j;
+
+    for (int64_t i = 0; i < b->n_panels * t->cols; i++) {
+        int64_t r = b->row0 + (i < b->n_rows ? i : 0);
+
+        b->top[i] = mr__attend_sink(j, b->item, r);
+        b->sum[i] = j->sinks ? 1.0F : 0.0F;
+    }
+    for (int64_t p = 0; p < b->n_panels; p++) {
+        int64_t n = panel_rows(b, p);
+        mr_gemm_side side = {b->k, MR_FLOAT32, n, j->depth, 1};
+
+        for (int64_t i = 0; i < n; i++)
+            mr__attend_query(j, b->item, b->row0 + p * t->cols + i,
+                             b->k + i * j->depth);
+        mr__gemm_pack(&side, (int)t->cols, 0, 0, j->depth, panel_queries(b, p));
+        memset(panel_sums(b, p), 0, (size_t)t->o_floats * sizeof(float));
+    }
+}
+
+static void
+tile_pack(block *b, int64_t key0)
+{
+    const tiles *t = b->t;
+    const mr_attend_job *j = t->j;
+    int64_t n = j->lk - key0 < KEYS ? j->lk - key0 : KEYS;
+    int width = (int)t->key_rows;
+    mr_gemm_side k = {NULL, j->dtype, n, j->k.stride[2], j->k.stride[3]};
+    mr_gemm_side v = {NULL, j->dtype, j->width, j->v.stride[3], j->v.stride[2]};
+
+    b->key0 = key0;
+    b->n_keys = n;
+    k.data = element(j->k.data, j->dtype,
+                     mr__attend_offset(&j->k, b->item, j->heads) +
+                         key0 * j->k.stride[2]);
+    v.data = element(j->v.data, j->dtype,
+                     mr__attend_offset(&j->v, b->item, j->heads) +
+                         key0 * j->v.stride[2]);
+    for (int64_t p = 0; p * width < n; p++)
+        mr__gemm_pack(&k, width, p, 0, j->depth, b->k + p * width * j->depth);
+    for (int64_t p = 0; p * width < j->width; p++)
+        mr__gemm_pack(&v, width, p, 0, n, b->v + p * width * n);
+}
+
+/* The last key that row r of the item sees, causally. */
+static int64_t
+row_limit(const mr_attend_job *j, int64_t r)
+{
+    return r % j->lq + j->lk - j->lq;
+}
+
+static int64_t
+panel_limit(const block *b, int64_t panel)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t most = INT64_MIN;
+
+    if (!j->causal)
+        return j->lk - 1;
+    for (int64_t i = 0; i < panel_rows(b, panel); i++) {
+        int64_t l = row_limit(j, b->row0 + panel * b->t->cols + i);
+
+        most = l > most ? l : most;
+    }
+    return most;
+}
+
+/* The mask of the tile as the scores lie, a run of rows of one head at a
+ * time. */
+static void
+panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
+{
+    const tiles *t = b->t;
+    const mr_attend_job *j = t->j;
+    mr_dtype m = j->mask->dtype;
+    int64_t size = mr__dtype_size(m), n = panel_rows(b, panel);
+    int64_t row0 = b->row0 + panel * t->cols, all = b->n_keys * t->cols;
+    bool half = m == MR_FLOAT16 || m == MR_BFLOAT16;
+    char *tile = (char *)(half ? b->mask + t->s_floats : b->mask);
+
+    for (int64_t i = 0, run; i < n; i += run) {
+        int64_t left = j->lq - (row0 + i) % j->lq;
+        const char *from = mr__attend_mask(j, b->item, row0 + i);
+
+        run = left < n - i ? left : n - i;
+        mr__copy_strided(
+            (size_t)size, 2, (int64_t[]){b->n_keys, run}, tile + i * size,
+            (int64_t[]){t->cols * size, size},
+            from + b->key0 * j->mask_stride[3] * size,
+            (int64_t[]){j->mask_stride[3] * size, j->mask_stride[2] * size});
+    }
+    if (half)
+        mr__tier()->casts->cast[m][MR_FLOAT32](b->mask, tile, all);
+    masks->keep = m == MR_BOOL ? (const uint8_t *)tile : NULL;
+    masks->add = m == MR_BOOL ? NULL : b->mask;
+}
+
+/* Limits of the panel's rows within the tile; NULL when all see all of it. */
+static const float *
+panel_limits(const block *b, int64_t panel, float *limit)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t n = panel_rows(b, panel), row0 = b->row0 + panel * b->t->cols;
+    bool any = false;
+
+    if (!j->causal)
+        return NULL;
+    for (int64_t i = 0; i < b->t->cols; i++) {
+        int64_t l = row_limit(j, row0 + (i < n ? i : n - 1)) - b->key0;
+
+        any = any || l < b->n_keys - 1;
+        limit[i] = (float)(l < -1 ? -1 : l < KEYS ? l : KEYS);
+    }
+    return any ? limit : NULL;
+}
+
+/* Is one of the block's old sums other than as it was? */
+static bool
+any_fades(const float *fade, int64_t n)
+{
+    bool any = false;
+
+    for (int64_t i = 0; i < n; i++)
+        any = any || fade[i] != 1.0F;
+    return any;
+}
+
+static void
+panel_run(block *b, int64_t panel)
+{
+    const tiles *t = b->t;
+    const mr_attend_job *j = t->j;
+    float limit[MR_GEMM_MAX_COLS], fade[MR_GEMM_MAX_COLS];
+    float *o = panel_sums(b, panel);
+    mr_attend_masks masks = {0};
+    int64_t width = panel_rows(b, panel) <= t->cols / 2 ? t->cols / 2 : t->cols;
+    mr_gemm_chunk g = {.m = b->n_keys,
+                       .n = width,
+                       .depth = j->depth,
+                       .a = b->k,
+                       .b = panel_queries(b, panel),
+                       .c = b->s,
+                       .c_row = t->cols,
+                       .dtype = MR_FLOAT32,
+                       .first = true,
+                       .last = true};
+
+    mr__gemm_block(&g, 0, (b->n_keys - 1) / t->key_rows + 1, 0, 1);
+    if (j->mask)
+        panel_mask(b, panel, &masks);
+    masks.limit = panel_limits(b, panel, limit);
+    t->tier->step(b->s, t->cols, b->n_keys, width, &masks,
+                  b->top + panel * t->cols, b->sum + panel * t->cols, fade);
+    if (any_fades(fade, width))
+        t->tier->multiply(o, t->cols, j->width, width, fade);
+    g.m = j->width;
+    g.depth = b->n_keys;
+    g.a = b->v;
+    g.b = b->s;
+    g.c = o;
+    g.first = false;
+    mr__gemm_block(&g, 0, (j->width - 1) / t->key_rows + 1, 0, 1);
+}
+
+/* The keys beyond a causal limit, for panels with a row that has seen none
+ * but masked ones: there these weigh as much. */
+static void
+rest_run(block *b)
+{
+    bool wanted[MAX_ROWS] = {false}, any = false;
+    const tiles *t = b->t;
+
+    for (int64_t p = 0; p < b->n_panels; p++) {
+        for (int64_t i = 0; i < panel_rows(b, p); i++)
+            wanted[p] =
+                wanted[p] || b->top[p * t->cols + i] <= MR_ATTEND_MASKED;
+        any = any || wanted[p];
+    }
+    for (int64_t key = 0; any && key < t->j->lk; key += KEYS) {
+        bool packed = false;
+
+        for (int64_t p = 0; p < b->n_panels; p++) {
+            if (!wanted[p] || panel_limit(b, p) >= key)
+                continue;
+            if (!packed)
+                tile_pack(b, key);
+            packed = true;
+            panel_run(b, p);
+        }
+    }
+}
+
+static void
+block_end(block *b)
+{
+    const tiles *t = b->t;
+    const mr_attend_job *j = t->j;
+
+    for (int64_t p = 0; p < b->n_panels; p++) {
+        float *o = panel_sums(b, p);
+        int64_t n = panel_rows(b, p);
+
+        t->tier->divide(o, t->cols, j->width, t->cols, b->sum + p * t->cols);
+        mr__tier()->moves->transpose[2](b->k, j->width * 4, o, t->cols * 4, n,
+                                        j->width);
+        mr__attend_store(j, b->item, b->row0 + p * t->cols, n, b->k);
+    }
+}
+
+static void
+tiles_unit(const void *ctx, int64_t unit, char *slot)
+{
+    const tiles *t = ctx;
+    int64_t end = 0, limits[MAX_ROWS];
+    block b;
+
+    block_open(t, unit, slot, &b);
+    block_begin(&b);
+    for (int64_t p = 0; p < b.n_panels; p++) {
+        limits[p] = panel_limit(&b, p);
+        end = limits[p] + 1 > end ? limits[p] + 1 : end;
+    }
+    for (int64_t key = 0; key < end; key += KEYS) {
+        tile_pack(&b, key);
+        for (int64_t p = 0; p < b.n_panels; p++)
+            if (limits[p] >= key)
+                panel_run(&b, p);
+    }
+    if (t->j->causal)
+        rest_run(&b);
+    block_end(&b);
+}
+
+/* ---- the row of the table
+ * ------------------------------------------------------ */
+
+static bool
+job_empty(const mr_attend_job *j)
+{
+    return j->batch * j->heads * j->rows * j->width * j->lk == 0;
+}
+
+size_t
+mr__cpu_attention_workspace(const mr_kernel_args *a)
+{
+    mr_attend_job j;
+    tiles t;
+
+    job_read(a, &j);
+    if (job_empty(&j))
+        return 0;
+    if (mr__attend_few_fits(&j))
+        return mr__attend_few_bytes(&j);
+    tiles_plan(&j, &t);
+    return (size_t)(j.n_slots * tiles_slot_floats(&t)) * sizeof(float);
+}
+
+mr_code
+mr__cpu_attention(const mr_kernel_args *a)
+{
+    mr_attend_job j;
+    tiles t;
+
+    job_read(a, &j);
+    if (job_empty(&j)) { /* no keys: sums of nothing */
+        memset(j.to, 0,
+               (size_t)a->out[0].size * (size_t)mr__dtype_size(j.dtype));
+        return MR_OK;
+    }
+    if (mr__attend_few_fits(&j)) {
+        mr__attend_few(&j, a->workspace);
+        return MR_OK;
+    }
+    tiles_plan(&j, &t);
+    mr__attend_units(&j, j.batch * j.heads * t.n_blocks, a->workspace,
+                     (size_t)tiles_slot_floats(&t) * sizeof(float), tiles_unit,
+                     &t);
+    return MR_OK;
+}
+
+/* 100 GFLOP/s, or 10 GB/s where that is slower. */
+double
+mr__cpu_attention_cost(const mr_kernel_args *a)
+{
+    const mr_kernel_view *q = &a->in[0], *k = &a->in[1], *v = &a->in[2];
+    double pairs = (double)q->dim[0] * (double)q->dim[1] * (double)q->dim[2] *
+                   (double)k->dim[2];
+    double bytes =
+        (double)(k->size + v->size) * (double)mr__dtype_size(k->dtype);
+
+    return 0.02 * pairs * (double)(q->dim[3] + v->dim[3]) + 0.1 * bytes + 500.0;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attend.h -- attention as numbers, and its two routes.
+ *
+ * The query heads that share a key head are rows of one problem: row r is
+ * query r % lq of the head's (r / lq)-th one.  attend.c picks the route from
+ * shape and strides alone.
+ */
+#ifndef MR_CPU_ATTEND_H
+#define MR_CPU_ATTEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/cpu.h"
+#include "kernels/attend.h"
+#include "marram/types.h"
+
+/* Rows of a key head that are done one by one, keys read where they are. */
+#define MR_ATTEND_FEW 8
+
+typedef struct mr_attend_job {
+    mr_kernel_view q, k, v;
+    const mr_kernel_view *mask, *sinks; /* or NULL */
+    int64_t mask_stride[4], sink_stride[2];
+    char *to;
+    mr_dtype dtype;
+    float scale;
+    bool causal;
+    int64_t batch, heads, group, lq, lk, depth, width; /* heads of k */
+    int64_t rows;                                      /* group * lq */
+    int n_slots;
+} mr_attend_job;
+
+/* Elements of a key head's matrices from the start of the operand. */
+int64_t mr__attend_offset(const mr_kernel_view *x, int64_t item, int64_t heads);
+/* Row r of an item's queries, scaled, `depth` floats. */
+void mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r,
+                      float *to);
+/* The first element of the mask for row r of an item and key 0. */
+const void *mr__attend_mask(const mr_attend_job *j, int64_t item, int64_t r);
+/* The logit that joins row r; -inf without sinks. */
+float mr__attend_sink(const mr_attend_job *j, int64_t item, int64_t r);
+/* Rows r ... r + n of an item's output, from floats; n * width of them. */
+void mr__attend_store(const mr_attend_job *j, int64_t item, int64_t r,
+                      int64_t n, float *from);
+/* body for each of n units with a piece of the workspace of its own. */
+void mr__attend_units(const mr_attend_job *j, int64_t n, char *workspace,
+                      size_t slot_bytes,
+                      void (*body)(const void *ctx, int64_t unit, char *slot),
+                      const void *ctx);
+
+/* Few rows: keys and values are read once, in place. */
+bool mr__attend_few_fits(const mr_attend_job *j);
+size_t mr__attend_few_bytes(const mr_attend_job *j);
+void mr__attend_few(const mr_attend_job *j, char *workspace);
+
+#endif

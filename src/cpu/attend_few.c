@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attend_few.c -- attention with few queries, at the speed of memory.
+ *
+ * As when a model writes one word after the other: each key and value is used
+ * for a few rows alone, so nothing is packed.  A unit is CHUNK keys of one key
+ * head, taken PIECE at a time: products of the queries with keys, weights,
+ * weighted sums of values, all while the piece is in cache.  The units of a
+ * head are joined in order.
+ * Called by: attend.c.  Calls: kernels/attend.h, kernels/gemm.h, the tier.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/attend.h"
+#include "kernels/tier/tier.h"
+
+enum { CHUNK = 1024, PIECE = 128 };
+
+typedef struct few {
+    const mr_attend_job *j;
+    int64_t n_chunks;
+    int64_t part_floats; /* of a row of a chunk: sums, top, sum */
+    float *part;
+} few;
+
+bool
+mr__attend_few_fits(const mr_attend_job *j)
+{
+    return j->rows <= MR_ATTEND_FEW && j->k.stride[3] == 1 &&
+           j->v.stride[3] == 1;
+}
+
+static void
+few_plan(const mr_attend_job *j, few *f)
+{
+    *f = (few){.j = j,
+               .n_chunks = (j->lk - 1) / CHUNK + 1,
+               .part_floats = j->width + 2};
+}
+
+static int64_t
+few_slot_floats(const few *f)
+{
+    const mr_attend_job *j = f->j;
+
+    /* queries, scores, sums of a piece, a row of the mask */
+    return (j->rows * (j->depth + PIECE + j->width) + PIECE + 15) / 16 * 16;
+}
+
+static int64_t
+few_part_floats(const few *f)
+{
+    const mr_attend_job *j = f->j;
+    int64_t n = j->batch * j->heads * f->n_chunks * j->rows * f->part_floats;
+
+    return (n + 15) / 16 * 16;
+}
+
+size_t
+mr__attend_few_bytes(const mr_attend_job *j)
+{
+    few f;
+
+    few_plan(j, &f);
+    return (size_t)(few_part_floats(&f) + j->n_slots * few_slot_floats(&f)) *
+           sizeof(float);
+}
+
+static mr_gemm_kind
+kind_of(mr_dtype t)
+{
+    return t == MR_FLOAT32   ? MR_GEMM_FLOAT32
+           : t == MR_FLOAT16 ? MR_GEMM_FLOAT16
+                             : MR_GEMM_BFLOAT16;
+}
+
+static void
+row_masks(const few *f, int64_t item, int64_t r, int64_t key, int64_t n,
+          float *s, float *spare)
+{
+    const mr_attend_job *j = f->j;
+    const mr_tier *tier = mr__tier();
+    const mr_tier_dtype *f32 = tier->dtype[MR_FLOAT32];
+    int64_t limit = r % j->lq + j->lk - j->lq - key;
+    float low[MR_SPLAT_N], wide[PIECE];
+
+    for (int64_t k = limit < -1 ? 0 : limit + 1; j->causal && k < n; k++)
+        s[k] = MR_ATTEND_MASKED;
+    if (!j->mask)
+        return;
+    for (int i = 0; i < MR_SPLAT_N; i++)
+        low[i] = MR_ATTEND_MASKED;
+    {
+        mr_dtype m = j->mask->dtype;
+        int64_t size = mr__dtype_size(m), step = j->mask_stride[3];
+        const char *from = mr__attend_mask(j, item, r);
+        const void *x = from + key * step * size;
+
+        if (step != 1) {
+            tier->moves->gather[size == 1   ? 0
+                                : size == 2 ? 1
+                                            : 2](spare, x, step * size, n);
+            x = spare;
+        }
+        if (m == MR_BOOL) {
+            f32->map[MR_K_SELECT](s, (const void *[]){x, s, low},
+                                  (int64_t[]){1, 1, 0}, n);
+            return;
+        }
+        if (m != MR_FLOAT32) {
+            tier->casts->cast[m][MR_FLOAT32](wide, x, n);
+            x = wide;
+        }
+        f32->map[MR_K_ADD](s, (const void *[]){s, x}, (int64_t[]){1, 1}, n);
+    }
+}
+
+static float
+exp_of(float x)
+{
+    float in[MR_SPLAT_N] = {x}, out[MR_SPLAT_N];
+
+    mr__tier()->dtype[MR_FLOAT32]->map[MR_K_EXP](out, (const void *[]){in},
+                                                 (int64_t[]){1}, 1);
+    return out[0];
+}
+
+/* Scores become weights; gives what old sums are multiplied by. */
+static float
+row_step(float *s, int64_t n, float *top, float *sum)
+{
+    const mr_tier_dtype *f32 = mr__tier()->dtype[MR_FLOAT32];
+    float most, total, fade, from[MR_SPLAT_N];
+
+    f32->fold[MR_FOLD_MAX].rows(&most, s, n, 1, n * 4);
+    most = most > *top || isnan(most) ? most : *top;
+    /* -inf - -inf is no number: such a row has weights of 0 so far */
+    for (int i = 0; i < MR_SPLAT_N; i++)
+        from[i] = isinf(most) && most < 0.0F ? 0.0F : most;
+    f32->map[MR_K_SUBTRACT](s, (const void *[]){s, from}, (int64_t[]){1, 0}, n);
+    f32->map[MR_K_EXP](s, (const void *[]){s}, (int64_t[]){1}, n);
+    f32->fold[MR_FOLD_SUM].rows(&total, s, n, 1, n * 4);
+    fade = exp_of(*top - from[0]);
+    *sum = *sum * fade + total;
+    *top = most;
+    return fade;
+}
+
+static void
+values_add(const few *f, const mr_gemm_side *v, const float *s, float *y,
+           int64_t n)
+{
+    const mr_attend_job *j = f->j;
+    int64_t size = mr__dtype_size(j->dtype);
+
+    for (int64_t at = 0; at < j->width; at += MR_GEMV_COLS)
+        for (int64_t r = 0; r < j->rows; r += MR_GEMV_ROWS) {
+            int64_t rows = j->rows - r, cols = j->width - at;
+            mr_gemm_side side = *v;
+
+            side.data = (const char *)side.data + at * size;
+            rows = rows < MR_GEMV_ROWS ? rows : MR_GEMV_ROWS;
+            cols = cols < MR_GEMV_COLS ? cols : MR_GEMV_COLS;
+            mr__gemv_wide(y + r * j->width + at, j->width, s + r * PIECE, PIECE,
+                          (int)rows, &side, n, cols);
+        }
+}
+
+/* Where the sums of a row of a chunk are. */
+static float *
+part_at(const few *f, int64_t item, int64_t chunk, int64_t r)
+{
+    return f->part +
+           ((item * f->n_chunks + chunk) * f->j->rows + r) * f->part_floats;
+}
+
+static void
+piece_run(const few *f, int64_t item, int64_t chunk, int64_t key, int64_t n,
+          float *slot)
+{
+    const mr_attend_job *j = f->j;
+    int64_t size = mr__dtype_size(j->dtype);
+    float *q = slot, *s = q + j->rows * j->depth, *y = s + j->rows * PIECE;
+    float *spare = y + j->rows * j->width;
+    const char *k =
+        (const char *)j->k.data +
+        (mr__attend_offset(&j->k, item, j->heads) + key * j->k.stride[2]) *
+            size;
+    mr_gemm_side v = {
+        (const char *)j->v.data +
+            (mr__attend_offset(&j->v, item, j->heads) + key * j->v.stride[2]) *
+                size,
+        j->dtype, j->width, 1, j->v.stride[2]};
+    float fade[MR_ATTEND_FEW];
+
+    for (int64_t r = 0; r < j->rows; r++) {
+        float *part = part_at(f, item, chunk, r);
+
+        mr__attend()->dots[kind_of(j->dtype)](s + r * PIECE, q + r * j->depth,
+                                              k, j->k.stride[2], n, j->depth);
+        row_masks(f, item, r, key, n, s + r * PIECE, spare);
+        fade[r] =
+            row_step(s + r * PIECE, n, part + j->width, part + j->width + 1);
+    }
+    values_add(f, &v, s, y, n);
+    for (int64_t r = 0; r < j->rows; r++) {
+        float *part = part_at(f, item, chunk, r), *add = y + r * j->width;
+
+        for (int64_t i = 0; i < j->width; i++)
+            part[i] = part[i] * fade[r] + add[i];
+    }
+}
+
+static void
+few_unit(const void *ctx, int64_t unit, char *memory)
+{
+    const few *f = ctx;
+    const mr_attend_job *j = f->j;
+    int64_t item = unit / f->n_chunks, chunk = unit % f->n_chunks;
+    int64_t end = (chunk + 1) * CHUNK < j->lk ? (chunk + 1) * CHUNK : j->lk;
+    float *slot = (float *)(void *)memory;
+
+    for (int64_t r = 0; r < j->rows; r++) {
+        float *part = part_at(f, item, chunk, r);
+
+        memset(part, 0, (size_t)f->part_floats * sizeof *part);
+        part[j->width] = -INFINITY;
+        if (chunk == 0 && j->sinks) {
+            part[j->width] = mr__attend_sink(j, item, r);
+            part[j->width + 1] = 1.0F;
+        }
+        mr__attend_query(j, item, r, slot + r * j->depth);
+    }
+    for (int64_t key = chunk * CHUNK; key < end; key += PIECE)
+        piece_run(f, item, chunk, key, end - key < PIECE ? end - key : PIECE,
+                  slot);
+}
+
+/* Joins the chunks of a row in the first one's place. */
+static void
+row_finish(const few *f, int64_t item, int64_t r)
+{
+    const mr_attend_job *j = f->j;
+    float *y = part_at(f, item, 0, r), top = y[j->width];
+    float from, sum;
+
+    for (int64_t c = 1; c < f->n_chunks; c++) {
+        float t = part_at(f, item, c, r)[j->width];
+
+        top = t > top || isnan(t) ? t : top;
+    }
+    from = isinf(top) && top < 0.0F ? 0.0F : top;
+    sum = 0.0F;
+    for (int64_t c = 0; c < f->n_chunks; c++) {
+        const float *part = part_at(f, item, c, r);
+        float by = exp_of(part[j->width] - from);
+
+        sum += part[j->width + 1] * by;
+        for (int64_t i = 0; i < j->width; i++)
+            y[i] = c == 0 ? y[i] * by : y[i] + part[i] * by;
+    }
+    for (int64_t i = 0; i < j->width; i++)
+        y[i] /= sum;
+    mr__attend_store(j, item, r, 1, y);
+}
+
+static void
+finish_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const few *f = ctx;
+
+    for (int64_t i = begin; i < end; i++)
+        row_finish(f, i / f->j->rows, i % f->j->rows);
+}
+
+void
+mr__attend_few(const mr_attend_job *j, char *workspace)
+{
+    int64_t items = j->batch * j->heads;
+    few f;
+
+    few_plan(j, &f);
+    f.part = (float *)(void *)workspace;
+    mr__attend_units(j, items * f.n_chunks,
+                     workspace + (size_t)few_part_floats(&f) * sizeof(float),
+                     (size_t)few_slot_floats(&f) * sizeof(float), few_unit, &f);
+    mr__cpu_for(items * j->rows,
+                mr__cpu_grain(50.0 + (double)f.n_chunks * (double)j->width),
+                finish_piece, &f);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * conv.h -- a convolution as numbers: what conv.c and depthwise.c share.
+ */
+#ifndef MR_CPU_CONV_H
+#define MR_CPU_CONV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/cpu.h"
+#include "ops/params.h"
+
+#define MR_CONV_SPATIAL 3
+
+typedef struct mr_conv {
+    const mr_conv_params *p;
+    int n_spatial;
+    int64_t in[MR_CONV_SPATIAL], out[MR_CONV_SPATIAL], kernel[MR_CONV_SPATIAL];
+    int64_t batch, channels, group_channels, group_outputs, outputs;
+    int64_t n_rows, taps, k, chunk;
+    mr_dtype dtype;
+    int64_t item;
+    bool plain; /* one tap at every position: patches are the input */
+    bool runs;  /* taps of the last axis lie side by side in the input */
+    const char *x, *w;
+    char *to;
+    /* the chunk being made */
+    char *patches;
+    int64_t row0, group;
+} mr_conv;
+
+/* The input position of a tap at an output position along an axis; -1 where
+ * there is a zero. */
+static inline int64_t
+mr__conv_position(const mr_conv *c, int axis, int64_t out, int64_t tap)
+{
+    const mr_conv_params *p = c->p;
+    int64_t spread = p->input_dilation.v[axis], at;
+
+    if (p->flip)
+        tap = c->kernel[axis] - 1 - tap;
+    at = out * p->stride.v[axis] + tap * p->kernel_dilation.v[axis] -
+         p->low.v[axis];
+    if (spread != 1) {
+        if (at < 0 || at % spread != 0)
+            return -1;
+        at /= spread;
+    }
+    return at >= 0 && at < c->in[axis] ? at : -1;
+}
+
+/* Groups of one channel: each output is a sum over taps alone. */
+bool mr__conv_depthwise_fits(const mr_conv *c);
+size_t mr__conv_depthwise_bytes(const mr_conv *c);
+void mr__conv_depthwise(const mr_conv *c, void *workspace);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * depthwise.c -- convolution in groups of one channel.
+ *
+ * An output position is a sum over taps of whole vectors of channels: no
+ * patches, no products.  The weights are turned first, so that those of a tap
+ * lie side by side; several outputs a channel are done one after the other
+ * and dealt out.
+ * Called by: conv.c.  Calls: kernels/depth.h, the tier.
+ */
+#include <string.h>
+
+#include "cpu/conv.h"
+#include "kernels/depth.h"
+#include "kernels/tier/tier.h"
+
+enum { TAPS = 128, BAND = 512, ALIGN = 64 };
+
+typedef struct depth {
+    const mr_conv *c;
+    mr_depth_fn *run;
+    mr_dtype acc;
+    int64_t acc_item, each; /* outputs of a channel */
+    char *weights;          /* each x taps x channels */
+} depth;
+
+bool
+mr__conv_depthwise_fits(const mr_conv *c)
+{
+    return c->group_channels == 1 && c->p->groups > 1;
+}
+
+static void
+depth_plan(const mr_conv *c, depth *d)
+{
+    *d = (depth){.c = c,
+                 .run = mr__depth_of(c->dtype),
+                 .acc = c->dtype == MR_FLOAT64 ? MR_FLOAT64 : MR_FLOAT32,
+                 .each = c->group_outputs};
+    d->acc_item = mr__dtype_size(d->acc);
+}
+
+static size_t
+weights_bytes(const depth *d)
+{
+    size_t n = (size_t)(d->c->outputs * d->c->taps * d->acc_item);
+
+    return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+size_t
+mr__conv_depthwise_bytes(const mr_conv *c)
+{
+    depth d;
+
+    depth_plan(c, &d);
+    return 2 * weights_bytes(&d); /* as they are, widened; turned */
+}
+
+/* (channels * each, taps) to (each, taps, channels). */
+static void
+weights_turn(const depth *d, char *flat)
+{
+    const mr_conv *c = d->c;
+    const mr_tier *tier = mr__tier();
+    const char *from = c->w;
+    int row = d->acc_item == 8 ? 3 : 2;
+
+    if (d->acc != c->dtype) {
+        tier->casts->cast[c->dtype][d->acc](flat, from, c->outputs * c->taps);
+        from = flat;
+    }
+    for (int64_t j = 0; j < d->each; j++)
+        tier->moves->transpose[row](
+            d->weights + j * c->taps * c->channels * d->acc_item,
+            c->channels * d->acc_item, from + j * c->taps * d->acc_item,
+            d->each * c->taps * d->acc_item, c->taps, c->channels);
+}
+
+/* Tap numbers t ... t + n of a row: where each begins in the input, or NULL. */
+static void
+taps_find(const mr_conv *c, int64_t row, int64_t t, int64_t n, const void **x)
+{
+    int64_t out[MR_CONV_SPATIAL] = {0}, tap[MR_CONV_SPATIAL] = {0};
+
+    for (int i = c->n_spatial - 1; i >= 0; i--) {
+        out[i] = row % c->out[i];
+        row /= c->out[i];
+        tap[i] = t % c->kernel[i];
+        t /= c->kernel[i];
+    }
+    for (int64_t k = 0; k < n; k++) {
+        int64_t from = row;
+        bool inside = true;
+
+        for (int i = 0; i < c->n_spatial && inside; i++) {
+            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
+
+            inside = at >= 0;
+            from = from * c->in[i] + at;
+        }
+        x[k] = inside ? c->x + from * c->channels * c->item : NULL;
+        for (int i = c->n_spatial - 1; i >= 0; i--) {
+            if (++tap[i] < c->kernel[i])
+                break;
+            tap[i] = 0;
+        }
+    }
+}
+
+/* Sums of channels [from, from + n), output j of each, to their places. */
+static void
+band_store(const depth *d, int64_t row, int64_t from, int64_t n, int64_t j,
+           char *sums)
+{
+    const mr_conv *c = d->c;
+    const mr_tier *tier = mr__tier();
+    char *to = c->to + (row * c->outputs + from * d->each + j) * c->item;
+    uint16_t halves[BAND];
+
+    if (d->acc != c->dtype) {
+        tier->casts->cast[d->acc][c->dtype](halves, sums, n);
+        sums = (char *)halves;
+    }
+    if (d->each == 1)
+        memcpy(to, sums, (size_t)(n * c->item));
+    else
+        tier->moves->scatter[c->item == 2   ? 1
+                             : c->item == 4 ? 2
+                                            : 3](to, d->each * c->item, sums,
+                                                 n);
+}
+
+static void
+row_run(const depth *d, int64_t row)
+{
+    const mr_conv *c = d->c;
+    const void *x[TAPS];
+    _Alignas(64) char sums[BAND * 8];
+
+    for (int64_t from = 0; from < c->channels; from += BAND)
+        for (int64_t j = 0; j < d->each; j++) {
+            int64_t left = c->channels - from, n = left < BAND ? left : BAND;
+
+            for (int64_t t = 0; t < c->taps; t += TAPS) {
+                int64_t m = c->taps - t < TAPS ? c->taps - t : TAPS;
+
+                if (c->taps > TAPS || (from == 0 && j == 0))
+                    taps_find(c, row, t, m, x);
+                if (from > 0 && (j == 0 || c->taps > TAPS))
+                    for (int64_t k = 0; k < m; k++)
+                        if (x[k])
+                            x[k] = (const char *)x[k] +
+                                   (c->taps > TAPS ? from : BAND) * c->item;
+                d->run(sums, x,
+                       d->weights + ((j * c->taps + t) * c->channels + from) *
+                                        d->acc_item,
+                       c->channels, m, n, t > 0);
+            }
+            band_store(d, row, from, n, j, sums);
+        }
+}
+
+static void
+rows_piece(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++)
+        row_run(ctx, row);
+}
+
+void
+mr__conv_depthwise(const mr_conv *c, void *workspace)
+{
+    depth d;
+
+    depth_plan(c, &d);
+    if (c->taps == 0) {
+        memset(c->to, 0, (size_t)(c->n_rows * c->outputs * c->item));
+        return;
+    }
+    d.weights = workspace;
+    weights_turn(&d, d.weights + weights_bytes(&d));
+    mr__cpu_for(c->n_rows,
+                mr__cpu_grain((double)c->taps *
+                              (3.0 + 0.05 * (double)(c->outputs * c->item))),
+                rows_piece, &d);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attend.h -- the steps of attention on a tile of scores.
+ *
+ * Scores lie turned: a panel has a row for each key and a column for each of up
+ * to MR_GEMM_MAX_COLS queries, as the packed product (gemm.h) makes them from
+ * keys times queries and takes them again as its right side.  So everything
+ * between the two products is arithmetic between whole vectors of queries, and
+ * what a query gets depends on the order of its keys alone, not on the width
+ * of a vector.
+ *
+ * A query's state is the largest score so far (top), the sum of exp(score -
+ * top), and the sum of the values times the same; a new tile with a larger top
+ * fades both sums (M. Milakov, N. Gimelshein, "Online normalizer calculation
+ * for softmax", 2018).
+ */
+#ifndef MR_KERNELS_ATTEND_H
+#define MR_KERNELS_ATTEND_H
+
+#include <stdint.h>
+
+#include "kernels/gemm.h"
+
+/* The score of a pair that a mask drops: lower than every number that a sum
+ * could notice, yet finite, so that a row that is masked as a whole gives the
+ * mean of its values. */
+#define MR_ATTEND_MASKED (-0x1.fffffep127F)
+
+/* What a panel of scores goes through before the weights, each NULL for
+ * nothing: key k of column c counts when keep[k][c] and k <= limit[c], and
+ * add[k][c] is added (rows as far apart as those of the scores). */
+typedef struct mr_attend_masks {
+    const uint8_t *keep;
+    const float *add, *limit;
+} mr_attend_masks;
+
+/* Scores s (n_keys rows of `width` floats, `row` apart) become exp(s - top);
+ * top and sum are brought up to date, and fade is what old sums are multiplied
+ * by. */
+typedef void mr_attend_step_fn(float *s, int64_t row, int64_t n_keys,
+                               int64_t width, const mr_attend_masks *masks,
+                               float *top, float *sum, float *fade);
+/* y[i][c] *= x[c], or /= x[c]. */
+typedef void mr_attend_scale_fn(float *y, int64_t row, int64_t n_rows,
+                                int64_t width, const float *x);
+/* s[k] = sum over p < depth of x[p] * key[k][p], keys key_row elements apart,
+ * in 64 virtual lanes combined pairwise (l with l + 32, l + 16, then
+ * neighbours). */
+typedef void mr_attend_dots_fn(float *s, const float *x, const void *key,
+                               int64_t key_row, int64_t n_keys, int64_t depth);
+
+typedef struct mr_attend_tier {
+    mr_attend_step_fn *step;
+    mr_attend_scale_fn *multiply, *divide;
+    mr_attend_dots_fn *dots[MR_N_GEMM_KINDS];
+} mr_attend_tier;
+
+extern const mr_attend_tier mr__attend_tier_baseline, mr__attend_tier_avx2,
+    mr__attend_tier_avx512;
+
+/* The steps of the tier in use. */
+const mr_attend_tier *mr__attend(void);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * depth.h -- sums over taps, a channel a lane: what depthwise convolution is
+ * made of.
+ *
+ * y[c] = the sum over taps t with x[t] != NULL, in order, of x[t][c] * w[t *
+ * w_row + c]; with `add` it goes on from y.  y and w are float32 for float32
+ * and half x, float64 for float64.
+ */
+#ifndef MR_KERNELS_DEPTH_H
+#define MR_KERNELS_DEPTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/gemm.h"
+#include "marram/types.h"
+
+typedef void mr_depth_fn(void *y, const void *const *x, const void *w,
+                         int64_t w_row, int64_t n_taps, int64_t n, bool add);
+
+typedef struct mr_depth_tier {
+    mr_depth_fn *narrow[MR_N_GEMM_KINDS];
+    mr_depth_fn *wide; /* float64 */
+} mr_depth_tier;
+
+extern const mr_depth_tier mr__depth_tier_baseline, mr__depth_tier_avx2,
+    mr__depth_tier_avx512;
+extern mr_depth_fn mr__depth_wide_baseline, mr__depth_wide_avx2,
+    mr__depth_wide_avx512;
+
+/* The one for x of dtype t (real, inexact), of the tier in use. */
+mr_depth_fn *mr__depth_of(mr_dtype t);
+
+#endif
