@@ -293,7 +293,6 @@ make_block(mr_memory_pool *p, size_t capacity, bool small)
     struct mr__error_stash before = mr__error_stash();
     mr_buffer *b = take(p, capacity);
 
-    mr__error_unstash(before); /* what the second attempt says counts */
     if (b == NULL) {
         mr__pool_trim(p, 0);
         b = take(p, capacity);
