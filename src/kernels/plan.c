@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/native_make.h"
 #include "kernels/ready.h"
 
 #define UNIT_NANOSECONDS 30000
@@ -352,6 +353,7 @@ mr__block_make_ready(const mr_block_code *c, const mr_block_launch *l,
     int64_t points = 1, total = 1;
 
     b->code = c;
+    b->native = NULL;
     b->plan = (mr_block_plan){.strategy = MR_RUN_NOTHING};
     for (int i = 0; i < l->n_kept; i++)
         total *= l->dim[i];
@@ -369,6 +371,54 @@ mr__block_make_ready(const mr_block_code *c, const mr_block_launch *l,
     schedule_fit(room, l);
     plan_tiles(b);
     return b;
+}
+
+/* ---- for compiled code
+ * -------------------------------------------------------------------------
+ */
+
+/* Nothing but the operands' memory is touched: as large a tile as units are,
+ * so that a call is few instructions of a run. */
+#define NATIVE_TILE 32768
+
+static void
+native_tile(mr_block_room *room, const mr_block_launch *l)
+{
+    mr_block_ready *b = &room->ready;
+    mr_geometry g;
+
+    geometry_map(&g, &b->low, l, NATIVE_TILE);
+    mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
+    plan_tiles(b);
+}
+
+mr_code
+mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
+                      mr_arena *arena, mr_block_ready **ready)
+{
+    mr_block_room room;
+    mr_block_ready *b = &room.ready;
+    mr_native *native;
+
+    *ready = NULL;
+    mr__block_make_ready(c, l, &room);
+    if (!mr__block_is_lowered(b) || b->schedule.g.points == 0)
+        return MR_OK;
+    if (b->schedule.g.strategy == MR_RUN_MAP &&
+        mr__native_is_direct(&b->schedule))
+        native_tile(&room, l);
+    native = mr__native_make(&b->schedule, arena);
+    if (native == NULL)
+        return MR_E_MEMORY;
+    if (native->n_pass == 0)
+        return MR_OK;
+    mr__frame_make(&b->frame, &b->schedule, &room.frame);
+    if (b->frame.bytes > MR_FRAME_BYTES)
+        return MR_OK;
+    b->native = native;
+    /* made just now, not yet shared */
+    *ready = (mr_block_ready *)(uintptr_t)mr__block_keep_ready(b, l, arena);
+    return *ready == NULL ? MR_E_MEMORY : MR_OK;
 }
 
 mr_block_plan

@@ -12,6 +12,7 @@
 #define MR_KERNELS_READY_H
 
 #include "base/arena.h"
+#include "base/error.h"
 #include "kernels/frame.h"
 
 typedef struct mr_block_ready {
@@ -20,6 +21,7 @@ typedef struct mr_block_ready {
     mr_lowered low;
     mr_schedule schedule;
     mr_frame frame;
+    const struct mr_native *native; /* compiled segments (native.h), or NULL */
     /* Of a kept one: the launch without its data, inputs first. */
     int32_t n_kept, n_red;
     const int64_t *dim;
@@ -52,6 +54,12 @@ const mr_block_ready *mr__block_keep_ready(const mr_block_ready *b,
                                            mr_arena *arena);
 /* Everything of a kept one's launch but the data pointers. */
 void mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l);
+
+/* The same launch for compiled segments, still without their code: a kept copy
+ * in the arena, which refers to c.  Unset where there is nothing to gain or
+ * the program is beyond what is covered (MR_OK), or without memory. */
+mr_code mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
+                              mr_arena *arena, mr_block_ready **ready);
 
 /* As mr__block_run and mr__block_finish. */
 void mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
