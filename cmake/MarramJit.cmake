@@ -30,6 +30,8 @@ else()
 endif()
 if(MR_JIT_WHY_NOT)
     message(STATUS "no native code for compiled programs: ${MR_JIT_WHY_NOT}")
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compile/jit.c PROPERTIES
+        COMPILE_DEFINITIONS "MR_JIT_WHY_NOT=\"${MR_JIT_WHY_NOT}\"")
     return()
 endif()
 

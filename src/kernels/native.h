@@ -22,6 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
+#include "base/error.h"
 #include "kernels/program.h"
 #include "kernels/tier/tier.h"
 
@@ -103,5 +105,13 @@ typedef struct mr_native {
     int n_pass;
     mr_native_pass pass[4];
 } mr_native;
+
+/* A launch made ready for compiled segments, in the arena; refers to c.  *ready
+ * can be run once each segment of *native that computes (n_op > 0) has its fn.
+ * NULL where there is nothing to gain or the program is beyond what is covered
+ * (MR_OK), or without memory.  l: normalised. */
+mr_code mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
+                              mr_arena *arena, const void **ready,
+                              mr_native **native);
 
 #endif

@@ -394,13 +394,14 @@ native_tile(mr_block_room *room, const mr_block_launch *l)
 
 mr_code
 mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
-                      mr_arena *arena, mr_block_ready **ready)
+                      mr_arena *arena, const void **ready, mr_native **segments)
 {
     mr_block_room room;
     mr_block_ready *b = &room.ready;
     mr_native *native;
 
     *ready = NULL;
+    *segments = NULL;
     mr__block_make_ready(c, l, &room);
     if (!mr__block_is_lowered(b) || b->schedule.g.points == 0)
         return MR_OK;
@@ -416,8 +417,8 @@ mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
     if (b->frame.bytes > MR_FRAME_BYTES)
         return MR_OK;
     b->native = native;
-    /* made just now, not yet shared */
-    *ready = (mr_block_ready *)(uintptr_t)mr__block_keep_ready(b, l, arena);
+    *segments = native;
+    *ready = mr__block_keep_ready(b, l, arena);
     return *ready == NULL ? MR_E_MEMORY : MR_OK;
 }
 

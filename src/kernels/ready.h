@@ -12,7 +12,6 @@
 #define MR_KERNELS_READY_H
 
 #include "base/arena.h"
-#include "base/error.h"
 #include "kernels/frame.h"
 
 typedef struct mr_block_ready {
@@ -54,12 +53,6 @@ const mr_block_ready *mr__block_keep_ready(const mr_block_ready *b,
                                            mr_arena *arena);
 /* Everything of a kept one's launch but the data pointers. */
 void mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l);
-
-/* The same launch for compiled segments, still without their code: a kept copy
- * in the arena, which refers to c.  Unset where there is nothing to gain or
- * the program is beyond what is covered (MR_OK), or without memory. */
-mr_code mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
-                              mr_arena *arena, mr_block_ready **ready);
 
 /* As mr__block_run and mr__block_finish. */
 void mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,

@@ -23,6 +23,9 @@ MR_API int64_t mr_test_alloc_live(void);
 /* Allocations tried since the process began; -1 without MR_TESTING. */
 MR_API int64_t mr_test_alloc_count(void);
 
+/* Wait until the compile thread has nothing to do. */
+MR_API void mr_test_jit_wait(void);
+
 MR_EXTERN_C_END
 
 #endif
