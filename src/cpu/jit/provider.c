@@ -22,7 +22,9 @@
 
 /* The definitions come optimised; what is left is to inline them, to forget
  * the stack and to join what meets at the seams. */
-#define PASSES "always-inline,function(sroa,early-cse,instcombine,simplifycfg)"
+#define PASSES \
+    "always-inline,function(sroa,early-cse,"                                     \
+    "instcombine<no-verify-fixpoint>,simplifycfg)"
 
 /* ---- LLVM's ways of failing --------------------------------------------------
  */
@@ -65,7 +67,7 @@ target_make(mr_jit *j)
     } else {
         j->target = LLVMCreateTargetMachine(
             target, triple, j->avx512 ? "x86-64-v4" : "x86-64-v3", "",
-            LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelJITDefault);
+            LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
     }
     LLVMDisposeMessage(triple);
     if (rc == MR_OK && j->target == NULL)
