@@ -17,9 +17,8 @@ import ctypes
 import sys
 from collections.abc import Callable
 
-import numpy as np
-
 import marram.core as mx
+import numpy as np
 
 FLOATS = [mx.float32, mx.float16, mx.bfloat16, mx.float64]
 INTEGERS = [mx.int8, mx.int16, mx.int32, mx.int64,
