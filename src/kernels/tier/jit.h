@@ -23,8 +23,8 @@
 #define EACH_PART(j)                                                           \
     _Pragma("clang loop unroll(full)") for (int j = 0; j < N_PARTS; j++)
 
-#define JIT_FN                __attribute__((always_inline, visibility("default")))
-#define JIT_SYM(name)         JIT_SYM_1(MR_TABLE, name)
+#define JIT_FN                 __attribute__((always_inline, visibility("default")))
+#define JIT_SYM(name)          JIT_SYM_1(MR_TABLE, name)
 #define JIT_SYM_1(table, name) JIT_SYM_2(table, name)
 #define JIT_SYM_2(table, name) table##_##name
 
@@ -135,6 +135,59 @@ put(reg *r, int j, V x)
 
 #endif
 
+/* bfloat16 is rounded after each operation, which costs more than most of them
+ * do.  Where values are exact, or a NaN has nothing in the bits that go, less
+ * will do for the same result: NaNs of plain arithmetic are the processor's own
+ * or come from an operand, which was a bfloat16. */
+#if defined(MR_HALF) && defined(MR_JIT_BF16)
+INLINE HALF
+round_number(R x)
+{
+    U bits = (U)x, even = bits + 0x7FFF, odd = bits + 0x8000;
+
+    return __builtin_convertvector(
+        u_select((U)((bits & 0x10000) != 0), odd, even) >> 16, HALF);
+}
+
+INLINE void
+put_result(reg *r, int j, int k, V x)
+{
+    switch (k) {
+    case MR_K_COPY:
+    case MR_K_ABS:
+    case MR_K_NEGATIVE:
+    case MR_K_MAXIMUM:
+    case MR_K_MINIMUM:
+    case MR_K_SELECT:
+        r->part[j] = __builtin_convertvector((U)x >> 16, HALF);
+        break;
+    case MR_K_ADD:
+    case MR_K_SUBTRACT:
+    case MR_K_MULTIPLY:
+    case MR_K_DIVIDE:
+    case MR_K_SQUARE:
+    case MR_K_SQRT:
+    case MR_K_RSQRT:
+    case MR_K_RECIPROCAL:
+    case MR_K_EXP:
+    case MR_K_TANH:
+    case MR_K_ERF:
+    case MR_K_SIGMOID:
+        r->part[j] = round_number(x);
+        break;
+    default:
+        put(r, j, x);
+    }
+}
+#else
+INLINE void
+put_result(reg *r, int j, int k, V x)
+{
+    (void)k;
+    put(r, j, x);
+}
+#endif
+
 /* ---- memory ----------------------------------------------------------------
  */
 
@@ -185,7 +238,7 @@ JIT_SYM(SPLAT)(reg *r, const elem *p)
 #define MR_X(id, name)                                                         \
     JIT_FN void JIT_SYM(id)(reg * o, const reg *a)                             \
     {                                                                          \
-        EACH_PART(j) put(o, j, k_##name(get(a, j)));                           \
+        EACH_PART(j) put_result(o, j, MR_K_##id, k_##name(get(a, j)));         \
     }
 MR_MAP_V(MR_X)
 #undef MR_X
@@ -209,7 +262,8 @@ MR_MAP_V_REAL(MR_X)
 #define MR_X(id, name)                                                         \
     JIT_FN void JIT_SYM(id)(reg * o, const reg *a, const reg *b)               \
     {                                                                          \
-        EACH_PART(j) put(o, j, k_##name(get(a, j), get(b, j)));                \
+        EACH_PART(j)                                                           \
+        put_result(o, j, MR_K_##id, k_##name(get(a, j), get(b, j)));           \
     }
 MR_MAP_VV(MR_X)
 #undef MR_X
@@ -226,7 +280,8 @@ JIT_FN void
 JIT_SYM(SELECT)(reg *o, const bools *m, const reg *a, const reg *b)
 {
     EACH_PART(j)
-    put(o, j, k_select(m_from_bytes(m->part[j]), get(a, j), get(b, j)));
+    put_result(o, j, MR_K_SELECT,
+               k_select(m_from_bytes(m->part[j]), get(a, j), get(b, j)));
 }
 
 /* ---- folds: value i of the register goes to lane i ------------------------
