@@ -74,5 +74,9 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/cpu/jit/bitcode.c PROPERTIES
     OBJECT_DEPENDS "${jit_bitcode}")
 target_link_libraries(marram_jit PRIVATE -L${llvm_libdir} ${llvm_libs})
 target_link_options(marram_jit PRIVATE -Wl,-z,nodelete -Wl,--no-undefined)
+add_dependencies(products marram_jit)
+if(TARGET tests)
+    add_dependencies(tests marram_jit)
+endif()
 set_target_properties(marram_jit PROPERTIES OUTPUT_NAME marram-jit
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)

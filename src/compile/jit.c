@@ -58,7 +58,7 @@ static pthread_t thread;
 static struct {
     int64_t compiled, shared, failed, declined, programs;
     double nanoseconds;
-    char why_not[512];
+    const char *why_not; /* immortal */
     bool loaded;
 } figures;
 
@@ -109,7 +109,8 @@ mr__jit_check(void)
                     getenv("MARRAM_JIT"));
 }
 
-/* ---- the provider -------------------------------------------------------------
+/* ---- the provider
+ * -------------------------------------------------------------
  */
 
 static mr_code
@@ -165,16 +166,15 @@ provider_path(char *path)
     if (dladdr((void *)&host, &here) == 0 || here.dli_fname == NULL)
         return false;
     slash = strrchr(here.dli_fname, '/');
-    return slash != NULL && provider_in(path, here.dli_fname,
-                                        (size_t)(slash - here.dli_fname));
+    return slash != NULL &&
+           provider_in(path, here.dli_fname, (size_t)(slash - here.dli_fname));
 }
 
 #ifndef MR_JIT_WHY_NOT
 #define MR_JIT_WHY_NOT "there is no " MR_JIT_FILE " beside the library"
 #endif
 
-static void
-stop_at_exit(void);
+static void stop_at_exit(void);
 
 static mr_code
 provider_open(const char *path)
@@ -194,17 +194,24 @@ provider_open(const char *path)
     host.tier = mr__tier()->name;
     host.symbols = mr__tier()->symbols;
     rc = init(&host, &provider);
-    if (rc == MR_OK && (provider.size != sizeof provider ||
-                        provider.abi != MR_JIT_ABI))
+    if (rc == MR_OK &&
+        (provider.size != sizeof provider || provider.abi != MR_JIT_ABI))
         rc = refuse("jit", provider.build);
     return rc;
 }
 
+/* Kept for ever: there are few reasons, and each is found once. */
 static void
 say_why(const char *text)
 {
+    char *copy = mr__strdup(text);
+
+    if (copy == NULL)
+        mr_error_take();
+    else
+        mr__alloc_cached(1);
     mr__lock_take(&lock);
-    snprintf(figures.why_not, sizeof figures.why_not, "%s", text);
+    figures.why_not = copy != NULL ? copy : "there was no memory to load it";
     mr__lock_drop(&lock);
 }
 
@@ -234,7 +241,8 @@ provider_there(void)
     return state == LOADED;
 }
 
-/* ---- code, cached by segment ---------------------------------------------------
+/* ---- code, cached by segment
+ * ---------------------------------------------------
  */
 
 static uint64_t
@@ -369,7 +377,8 @@ mr__jit_code_release(mr_jit_code **used, int n)
     mr__lock_drop(&lock);
 }
 
-/* ---- one step ------------------------------------------------------------------
+/* ---- one step
+ * ------------------------------------------------------------------
  */
 
 static int
@@ -431,7 +440,8 @@ step_compile(mr_tier1 *t)
     if (atomic_load_explicit(&t->refs, memory_order_acquire) == 1 ||
         !provider_there())
         return;
-    rc = mr__block_make_native(&t->code, &t->launch, &t->arena, &ready, &native);
+    rc =
+        mr__block_make_native(&t->code, &t->launch, &t->arena, &ready, &native);
     if (rc == MR_OK && ready != NULL)
         rc = segments_compile(t, native);
     if (rc != MR_OK)
@@ -447,7 +457,8 @@ step_compile(mr_tier1 *t)
     mr__lock_drop(&lock);
 }
 
-/* ---- the worker ----------------------------------------------------------------
+/* ---- the worker
+ * ----------------------------------------------------------------
  */
 
 static void *
@@ -495,8 +506,7 @@ worker_start_locked(void)
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!started)
-        snprintf(figures.why_not, sizeof figures.why_not,
-                 "the system gives no thread to compile on");
+        figures.why_not = "the system gives no thread to compile on";
 }
 
 /* Nothing is compiled any more; called as often as one likes. */
@@ -553,10 +563,11 @@ mr__jit_wait(void)
     mr__block_end(token);
 }
 
-/* ---- fork ----------------------------------------------------------------------
- * The worker is brought to rest before, so that LLVM is in no half state; the
- * child has no worker and starts one with its first piece of work.  What was
- * queued stays on the interpreter there. */
+/* ---- fork
+ * ---------------------------------------------------------------------- The
+ * worker is brought to rest before, so that LLVM is in no half state; the child
+ * has no worker and starts one with its first piece of work.  What was queued
+ * stays on the interpreter there. */
 
 static void
 fork_prepare(void)
@@ -595,7 +606,8 @@ register_handlers(void)
     pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-/* ---- for tools and tests --------------------------------------------------------
+/* ---- for tools and tests
+ * --------------------------------------------------------
  */
 
 void
@@ -622,8 +634,6 @@ mr_test_jit_wait(void)
 mr_code
 mr_jit_info_get(mr_jit_info *out)
 {
-    static _Thread_local char why[sizeof figures.why_not]
-        __attribute__((tls_model("initial-exec")));
     static const char *const names[] = {"off", "background", "now"};
     mr_jit_info info = {.size = sizeof info};
     char path[PATH_MAX];
@@ -637,7 +647,7 @@ mr_jit_info_get(mr_jit_info *out)
         return rc;
     info.mode = names[mr__jit_mode()];
     mr__lock_take(&lock);
-    snprintf(why, sizeof why, "%s", figures.why_not);
+    info.why_not = figures.why_not;
     info.loaded = figures.loaded;
     info.steps = figures.programs;
     info.compiled = figures.compiled;
@@ -646,9 +656,8 @@ mr_jit_info_get(mr_jit_info *out)
     info.declined = figures.declined;
     info.seconds = figures.nanoseconds * 1e-9;
     mr__lock_drop(&lock);
-    if (why[0] == '\0' && !info.loaded && !provider_path(path))
-        snprintf(why, sizeof why, "%s", MR_JIT_WHY_NOT);
-    info.why_not = why[0] == '\0' ? NULL : why;
+    if (info.why_not == NULL && !info.loaded && !provider_path(path))
+        info.why_not = MR_JIT_WHY_NOT;
     size = out->size > 0 && out->size < sizeof info ? out->size : sizeof info;
     memcpy(out, &info, size);
     return MR_OK;

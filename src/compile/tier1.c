@@ -96,9 +96,8 @@ step_submit(mr_step *s)
         return;
     /* release: pairs with mr__tier1_ready.  Another thread may have been here
      * first. */
-    if (atomic_compare_exchange_strong_explicit(&s->tier1, &none, t,
-                                                memory_order_release,
-                                                memory_order_relaxed))
+    if (atomic_compare_exchange_strong_explicit(
+            &s->tier1, &none, t, memory_order_release, memory_order_relaxed))
         mr__jit_submit(t);
     else
         mr__tier1_release(t);

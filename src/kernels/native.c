@@ -30,8 +30,8 @@ typedef struct maker {
     mr_arena *arena;
     bool narrow, failed, covered;
     int n_slot;
-    uint8_t made[MR_LOW_REGS];    /* by register: in this segment */
-    int16_t number[MR_LOW_REGS];  /* its number there, or -1 */
+    uint8_t made[MR_LOW_REGS];   /* by register: in this segment */
+    int16_t number[MR_LOW_REGS]; /* its number there, or -1 */
 } maker;
 
 static bool
@@ -46,7 +46,8 @@ is_narrow(const mr_geometry *g)
     return g->inner < NARROW && g->outer > 1;
 }
 
-/* ---- operands in place -------------------------------------------------------
+/* ---- operands in place
+ * -------------------------------------------------------
  */
 
 static uint32_t
@@ -105,7 +106,8 @@ operands_in_place(maker *k)
     memset(s->spread, 0, (size_t)k->low->n_reg);
 }
 
-/* ---- a segment ---------------------------------------------------------------
+/* ---- a segment
+ * ---------------------------------------------------------------
  */
 
 static void *
@@ -218,7 +220,8 @@ segment_folds(maker *k, mr_native_segment *g, const uint16_t *fold, int n)
     g->code.fold = what;
 }
 
-/* ---- what is stored ----------------------------------------------------------
+/* ---- what is stored
+ * ----------------------------------------------------------
  */
 
 typedef struct stores {
@@ -270,7 +273,8 @@ segment_stores(maker *k, mr_native_segment *g, const uint16_t *step, int n,
     g->code.n_out = (uint16_t)to.n;
 }
 
-/* ---- passes ------------------------------------------------------------------
+/* ---- passes
+ * ------------------------------------------------------------------
  */
 
 static void

@@ -40,9 +40,9 @@ typedef struct mr_native_in {
 } mr_native_in;
 
 typedef struct mr_native_op {
-    uint16_t k;        /* mr_k, casts included */
-    uint16_t arg[3];   /* registers; unused ones are 0 */
-    uint8_t from, to;  /* dtype of the (last) operand and of the result */
+    uint16_t k;       /* mr_k, casts included */
+    uint16_t arg[3];  /* registers; unused ones are 0 */
+    uint8_t from, to; /* dtype of the (last) operand and of the result */
     uint8_t n_arg, unused;
 } mr_native_op;
 

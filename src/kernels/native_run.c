@@ -75,8 +75,8 @@ outputs_set(mr_run *r, const mr_native_segment *g, int64_t inner, operands *o)
 
             r->in_place |= 1U << k;
             o->out[i] = r->out[k];
-            o->out_row[i] = mr__stride_outer(&r->s->g, r->l, &r->l->out[k],
-                                             size);
+            o->out_row[i] =
+                mr__stride_outer(&r->s->g, r->l, &r->l->out[k], size);
         } else {
             o->out[i] =
                 r->memory + r->f->slots + (int64_t)slot * r->f->slot_bytes;
@@ -100,8 +100,8 @@ static void
 segment_run(mr_run *r, const mr_native_segment *g, int64_t outer, int64_t inner)
 {
     operands o;
-    mr_native_call c = {o.in,   o.in_row, o.out, o.out_row, o.fold_out,
-                        o.fold, outer,    inner};
+    mr_native_call c = {o.in,       o.in_row, o.out, o.out_row,
+                        o.fold_out, o.fold,   outer, inner};
 
     o.apart = g->code.n_fold > 0;
     inputs_set(r, g, inner, &o);

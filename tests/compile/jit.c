@@ -22,7 +22,8 @@
 
 enum { SIZE = 5000 };
 
-/* ---- a provider ------------------------------------------------------------ */
+/* ---- a provider ------------------------------------------------------------
+ */
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_moved = PTHREAD_COND_INITIALIZER;
@@ -130,7 +131,8 @@ gate_await(void)
     pthread_mutex_unlock(&gate);
 }
 
-/* ---- a program ------------------------------------------------------------- */
+/* ---- a program -------------------------------------------------------------
+ */
 
 /* (x + 1) * number, the number a float behind ctx */
 static mr_tree *
@@ -148,10 +150,9 @@ static void
 call(mr_function *f, float number)
 {
     mr_scope s = mr_scope_begin();
-    mr_array *x = mr_arange(MR_INTEGER(0), MR_INTEGER(SIZE), MR_INTEGER(1),
-                            MR_FLOAT32);
-    const float *got =
-        mr_array_data(mr_tree_array(mr_call(f, MR_ARRAYS(x))));
+    mr_array *x =
+        mr_arange(MR_INTEGER(0), MR_INTEGER(SIZE), MR_INTEGER(1), MR_FLOAT32);
+    const float *got = mr_array_data(mr_tree_array(mr_call(f, MR_ARRAYS(x))));
 
     assert_non_null(got);
     for (int i = 0; i < SIZE; i++)
@@ -167,7 +168,8 @@ heat(mr_function *f, float number)
         call(f, number);
 }
 
-/* ---- tests ------------------------------------------------------------------ */
+/* ---- tests ------------------------------------------------------------------
+ */
 
 static void
 mode__off_never_compiles(void **state)
@@ -318,7 +320,8 @@ failure__is_said_once_and_the_interpreter_goes_on(void **state)
     assert_int_equal(n_lines, 1);
 }
 
-/* ---- threads and forks -------------------------------------------------------- */
+/* ---- threads and forks
+ * -------------------------------------------------------- */
 
 static void
 calls_and_erases(void *arg, int i)
@@ -384,7 +387,8 @@ fork__child_has_a_worker_of_its_own(void **state)
     finish();
 }
 
-/* ---- LLVM ------------------------------------------------------------------- */
+/* ---- LLVM -------------------------------------------------------------------
+ */
 
 static void
 llvm__computes_the_same(void **state)

@@ -32,11 +32,11 @@
 
 /* A value that differs between the whole groups of a row and what is left. */
 typedef struct operand {
-    LLVMValueRef row;    /* where the row begins */
-    LLVMValueRef at;     /* phi: that, or the group on the stack */
-    LLVMValueRef bytes;  /* phi: from group to group */
-    LLVMValueRef left;   /* the group on the stack */
-    int64_t size;        /* of an element */
+    LLVMValueRef row;   /* where the row begins */
+    LLVMValueRef at;    /* phi: that, or the group on the stack */
+    LLVMValueRef bytes; /* phi: from group to group */
+    LLVMValueRef left;  /* the group on the stack */
+    int64_t size;       /* of an element */
 } operand;
 
 typedef struct emitter {
@@ -62,8 +62,8 @@ static const char *const file_names[MR_N_DTYPES] = {
 };
 
 static const char *const dtype_names[MR_N_DTYPES] = {
-    "BOOL",   "UINT8",   "UINT16",   "UINT32",  "UINT64",
-    "INT8",   "INT16",   "INT32",    "INT64",   "FLOAT16",
+    "BOOL",     "UINT8",   "UINT16",  "UINT32",    "UINT64",
+    "INT8",     "INT16",   "INT32",   "INT64",     "FLOAT16",
     "BFLOAT16", "FLOAT32", "FLOAT64", "COMPLEX64", "COMPLEX128"};
 
 static const char *const fold_names[MR_N_FOLDS] = {"SUM", "PROD", "MAX", "MIN"};
@@ -118,8 +118,8 @@ entry(const emitter *e, size_t offset, int i, LLVMTypeRef type)
 static LLVMValueRef
 stack(const emitter *e, int64_t bytes)
 {
-    LLVMValueRef p = LLVMBuildAlloca(
-        e->b, LLVMArrayType2(e->i8, (uint64_t)bytes), "");
+    LLVMValueRef p =
+        LLVMBuildAlloca(e->b, LLVMArrayType2(e->i8, (uint64_t)bytes), "");
 
     LLVMSetAlignment(p, 64);
     return p;
@@ -174,8 +174,8 @@ op_emit(emitter *e, int i)
     for (int k = 0; k < op->n_arg; k++)
         arg[1 + k] = e->reg[op->arg[k]];
     if (op->k == MR_K_CAST && op->from != op->to) {
-        snprintf(name, sizeof name, "mr__jit_cast_%s_%s",
-                 dtype_names[op->from], dtype_names[op->to]);
+        snprintf(name, sizeof name, "mr__jit_cast_%s_%s", dtype_names[op->from],
+                 dtype_names[op->to]);
         e->uses[MR_BITCODE_CASTS] = true;
         call_named(e, name, arg, 2, false);
         return;
@@ -228,12 +228,11 @@ entry_emit(emitter *e)
     e->rest = LLVMBuildAnd(e->b, e->n, number(e, e->j->points - 1), "");
     for (int i = 0; i < s->n_in; i++)
         if (s->in[i].how == MR_NATIVE_ONE)
-            call_dtype(
-                e, s->in[i].dtype, "SPLAT",
-                (LLVMValueRef[]){e->reg[i],
-                                 entry(e, offsetof(mr_native_call, in), i,
-                                       e->ptr)},
-                2, false);
+            call_dtype(e, s->in[i].dtype, "SPLAT",
+                       (LLVMValueRef[]){
+                           e->reg[i],
+                           entry(e, offsetof(mr_native_call, in), i, e->ptr)},
+                       2, false);
 }
 
 /* Row r: where its operands begin, what is one a row, empty lanes. */
@@ -267,8 +266,7 @@ row_emit(emitter *e, LLVMValueRef r)
 static void
 fold_call(const emitter *e, int f, size_t which, LLVMValueRef a, LLVMValueRef b)
 {
-    LLVMValueRef table =
-        entry(e, offsetof(mr_native_call, fold), f, e->ptr);
+    LLVMValueRef table = entry(e, offsetof(mr_native_call, fold), f, e->ptr);
     LLVMValueRef fn = LLVMBuildLoad2(
         e->b, e->ptr, move(e, table, number(e, (int64_t)which)), "");
     LLVMTypeRef type = LLVMFunctionType(
@@ -320,9 +318,8 @@ group_emit(emitter *e, LLVMValueRef i, LLVMValueRef first, LLVMValueRef valid)
         op_emit(e, k);
     for (int k = 0; k < s->n_out; k++) {
         const operand *o = &e->out[k];
-        LLVMValueRef at =
-            move(e, o->at,
-                 LLVMBuildMul(e->b, i, number(e, o->size * points), ""));
+        LLVMValueRef at = move(
+            e, o->at, LLVMBuildMul(e->b, i, number(e, o->size * points), ""));
 
         call_dtype(e, e->dtype[s->out[k]], "STORE",
                    (LLVMValueRef[]){at, e->reg[s->out[k]]}, 2, false);
@@ -333,8 +330,7 @@ group_emit(emitter *e, LLVMValueRef i, LLVMValueRef first, LLVMValueRef valid)
         char name[32];
 
         at = LLVMBuildAnd(e->b, at, number(e, MR_LANES / points - 1), "");
-        at = move(e, e->lanes[f],
-                  LLVMBuildMul(e->b, at, number(e, size), ""));
+        at = move(e, e->lanes[f], LLVMBuildMul(e->b, at, number(e, size), ""));
         snprintf(name, sizeof name, "FOLD_%s", fold_names[s->fold[f].fold]);
         call_dtype(e, s->fold[f].dtype, name,
                    (LLVMValueRef[]){at, e->reg[s->fold[f].reg], valid}, 3,
@@ -373,8 +369,7 @@ operands_phi(emitter *e, operand *o, int n, const blocks *k)
 {
     for (int i = 0; i < n; i++)
         if (o[i].row != NULL && o[i].left != NULL)
-            o[i].at =
-                phi(e, e->ptr, o[i].row, k->row, o[i].left, k->left_in);
+            o[i].at = phi(e, e->ptr, o[i].row, k->row, o[i].left, k->left_in);
 }
 
 static void
@@ -388,11 +383,10 @@ left_load(emitter *e)
         operand *o = &e->in[i];
 
         if (s->in[i].how == MR_NATIVE_POINTS)
-            copy_bytes(
-                e, o->left,
-                move(e, o->row,
-                     LLVMBuildMul(e->b, skip, number(e, o->size), "")),
-                o->size);
+            copy_bytes(e, o->left,
+                       move(e, o->row,
+                            LLVMBuildMul(e->b, skip, number(e, o->size), "")),
+                       o->size);
     }
 }
 
@@ -405,10 +399,10 @@ left_store(emitter *e)
     for (int i = 0; i < e->s->n_out; i++) {
         operand *o = &e->out[i];
 
-        copy_bytes(e,
-                   move(e, o->row,
-                        LLVMBuildMul(e->b, skip, number(e, o->size), "")),
-                   o->left, o->size);
+        copy_bytes(
+            e,
+            move(e, o->row, LLVMBuildMul(e->b, skip, number(e, o->size), "")),
+            o->left, o->size);
     }
 }
 
@@ -429,9 +423,9 @@ branch(const emitter *e, LLVMIntPredicate is, LLVMValueRef x, LLVMValueRef y,
 static void
 body_emit(emitter *e)
 {
-    blocks k = {block(e, "entry"), block(e, "row"),     block(e, "again"),
-                block(e, "loop"),  block(e, "done"),    block(e, "left"),
-                block(e, "in"),    block(e, "out"),     block(e, "row_end"),
+    blocks k = {block(e, "entry"), block(e, "row"),  block(e, "again"),
+                block(e, "loop"),  block(e, "done"), block(e, "left"),
+                block(e, "in"),    block(e, "out"),  block(e, "row_end"),
                 block(e, "end")};
     LLVMValueRef zero = number(e, 0), one = number(e, 1);
     LLVMValueRef points = number(e, e->j->points);
@@ -524,9 +518,9 @@ attributes_take(emitter *e)
         if (value[i] != NULL)
             LLVMAddAttributeAtIndex(
                 e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
-                LLVMCreateStringAttribute(
-                    e->c, key[i], (unsigned)strlen(key[i]), value[i],
-                    (unsigned)strlen(value[i])));
+                LLVMCreateStringAttribute(e->c, key[i],
+                                          (unsigned)strlen(key[i]), value[i],
+                                          (unsigned)strlen(value[i])));
     LLVMAddAttributeAtIndex(
         e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
         LLVMCreateEnumAttribute(
@@ -554,8 +548,8 @@ mr__jit_emit(const mr_jit *j, LLVMContextRef context, const mr_segment *s,
     e.ptr = LLVMPointerTypeInContext(context, 0);
     LLVMSetTarget(e.m, LLVMOrcLLJITGetTripleString(j->lljit));
     LLVMSetDataLayout(e.m, LLVMOrcLLJITGetDataLayoutStr(j->lljit));
-    e.fn = LLVMAddFunction(e.m, name,
-                           LLVMFunctionType(e.none, &e.ptr, 1, false));
+    e.fn =
+        LLVMAddFunction(e.m, name, LLVMFunctionType(e.none, &e.ptr, 1, false));
     e.call = LLVMGetParam(e.fn, 0);
     attributes_take(&e);
     body_emit(&e);

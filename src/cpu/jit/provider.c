@@ -22,11 +22,12 @@
 
 /* The definitions come optimised; what is left is to inline them, to forget
  * the stack and to join what meets at the seams. */
-#define PASSES \
-    "always-inline,function(sroa,early-cse,"                                     \
+#define PASSES                                                                 \
+    "always-inline,function(sroa,early-cse,"                                   \
     "instcombine<no-verify-fixpoint>,simplifycfg)"
 
-/* ---- LLVM's ways of failing --------------------------------------------------
+/* ---- LLVM's ways of failing
+ * --------------------------------------------------
  */
 
 static mr_code
@@ -88,10 +89,10 @@ symbols_define(mr_jit *j)
         pair[i] = (LLVMOrcCSymbolMapPair){
             .Name =
                 LLVMOrcLLJITMangleAndIntern(j->lljit, h->symbols->list[i].name),
-            .Sym = {.Address = (uintptr_t)h->symbols->list[i].address,
-                    .Flags = {.GenericFlags =
-                                  LLVMJITSymbolGenericFlagsExported |
-                                  LLVMJITSymbolGenericFlagsCallable}}};
+            .Sym = {
+                .Address = (uintptr_t)h->symbols->list[i].address,
+                .Flags = {.GenericFlags = LLVMJITSymbolGenericFlagsExported |
+                                          LLVMJITSymbolGenericFlagsCallable}}};
     error = LLVMOrcJITDylibDefine(LLVMOrcLLJITGetMainJITDylib(j->lljit),
                                   LLVMOrcAbsoluteSymbols(pair, h->symbols->n));
     h->dealloc(pair);

@@ -113,8 +113,8 @@ i64_to_odd(int64_t x)
  */
 
 #define CAST(from, to, expression)                                             \
-    CAST_FN void cast_##from##_##to(void *restrict out,                         \
-                                   const void *restrict in, int64_t n)         \
+    CAST_FN void cast_##from##_##to(void *restrict out,                        \
+                                    const void *restrict in, int64_t n)        \
     {                                                                          \
         t_##to *restrict o = out;                                              \
         const t_##from *restrict a = in;                                       \
@@ -227,7 +227,7 @@ round_BFLOAT16(uint16_t *o, const float *a, int64_t n)
 }
 
 #define FROM_HALF(half, to)                                                    \
-    CAST_FN void cast_##half##_##to(void *out, const void *in, int64_t n)       \
+    CAST_FN void cast_##half##_##to(void *out, const void *in, int64_t n)      \
     {                                                                          \
         t_##to *o = out;                                                       \
         const uint16_t *a = in;                                                \
@@ -241,7 +241,7 @@ round_BFLOAT16(uint16_t *o, const float *a, int64_t n)
     }
 
 #define TO_HALF(from, half, expression)                                        \
-    CAST_FN void cast_##from##_##half(void *out, const void *in, int64_t n)     \
+    CAST_FN void cast_##from##_##half(void *out, const void *in, int64_t n)    \
     {                                                                          \
         uint16_t *o = out;                                                     \
         const t_##from *a = in;                                                \

@@ -14,7 +14,10 @@
 
 #include "kernels/tier/tier.h"
 
-#define F(name) {#name, (void (*)(void))name}
+#define F(name)                                                                \
+    {                                                                          \
+#name, (void (*)(void))name                                            \
+    }
 
 /* clang-format off */
 #define FUNCTIONS(X)                                                           \
