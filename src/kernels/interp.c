@@ -368,11 +368,12 @@ fold_finish(run *r, const mr_step *t, void *acc, int64_t outer, int64_t inner)
         memset(acc, 0, acc_size(t) * (size_t)r->rows);
     if (t->k == MR_R_MEAN) {
         mr_const n = {.c128 = {(double)points, 0}}, m;
+        bool few = r->rows <= MR_SPLAT_N; /* then no more than these */
 
         mr__const_cast(&n, MR_FLOAT64, &m, a);
-        fill(r, count, m.bytes, acc_size(t), MR_SPLAT_N);
+        fill(r, count, m.bytes, acc_size(t), few ? r->rows : MR_SPLAT_N);
         tier->dtype[a]->map[MR_K_DIVIDE](acc, (const void *[]){acc, count},
-                                         (int64_t[]){1, 0}, r->rows);
+                                         (int64_t[]){1, few}, r->rows);
     }
     if (a != dtype)
         tier->casts->cast[a][dtype](at_row(r, t->dst), acc, r->rows);

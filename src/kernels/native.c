@@ -22,14 +22,13 @@
 
 #include "kernels/native_make.h"
 
-#define NARROW 64 /* points of a row */
-
 typedef struct maker {
     mr_schedule *s;
     const mr_lowered *low;
     mr_arena *arena;
     bool narrow, failed, covered;
     int n_slot;
+    uint8_t cheap[MR_LOW_REGS];  /* by register: steps to compute it again */
     uint8_t made[MR_LOW_REGS];   /* by register: in this segment */
     int16_t number[MR_LOW_REGS]; /* its number there, or -1 */
 } maker;
@@ -43,7 +42,7 @@ is_fold(const mr_step *t)
 static bool
 is_narrow(const mr_geometry *g)
 {
-    return g->inner < NARROW && g->outer > 1;
+    return g->inner < MR_NATIVE_NARROW && g->outer > 1;
 }
 
 /* ---- operands in place
@@ -318,6 +317,69 @@ pass_make(maker *k, int p, mr_native_pass *to)
                        wanted);
 }
 
+/* ---- what is computed again
+ * --------------------------------------------------- A value of an earlier
+ * phase is stored by its segment and read again, unless computing it anew takes
+ * about as long as that. */
+
+#define CHEAP_STEPS 3
+
+static bool
+is_cheap_step(const mr_step *t)
+{
+    if (t->row || is_fold(t))
+        return false;
+    return t->kind == MR_STEP_CAST || t->k == MR_K_COPY || t->k == MR_K_ABS ||
+           t->k == MR_K_NEGATIVE || t->k == MR_K_SQUARE || t->k == MR_K_ADD ||
+           t->k == MR_K_SUBTRACT || t->k == MR_K_MULTIPLY;
+}
+
+/* For each value: how many steps it takes from what lies in memory, if these
+ * are few and cheap; else 0. */
+static void
+cheap_find(maker *k)
+{
+    const mr_lowered *low = k->low;
+
+    memset(k->cheap, 0, (size_t)low->n_reg);
+    for (int i = 0; i < low->n_step; i++) {
+        const mr_step *t = &low->step[i];
+        int n = 1;
+
+        for (int j = 0; j < t->n_arg; j++) {
+            uint16_t r = t->arg[j];
+
+            if (low->kind[r] == MR_REG_RESULT && !low->row[r])
+                n += k->cheap[r] > 0 ? k->cheap[r] : CHEAP_STEPS;
+        }
+        k->cheap[t->dst] =
+            is_cheap_step(t) && n <= CHEAP_STEPS ? (uint8_t)n : 0;
+    }
+}
+
+/* The steps of phase p, and those before it that it computes again. */
+static int
+phase_steps(const maker *k, int p, uint16_t *step)
+{
+    const mr_lowered *low = k->low;
+    bool take[MR_LOW_REGS] = {false}, again[MR_LOW_REGS] = {false};
+    int n = 0;
+
+    for (int i = low->n_step - 1; i >= 0; i--) {
+        const mr_step *t = &low->step[i];
+
+        if (t->row || is_fold(t))
+            continue;
+        take[i] = low->phase[t->dst] == p || again[t->dst];
+        for (int j = 0; take[i] && j < t->n_arg; j++)
+            again[t->arg[j]] |= k->cheap[t->arg[j]] > 0;
+    }
+    for (int i = 0; i < low->n_step; i++)
+        if (take[i])
+            step[n++] = (uint16_t)i;
+    return n;
+}
+
 /* Is a value of phase p read in a later phase, or by a reduction that is not
  * part of its segment? */
 static void
@@ -332,7 +394,7 @@ wanted_later(const maker *k, const mr_native_segment *g, int p, bool *wanted)
         for (int j = 0; j < t->n_arg; j++) {
             if (!t->row && low->phase[t->arg[j]] == p &&
                 low->phase[t->dst] > p && !is_fold(t))
-                wanted[t->arg[j]] = true;
+                wanted[t->arg[j]] = k->cheap[t->arg[j]] == 0;
         }
     }
     for (int i = 0; i < g->n_after; i++)
@@ -355,6 +417,17 @@ inputs_read_later(const maker *k, const mr_native_segment *g, int p)
     return g->n_after > 0;
 }
 
+static uint32_t
+phase_outputs(const maker *k, int p)
+{
+    uint32_t m = 0;
+
+    for (int o = 0; o < k->low->n_out; o++)
+        if (!k->low->out_row[o] && k->low->phase[k->low->out_reg[o]] == p)
+            m |= 1U << o;
+    return m;
+}
+
 static void
 phase_make(maker *k, int p, mr_native_segment *g)
 {
@@ -363,21 +436,17 @@ phase_make(maker *k, int p, mr_native_segment *g)
     uint16_t *before = room(k, (size_t)low->n_step, sizeof *before);
     bool wanted[MR_LOW_REGS];
     uint32_t in_place = k->s->direct_out;
-    int n = 0, n_fold = 0;
+    int n, n_fold = 0;
 
     for (int i = 0; i < low->n_step && !k->failed; i++) {
         const mr_step *t = &low->step[i];
 
-        if (is_fold(t)) {
-            if (low->phase[t->arg[0]] == p)
-                fold[n_fold++] = (uint16_t)i;
-        } else if (low->phase[t->dst] == p) {
-            if (t->row)
-                before[g->n_before++] = (uint16_t)i;
-            else
-                step[n++] = (uint16_t)i;
-        }
+        if (is_fold(t) && low->phase[t->arg[0]] == p)
+            fold[n_fold++] = (uint16_t)i;
+        else if (t->row && low->phase[t->dst] == p)
+            before[g->n_before++] = (uint16_t)i;
     }
+    n = phase_steps(k, p, step);
     g->before = before;
     segment_make(k, g, step, n);
     if (k->failed)
@@ -386,7 +455,7 @@ phase_make(maker *k, int p, mr_native_segment *g)
     wanted_later(k, g, p, wanted);
     if (inputs_read_later(k, g, p))
         in_place &= ~k->s->alias_out;
-    segment_stores(k, g, step, n, ~0U, in_place, wanted);
+    segment_stores(k, g, step, n, phase_outputs(k, p), in_place, wanted);
 }
 
 /* MAP, ROWS: all phases in one go. */
@@ -429,6 +498,7 @@ mr__native_make(mr_schedule *s, mr_arena *arena)
         return n;
     }
     operands_in_place(&k);
+    cheap_find(&k);
     for (int p = 0; p < n->n_pass && !k.failed; p++) {
         k.n_slot = 0;
         if (whole)

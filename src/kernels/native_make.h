@@ -9,6 +9,9 @@
 #include "kernels/native.h"
 #include "kernels/schedule.h"
 
+/* Rows of fewer points are not worth going over one by one. */
+#define MR_NATIVE_NARROW 64
+
 /* MAP: do compiled segments read and write all operands where they are? */
 bool mr__native_is_direct(const mr_schedule *s);
 

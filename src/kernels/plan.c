@@ -392,6 +392,40 @@ native_tile(mr_block_room *room, const mr_block_launch *l)
     plan_tiles(b);
 }
 
+/* Rows are gone over once for each phase: as many at a time as stay in the
+ * first-level cache with all that is read, stored in between and written. */
+#define NATIVE_ROWS_BYTES 32768
+
+static int64_t
+row_bytes(const mr_schedule *s)
+{
+    const mr_lowered *low = s->low;
+    int64_t bytes = (int64_t)s->n_slot * low->max_size;
+
+    for (int i = 0; i < low->n_in; i++)
+        if (!low->row[i] && !((low->splat_in >> i) & 1))
+            bytes += (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
+    for (int o = 0; o < low->n_out; o++)
+        if (!low->out_row[o])
+            bytes +=
+                (int64_t)mr__elem_size((mr_dtype)low->dtype[low->out_reg[o]]);
+    return bytes * s->g.points;
+}
+
+static void
+native_rows(mr_block_room *room, const mr_block_launch *l)
+{
+    mr_block_ready *b = &room->ready;
+    int64_t points = b->schedule.g.points, bytes = row_bytes(&b->schedule);
+    int64_t rows = NATIVE_ROWS_BYTES / (bytes > 0 ? bytes : 1);
+    mr_geometry g;
+
+    rows = rows < 1 ? 1 : rows > MAX_ROWS_OF_TILE ? MAX_ROWS_OF_TILE : rows;
+    mr__geometry_make(&g, MR_RUN_ROWS, &b->low, l, -1, rows, points);
+    mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
+    plan_tiles(b);
+}
+
 mr_code
 mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
                       mr_arena *arena, const void **ready, mr_native **segments)
@@ -409,6 +443,11 @@ mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
         mr__native_is_direct(&b->schedule))
         native_tile(&room, l);
     native = mr__native_make(&b->schedule, arena);
+    if (native != NULL && b->schedule.g.strategy == MR_RUN_ROWS &&
+        b->schedule.g.inner >= MR_NATIVE_NARROW) {
+        native_rows(&room, l);
+        native = mr__native_make(&b->schedule, arena);
+    }
     if (native == NULL)
         return MR_E_MEMORY;
     if (native->n_pass == 0)
