@@ -241,6 +241,26 @@ store(maker *k, stores *to, uint16_t r, int slot)
     to->slot[to->n++] = (int16_t)slot;
 }
 
+/* Native code has a group of points of each operand on its stack, and lanes:
+ * a kernel may take 64 KB of it in all, and the frame has half. */
+#define STACK_BYTES (16 * 1024)
+
+static bool
+fits_stack(const maker *k, const mr_native_segment *g)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < g->code.n_in; i++)
+        bytes += 16 * (int64_t)mr__elem_size((mr_dtype)g->code.in[i].dtype);
+    for (int i = 0; i < g->code.n_out; i++)
+        bytes +=
+            16 * (int64_t)mr__elem_size((mr_dtype)k->low->dtype[g->out[i]]);
+    for (int i = 0; i < g->code.n_fold; i++)
+        bytes += MR_LANES *
+                 (int64_t)mr__elem_size((mr_dtype)g->code.fold[i].dtype) * 2;
+    return bytes <= STACK_BYTES;
+}
+
 /* Outputs of the set that the segment makes; in_place: those that may go
  * straight to memory.  wanted[r]: somebody reads register r later. */
 static void
@@ -270,6 +290,7 @@ segment_stores(maker *k, mr_native_segment *g, const uint16_t *step, int n,
     g->slot = to.slot;
     g->code.out = to.number;
     g->code.n_out = (uint16_t)to.n;
+    k->covered &= k->failed || fits_stack(k, g);
 }
 
 /* ---- passes
