@@ -352,6 +352,7 @@ threads__call_while_code_comes_and_programs_go(void **state)
     finish();
 }
 
+#if !MRT_TSAN
 static void
 call_and_compile(void *arg)
 {
@@ -386,6 +387,8 @@ fork__child_has_a_worker_of_its_own(void **state)
     mr_function_release(f);
     finish();
 }
+
+#endif
 
 /* ---- LLVM -------------------------------------------------------------------
  */
@@ -430,7 +433,9 @@ main(void)
         mrt_test(code__of_equal_programs_is_made_once),
         mrt_test(failure__is_said_once_and_the_interpreter_goes_on),
         mrt_test(threads__call_while_code_comes_and_programs_go),
+#if !MRT_TSAN /* which lets no child of a process with threads start one */
         mrt_test(fork__child_has_a_worker_of_its_own),
+#endif
     };
 
     return cmocka_run_group_tests_name("compile/jit", tests, NULL, NULL);
