@@ -66,6 +66,9 @@ install_optional() {
         say "without ${optional[*]}: installing them needs root"
         return 0
     fi
+    # a machine that has never asked knows no packages
+    apt-cache show "${optional[0]}" >/dev/null 2>&1 ||
+        as_root apt-get -qq update >&2 || true
     for p in "${optional[@]}"; do
         if ! apt-cache show "$p" >/dev/null 2>&1; then
             say "without ${optional[*]}: apt has no $p (docs/building.md)"

@@ -62,6 +62,7 @@ target_make(mr_jit *j)
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeX86AsmParser(); /* float16 on AVX2 */
     if (LLVMGetTargetFromTriple(triple, &target, &error) != 0) {
         rc = j->host->fail(MR_E_DEVICE, "LLVM: %s", error);
         LLVMDisposeMessage(error);
