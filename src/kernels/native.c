@@ -49,6 +49,16 @@ is_narrow(const mr_geometry *g)
  * -------------------------------------------------------
  */
 
+/* An input of MAP with one value for all points along a row of the tile. */
+static bool
+is_one_a_row(const mr_schedule *s, int i)
+{
+    int64_t size = (int64_t)mr__elem_size((mr_dtype)s->low->dtype[i]);
+
+    return s->g.strategy == MR_RUN_MAP &&
+           mr__stride_inner(&s->g, s->l, &s->l->in[i], size) == 0;
+}
+
 static uint32_t
 rowwise_inputs(const mr_schedule *s)
 {
@@ -58,7 +68,8 @@ rowwise_inputs(const mr_schedule *s)
         int64_t size = (int64_t)mr__elem_size((mr_dtype)s->low->dtype[i]);
 
         if (!s->low->row[i] && !((s->low->splat_in >> i) & 1) &&
-            mr__rows_contiguous(&s->g, s->l, &s->l->in[i], size))
+            (is_one_a_row(s, i) ||
+             mr__rows_contiguous(&s->g, s->l, &s->l->in[i], size)))
             m |= 1U << i;
     }
     return m;
@@ -128,7 +139,10 @@ how_of(const maker *k, uint16_t r)
         (low->kind[r] == MR_REG_INPUT && ((low->splat_in >> r) & 1)))
         return MR_NATIVE_ONE;
     if (!low->row[r])
-        return MR_NATIVE_POINTS;
+        return low->kind[r] == MR_REG_INPUT && !k->narrow &&
+                       is_one_a_row(k->s, r)
+                   ? MR_NATIVE_ROW
+                   : MR_NATIVE_POINTS;
     if (mr__tile_rows(&k->s->g) == 1)
         return MR_NATIVE_ONE;
     return strategy == MR_RUN_ROWS && !k->narrow ? MR_NATIVE_ROW

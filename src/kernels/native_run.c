@@ -58,7 +58,8 @@ inputs_set(const mr_run *r, const mr_native_segment *g, int64_t inner,
         if (g->code.in[i].how == MR_NATIVE_ONE)
             continue;
         o->in_row[i] = r->row_bytes[reg];
-        o->apart |= o->in_row[i] != inner * size;
+        o->apart |=
+            o->in_row[i] != inner * size || g->code.in[i].how == MR_NATIVE_ROW;
     }
 }
 
