@@ -138,3 +138,10 @@ if pid == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), steps - i.steps)
 """, MARRAM_JIT="background")
     assert got.stdout.split()[-2:] == ["0", "1"], got.stdout + got.stderr
+
+
+def test_command__says_what_native_code_there_is() -> None:
+    command = Path(os.environ.get("MARRAM_BUILD", ROOT / "build")) / "bin/marram"
+    said = subprocess.run([command], capture_output=True, text=True, env={**os.environ, "MARRAM_JIT": "now"}).stdout
+    why = run(ABOUT + "print(i.why_not.decode() if i.why_not else '')").stdout.strip()
+    assert f"native code: {'none, ' + why if why else 'LLVM, MARRAM_JIT=now'}\n" in said
