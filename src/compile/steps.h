@@ -70,7 +70,7 @@ struct mr_program {
     size_t workspace;
     double cost;
     mr_heat *heat; /* NULL: nothing to compile */
-    size_t bytes; /* for the cache's account */
+    size_t bytes;  /* for the cache's account */
 };
 
 /* build.c */
