@@ -4,7 +4,8 @@
 # the headers that a provider sees.  A provider of another hash is refused.
 set(hash_inputs src/eval/device.h src/array/buffer.h src/base/error.h
     src/graph/node.h src/graph/op.h src/kernels/ids.h src/kernels/program.h
-    src/ops/params.h include/marram/types.h)
+    src/ops/params.h include/marram/types.h src/compile/jit.h
+    src/kernels/native.h src/kernels/tier/tier.h)
 list(TRANSFORM hash_inputs PREPEND ${CMAKE_SOURCE_DIR}/)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${hash_inputs})
 set(hash_text "${PROJECT_VERSION} ${CMAKE_SYSTEM_PROCESSOR}")

@@ -17,6 +17,10 @@ if(EXISTS ${CMAKE_BINARY_DIR}/lib/libmarram_blas.so)
     install(PROGRAMS ${CMAKE_BINARY_DIR}/lib/libmarram_blas.so
         DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+# The LLVM provider; the wheel goes without, since LLVM alone is 120 MB.
+if(TARGET marram_jit)
+    install(TARGETS marram_jit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 get_filename_component(sleef_real ${SLEEF_LIBRARY} REALPATH)
 execute_process(COMMAND ${CMAKE_OBJDUMP} -p ${sleef_real}
     OUTPUT_VARIABLE sleef_header ERROR_QUIET)

@@ -48,6 +48,40 @@ as_root() {
     fi
 }
 
+# Packages that improve what is built and that it can do without: what apt does
+# not have, or will not install, is left out.
+optional=()
+
+want_optional() { # command package...: all packages, unless the command is there
+    local command=$1
+    shift
+    command -v "$command" >/dev/null 2>&1 || optional+=("$@")
+}
+
+install_optional() {
+    local known=() p
+    [ ${#optional[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null 2>&1 || return 0
+    if [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; then
+        say "without ${optional[*]}: installing them needs root"
+        return 0
+    fi
+    # a machine that has never asked knows no packages
+    apt-cache show "${optional[0]}" >/dev/null 2>&1 ||
+        as_root apt-get -qq update >&2 || true
+    for p in "${optional[@]}"; do
+        if ! apt-cache show "$p" >/dev/null 2>&1; then
+            say "without ${optional[*]}: apt has no $p (docs/building.md)"
+            return 0
+        fi
+        known+=("$p")
+    done
+    say "installing ${known[*]} (optional)"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
+        --no-install-recommends "${known[@]}" >&2 ||
+        say "that failed: going on without"
+}
+
 install_missing() {
     [ ${#missing[@]} -gt 0 ] || return 0
     if ! command -v apt-get >/dev/null 2>&1; then
@@ -119,6 +153,10 @@ system_build() {
     want_header cmocka.h libcmocka-dev
     python_found >/dev/null ||
         missing+=(python3 python3-venv python3-dev)
+    # native code for compiled functions (docs/dependencies.md)
+    case $(uname -m) in
+    x86_64) want_optional clang-19 clang-19 llvm-19-dev ;;
+    esac
 }
 python_build() {
     pip_install -r "$pins/requirements-build.txt"
@@ -181,6 +219,7 @@ for group in "${todo[@]}"; do
     "system_$group"
 done
 install_missing
+install_optional
 make_venv
 mkdir -p "$stamps"
 for group in "${todo[@]}"; do

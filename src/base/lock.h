@@ -25,6 +25,7 @@ typedef enum mr_rank {
     MR_RANK_ALLOCATOR = 70,     /* a device's caching allocator */
     MR_RANK_FFT_PLANS = 75,     /* the list of plans of transforms */
     MR_RANK_INTERN = 80,        /* sites, strings */
+    MR_RANK_JIT = 85,           /* the compile thread's queue and figures */
     MR_RANK_LOG = 90
 } mr_rank;
 

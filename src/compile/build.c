@@ -667,24 +667,31 @@ stand_in(const mr_slot *s)
     return (void *)((kind << 58 | index << 40) + (uintptr_t)s->byte_offset);
 }
 
+void
+mr__step_launch(const mr_step *s, mr_block_launch *l)
+{
+    mr_task_operand o[2 * MR_CODE_MAX_IO];
+
+    for (int i = 0; i < s->n_in + s->n_out; i++) {
+        const mr_slot *slot = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+
+        mr__slot_operand(slot, stand_in(slot), &o[i]);
+    }
+    mr__block_launch_make(s->block, o, o + s->n_in, l);
+}
+
 /* What the block's runs have in common, made once. */
 static bool
 make_ready(builder *bu, mr_step *s)
 {
     mr_program *p = bu->p;
-    mr_task_operand o[2 * MR_CODE_MAX_IO];
     mr_block_launch l;
     size_t bytes = 0;
     int32_t t;
 
     if (p->device->block_ready == NULL)
         return true;
-    for (int i = 0; i < s->n_in + s->n_out; i++) {
-        const mr_slot *slot = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
-
-        mr__slot_operand(slot, stand_in(slot), &o[i]);
-    }
-    mr__block_launch_make(s->block, o, o + s->n_in, &l);
+    mr__step_launch(s, &l);
     s->ready = p->device->block_ready(&s->block->code, &l, &p->arena, &bytes);
     if (s->ready == NULL || bytes == 0)
         return s->ready != NULL;
@@ -813,6 +820,11 @@ keep_steps(builder *bu)
     if (bytes > 0)
         memcpy(steps, p->steps, bytes);
     p->steps = steps;
+    for (int i = 0; i < p->n_steps && p->heat == NULL; i++)
+        if (steps[i].ready != NULL) {
+            p->heat = mr__arena_zero(&p->arena, sizeof *p->heat);
+            return p->heat != NULL;
+        }
     return true;
 }
 
@@ -843,9 +855,11 @@ mr__program_build(mr_program *p, mr_array *const *args, int n_args,
     ok = build(&bu, outs, n_outs) && keep_steps(&bu) && keep_consts(&bu);
     p->workspace = bu.high;
     p->n_nodes = (int)bu.order.n;
-    if (!ok)
+    if (!ok) {
+        p->n_steps = 0; /* they may have lain in scratch memory */
         for (size_t i = 0; i < bu.consts.n; i++)
             mr__release(bu.consts.v[i]);
+    }
     mr__arena_free(&bu.scratch);
     mr__map_free(&bu.node);
     mr__map_free(&bu.known);

@@ -21,6 +21,7 @@
 #include "base/vec.h"
 #include "compile/cache.h"
 #include "compile/program.h"
+#include "compile/tier1.h"
 #include "graph/context.h"
 #include "marram/array.h"
 #include "marram/compile.h"
@@ -58,6 +59,8 @@ mr_compile_closure(mr_closure *c, const mr_compile_options *options)
         return mr__error_pending()
                    ? NULL
                    : mr__fail_null(MR_E_NULL, "the closure is NULL");
+    if (mr__jit_check() != MR_OK)
+        return NULL;
     f = mr__alloc_zero(sizeof *f);
     if (f == NULL)
         return NULL;

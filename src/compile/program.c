@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "compile/steps.h"
+#include "compile/tier1.h"
 #include "marram/array.h"
 #include "marram/scope.h"
 
@@ -24,6 +25,10 @@ program_free(void *unused, void *data)
     mr_program *p = data;
 
     (void)unused;
+    for (int i = 0; i < p->n_steps; i++)
+        /* relaxed: nobody else has the program any more */
+        mr__tier1_release(
+            atomic_load_explicit(&p->steps[i].tier1, memory_order_relaxed));
     for (int i = 0; i < p->n_consts; i++)
         mr__release(p->consts[i]);
     for (int i = 0; i < p->n_keep; i++)
@@ -70,6 +75,7 @@ mr__program_new(mr_array *const *args, int n_args, mr_array *const *outs,
         return NULL;
     }
     b->read_only = true;
+    mr__tier1_program(p);
     return mr__node_data(MR_UINT8, 1, &bytes, NULL, b, 0);
 }
 

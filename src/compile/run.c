@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "compile/steps.h"
+#include "compile/tier1.h"
 #include "eval/check.h"
 #include "graph/read.h"
 
@@ -100,12 +101,15 @@ static mr_code
 run_ready(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
     void *in[MR_CODE_MAX_IO], *out[MR_CODE_MAX_IO];
+    const void *native;
 
     for (int i = 0; i < s->n_in; i++)
         in[i] = slot_data(p, a, &s->in[i]);
     for (int i = 0; i < s->n_out; i++)
         out[i] = slot_data(p, a, &s->out[i]);
-    return p->device->run_ready(s->ready, in, out, step_workspace(a, s));
+    native = mr__tier1_ready(s);
+    return p->device->run_ready(native != NULL ? native : s->ready, in, out,
+                                step_workspace(a, s));
 }
 
 static mr_code
@@ -205,6 +209,7 @@ compiled_run(const mr_node *n, const mr_kernel_args *a)
             return rc;
         }
     }
+    mr__tier1_ran(p);
     return MR_OK;
 }
 

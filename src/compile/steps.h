@@ -38,15 +38,24 @@ typedef struct mr_slot {
     const int64_t *dim, *stride;
 } mr_slot;
 
+typedef struct mr_tier1 mr_tier1;
+
 typedef struct mr_step {
     const mr_block_group *block; /* a block program, */
     const void *ready;           /* made ready where the device can, */
+    _Atomic(mr_tier1 *) tier1;   /* its native code (tier1.h), or NULL */
     const mr_kernel *kernel;     /* or a kernel, or a copy when both NULL */
     const mr_array *node;        /* for params and messages */
     int n_in, n_out;
     const mr_slot *in, *out;
     int64_t workspace; /* offset in the workspace, -1: none */
 } mr_step;
+
+/* How often a program has run, until somebody asks for native code. */
+typedef struct mr_heat {
+    _Atomic uint32_t runs;
+    _Atomic bool asked;
+} mr_heat;
 
 struct mr_program {
     mr_arena arena;
@@ -60,12 +69,15 @@ struct mr_program {
     mr_slot *outs; /* dtype, ndim, size, dim of each output */
     size_t workspace;
     double cost;
-    size_t bytes; /* for the cache's account */
+    mr_heat *heat; /* NULL: nothing to compile */
+    size_t bytes;  /* for the cache's account */
 };
 
 /* build.c */
 mr_code mr__program_build(mr_program *p, mr_array *const *args, int n_args,
                           mr_array *const *outs, int n_outs);
+/* The launch of a block step, with addresses that stand for its memory. */
+void mr__step_launch(const mr_step *s, mr_block_launch *l);
 /* run.c */
 /* A slot as the operand of a task, at this address. */
 void mr__slot_operand(const mr_slot *s, void *data, mr_task_operand *o);

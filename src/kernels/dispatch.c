@@ -27,6 +27,7 @@ static const mr_tier baseline = {
     &mr__tier_casts_baseline,
     &mr__tier_moves_baseline,
     &mr__tier_random_baseline,
+    &mr__tier_symbols_baseline,
 };
 #if defined(__x86_64__)
 static const mr_tier avx2 = {
@@ -35,6 +36,7 @@ static const mr_tier avx2 = {
     &mr__tier_casts_avx2,
     &mr__tier_moves_avx2,
     &mr__tier_random_avx2,
+    &mr__tier_symbols_avx2,
 };
 static const mr_tier avx512 = {
     "avx512",
@@ -42,6 +44,7 @@ static const mr_tier avx512 = {
     &mr__tier_casts_avx512,
     &mr__tier_moves_avx512,
     &mr__tier_random_avx512,
+    &mr__tier_symbols_avx512,
 };
 #endif
 

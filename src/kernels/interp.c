@@ -16,62 +16,20 @@
 
 #include "kernels/copy.h"
 #include "kernels/ready.h"
+#include "kernels/run.h"
 
-typedef struct run {
-    const mr_schedule *s;
-    const mr_lowered *low;
-    const mr_block_launch *l;
-    const mr_tier *tier;
-    /* The tile at hand: where it starts in each operand; rows side by side. */
-    char *in[MR_CODE_MAX_IO], *out[MR_CODE_MAX_IO];
-    int64_t rows;
-    /* What is in own[] of an input: its source and extents. */
-    const char *held[MR_CODE_MAX_IO];
-    int64_t held_outer[MR_CODE_MAX_IO], held_inner[MR_CODE_MAX_IO];
-    bool beyond;       /* a mean is not finite */
-    uint32_t in_place; /* outputs that steps of this tile wrote directly */
-    const void *ptr[MR_LOW_REGS];   /* values: over the tile, or a splat */
-    int64_t row_bytes[MR_LOW_REGS]; /* from row to row of the tile */
-    uint8_t step[MR_LOW_REGS];
-    const mr_frame *f;
-    char *memory; /* that f's offsets refer to */
-} run;
+typedef mr_run run;
 
-/* Places in the frame, by register (frame.h). */
-static char *
-at_own(const run *r, int reg)
-{
-    return r->memory + r->f->own[reg];
-}
-
-static char *
-at_row(const run *r, int reg)
-{
-    return r->memory + r->f->row[reg];
-}
-
-static char *
-at_lanes(const run *r, int reg)
-{
-    return r->memory + r->f->lanes[reg];
-}
-
-static char *
-at_blocks(const run *r, int reg)
-{
-    return r->memory + r->f->blocks[reg];
-}
+#define at_own    mr__at_own
+#define at_row    mr__at_row
+#define at_lanes  mr__at_lanes
+#define at_blocks mr__at_blocks
+#define reg_size  mr__reg_size
 
 static int64_t
 min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
-}
-
-static size_t
-reg_size(const run *r, int reg)
-{
-    return mr__elem_size((mr_dtype)r->low->dtype[reg]);
 }
 
 static void
@@ -427,11 +385,12 @@ fold_finish(run *r, const mr_step *t, void *acc, int64_t outer, int64_t inner)
         memset(acc, 0, acc_size(t) * (size_t)r->rows);
     if (t->k == MR_R_MEAN) {
         mr_const n = {.c128 = {(double)points, 0}}, m;
+        bool few = r->rows <= MR_SPLAT_N; /* then no more than these */
 
         mr__const_cast(&n, MR_FLOAT64, &m, a);
-        fill(r, count, m.bytes, acc_size(t), MR_SPLAT_N);
+        fill(r, count, m.bytes, acc_size(t), few ? r->rows : MR_SPLAT_N);
         tier->dtype[a]->map[MR_K_DIVIDE](acc, (const void *[]){acc, count},
-                                         (int64_t[]){1, 0}, r->rows);
+                                         (int64_t[]){1, few}, r->rows);
         if (points > 0 && !r->low->careful && !is_finite(a, acc, r->rows))
             r->beyond = true;
     }
@@ -498,6 +457,26 @@ counter_total(const run *r, const mr_step *t, int64_t n_blocks)
     return at;
 }
 
+void
+mr__run_row_step(mr_run *r, int i, int64_t outer, int64_t inner)
+{
+    row_run(r, &r->low->step[i], outer, inner);
+}
+
+void
+mr__run_fold(mr_run *r, int i, int64_t outer, int64_t inner)
+{
+    fold_rows(r, &r->low->step[i], outer, inner);
+}
+
+void
+mr__run_fold_finish(mr_run *r, int i, int64_t outer, int64_t inner)
+{
+    const mr_step *t = &r->low->step[i];
+
+    fold_finish(r, t, at_lanes(r, t->dst), outer, inner);
+}
+
 /* ---- tiles
  * ---------------------------------------------------------------------------------
  */
@@ -543,6 +522,10 @@ static void
 values_run(run *r, const mr_pass *pass, int64_t outer, int64_t inner)
 {
     r->in_place = 0;
+    if (r->native != NULL) {
+        mr__native_run(r, (int)(pass - r->s->pass), outer, inner);
+        return;
+    }
     for (int i = 0, end; i < pass->n; i = end + 1) {
         const mr_step *t;
         int slot;
@@ -1053,6 +1036,7 @@ program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
     r.l = l;
     r.f = &b->frame;
     r.beyond = false;
+    r.native = b->native;
     if (b->frame.bytes <= MR_FRAME_BYTES)
         job_in_frame(&r, &j);
     else

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/native_make.h"
 #include "kernels/ready.h"
 
 #define UNIT_NANOSECONDS 30000
@@ -352,6 +353,7 @@ ready_make(const mr_block_code *c, const mr_block_launch *l, bool careful,
     int64_t points = 1, total = 1;
 
     b->code = c;
+    b->native = NULL;
     b->plan = (mr_block_plan){.strategy = MR_RUN_NOTHING};
     for (int i = 0; i < l->n_kept; i++)
         total *= l->dim[i];
@@ -383,6 +385,94 @@ mr__block_make_careful(const mr_block_code *c, const mr_block_launch *l,
                        mr_block_room *room)
 {
     return ready_make(c, l, true, room);
+}
+
+/* ---- for compiled code
+ * -------------------------------------------------------------------------
+ */
+
+/* Nothing but the operands' memory is touched: as large a tile as units are,
+ * so that a call is few instructions of a run. */
+#define NATIVE_TILE 32768
+
+static void
+native_tile(mr_block_room *room, const mr_block_launch *l)
+{
+    mr_block_ready *b = &room->ready;
+    mr_geometry g;
+
+    geometry_map(&g, &b->low, l, NATIVE_TILE);
+    mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
+    plan_tiles(b);
+}
+
+/* Rows are gone over once for each phase: as many at a time as stay in the
+ * first-level cache with all that is read, stored in between and written. */
+#define NATIVE_ROWS_BYTES 32768
+
+static int64_t
+row_bytes(const mr_schedule *s)
+{
+    const mr_lowered *low = s->low;
+    int64_t bytes = (int64_t)s->n_slot * low->max_size;
+
+    for (int i = 0; i < low->n_in; i++)
+        if (!low->row[i] && !((low->splat_in >> i) & 1))
+            bytes += (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
+    for (int o = 0; o < low->n_out; o++)
+        if (!low->out_row[o])
+            bytes +=
+                (int64_t)mr__elem_size((mr_dtype)low->dtype[low->out_reg[o]]);
+    return bytes * s->g.points;
+}
+
+static void
+native_rows(mr_block_room *room, const mr_block_launch *l)
+{
+    mr_block_ready *b = &room->ready;
+    int64_t points = b->schedule.g.points, bytes = row_bytes(&b->schedule);
+    int64_t rows = NATIVE_ROWS_BYTES / (bytes > 0 ? bytes : 1);
+    mr_geometry g;
+
+    rows = rows < 1 ? 1 : rows > MAX_ROWS_OF_TILE ? MAX_ROWS_OF_TILE : rows;
+    mr__geometry_make(&g, MR_RUN_ROWS, &b->low, l, -1, rows, points);
+    mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
+    plan_tiles(b);
+}
+
+mr_code
+mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
+                      mr_arena *arena, const void **ready, mr_native **segments)
+{
+    mr_block_room room;
+    mr_block_ready *b = &room.ready;
+    mr_native *native;
+
+    *ready = NULL;
+    *segments = NULL;
+    mr__block_make_ready(c, l, &room);
+    if (!mr__block_is_lowered(b) || b->schedule.g.points == 0)
+        return MR_OK;
+    if (b->schedule.g.strategy == MR_RUN_MAP &&
+        mr__native_is_direct(&b->schedule))
+        native_tile(&room, l);
+    native = mr__native_make(&b->schedule, arena);
+    if (native != NULL && b->schedule.g.strategy == MR_RUN_ROWS &&
+        b->schedule.g.inner >= MR_NATIVE_NARROW) {
+        native_rows(&room, l);
+        native = mr__native_make(&b->schedule, arena);
+    }
+    if (native == NULL)
+        return MR_E_MEMORY;
+    if (native->n_pass == 0)
+        return MR_OK;
+    mr__frame_make(&b->frame, &b->schedule, &room.frame);
+    if (b->frame.bytes > MR_FRAME_BYTES)
+        return MR_OK;
+    b->native = native;
+    *segments = native;
+    *ready = mr__block_keep_ready(b, l, arena);
+    return *ready == NULL ? MR_E_MEMORY : MR_OK;
 }
 
 mr_block_plan

@@ -20,6 +20,7 @@ typedef struct mr_block_ready {
     mr_lowered low;
     mr_schedule schedule;
     mr_frame frame;
+    const struct mr_native *native; /* compiled segments (native.h), or NULL */
     /* Of a kept one: the launch without its data, inputs first. */
     int32_t n_kept, n_red;
     const int64_t *dim;

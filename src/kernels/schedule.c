@@ -90,6 +90,13 @@ rows_contiguous(const mr_geometry *g, const mr_block_launch *l,
     return g->inner == 1 || mr__stride_inner(g, l, io, size) == size;
 }
 
+bool
+mr__rows_contiguous(const mr_geometry *g, const mr_block_launch *l,
+                    const mr_block_io *io, int64_t size)
+{
+    return rows_contiguous(g, l, io, size);
+}
+
 static bool
 tile_contiguous(const mr_geometry *g, const mr_block_launch *l,
                 const mr_block_io *io, int64_t size)

@@ -115,4 +115,8 @@ int64_t mr__stride_outer(const mr_geometry *g, const mr_block_launch *l,
 int64_t mr__stride_inner(const mr_geometry *g, const mr_block_launch *l,
                          const mr_block_io *io, int64_t size);
 
+/* Are the rows of a tile contiguous in the memory of this operand? */
+bool mr__rows_contiguous(const mr_geometry *g, const mr_block_launch *l,
+                         const mr_block_io *io, int64_t size);
+
 #endif

@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# The vector dialect is made to be included by a tier, which says its meaning;
-# the plain factorizations by a file for each element type.
+# The LLVM provider's needs LLVM's headers, which need not be there; the vector
+# dialect is made to be included by a tier, which says its meaning; the plain
+# factorizations by a file for each element type.
 NOT_ALONE = ("src/kernels/tier/", "src/kernels/elementwise", "src/kernels/approx",
-             "src/kernels/dialect", "src/cpu/dense_")
+             "src/kernels/dialect", "src/cpu/jit/jit.h", "src/cpu/dense_")
 
 
 def compile_alone(command: list[str], header: str) -> str:

@@ -296,3 +296,12 @@ def test_cache__figures_and_limit():
         assert mx.compile_cache_info()["entries"] <= 1
     finally:
         mx.set_compile_cache_limit(old)
+
+
+def test_tanh__of_a_nan_with_any_payload_is_nan():
+    """The exponential inside adds to the bits of its argument."""
+    nan = np.arange(0x7F800001, 0x7FFFFFFF, 65521, dtype="u4")
+    nan = np.concatenate([nan, nan | np.uint32(0x80000000), np.arange(0x7FC00000, 0x7FC00400, dtype="u4")])
+    x = mx.array(nan.view("f4"))
+    assert np.isnan(np.array(mx.tanh(x))).all()
+    assert np.isnan(np.array(mx.compile(lambda v: mx.tanh(v) + 1)(x))).all()

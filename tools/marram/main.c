@@ -44,6 +44,7 @@ static int
 facts(void)
 {
     const char *tier = mr_cpu_tier();
+    mr_jit_info jit = {.size = sizeof jit};
 
     if (tier == NULL)
         return complain("the processor");
@@ -51,6 +52,12 @@ facts(void)
     printf("cpu tier %s, %d threads\n", tier, mr_num_threads());
     printf("devices: %d cpu, %d gpu\n", mr_device_count(MR_CPU),
            mr_device_count(MR_GPU));
+    if (mr_jit_info_get(&jit) != MR_OK)
+        return complain("native code");
+    if (jit.why_not != NULL)
+        printf("native code: none, %s\n", jit.why_not);
+    else
+        printf("native code: LLVM, MARRAM_JIT=%s\n", jit.mode);
     printf("memory limit %.1f GiB\n",
            (double)mr_memory_limit() / 1024.0 / 1024.0 / 1024.0);
     printf("files: npy, safetensors\n");

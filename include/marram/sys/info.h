@@ -37,6 +37,22 @@ typedef struct mr_provider_info {
 
 /* Provider i of 0, 1, ...; MR_E_INDEX past the end.  Loads them. */
 MR_API mr_code mr_provider_info_at(int i, mr_provider_info *out);
+/* Native code for compiled programs. */
+typedef struct mr_jit_info {
+    size_t size;              /* sizeof(mr_jit_info) of the caller */
+    const char *mode;         /* "off", "background" or "now": MARRAM_JIT */
+    bool loaded;              /* the provider is: at the first hot program */
+    const char *why_not;      /* NULL, or why there is none; immortal */
+    int64_t steps;            /* steps of programs that got code */
+    int64_t compiled;         /* pieces of code made, */
+    int64_t shared;           /* and found again */
+    int64_t failed, declined; /* steps that stay on the interpreter: LLVM
+                                 failed; nothing to gain or not covered */
+    double seconds;           /* spent by the compile thread */
+} mr_jit_info;
+
+/* Loads nothing.  MR_E_VALUE when MARRAM_JIT is none of its values. */
+MR_API mr_code mr_jit_info_get(mr_jit_info *out);
 
 MR_EXTERN_C_END
 

@@ -30,6 +30,8 @@ MR_API mr_stream mr_test_stream_of(const mr_array *x);
 /* The device whose memory an evaluated x was made in; index -1: it is not
  * evaluated. */
 MR_API mr_device mr_test_device_of(const mr_array *x);
+/* Wait until the compile thread has nothing to do. */
+MR_API void mr_test_jit_wait(void);
 
 MR_EXTERN_C_END
 

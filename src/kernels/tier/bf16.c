@@ -9,6 +9,7 @@
 #define MR_LANE_BITS  32
 #define MR_LANE_FLOAT 1
 #define MR_HALF       1
+#define MR_JIT_BF16   1
 #define half_widen    bf16_widen
 #define half_round    bf16_round
 #include "kernels/tier/ops.h"

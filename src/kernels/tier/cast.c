@@ -20,6 +20,13 @@
 
 #define HALF_CHUNK 256
 
+/* Bitcode has a function for each pair, with nothing left to call. */
+#ifdef MR_JIT
+#define CAST_FN INLINE
+#else
+#define CAST_FN static
+#endif
+
 /* ---- reading: value(x) is the number, truth(x) says whether it is not 0 ----
  */
 
@@ -106,8 +113,8 @@ i64_to_odd(int64_t x)
  */
 
 #define CAST(from, to, expression)                                             \
-    static void cast_##from##_##to(void *restrict out,                         \
-                                   const void *restrict in, int64_t n)         \
+    CAST_FN void cast_##from##_##to(void *restrict out,                        \
+                                    const void *restrict in, int64_t n)        \
     {                                                                          \
         t_##to *restrict o = out;                                              \
         const t_##from *restrict a = in;                                       \
@@ -195,32 +202,32 @@ round_all(uint16_t *o, const float *a, int64_t n, HALF (*f)(R))
     }
 }
 
-static void
+CAST_FN void
 widen_FLOAT16(float *o, const uint16_t *a, int64_t n)
 {
     widen(o, a, n, f16_widen);
 }
 
-static void
+CAST_FN void
 widen_BFLOAT16(float *o, const uint16_t *a, int64_t n)
 {
     widen(o, a, n, bf16_widen);
 }
 
-static void
+CAST_FN void
 round_FLOAT16(uint16_t *o, const float *a, int64_t n)
 {
     round_all(o, a, n, f16_round);
 }
 
-static void
+CAST_FN void
 round_BFLOAT16(uint16_t *o, const float *a, int64_t n)
 {
     round_all(o, a, n, bf16_round);
 }
 
 #define FROM_HALF(half, to)                                                    \
-    static void cast_##half##_##to(void *out, const void *in, int64_t n)       \
+    CAST_FN void cast_##half##_##to(void *out, const void *in, int64_t n)      \
     {                                                                          \
         t_##to *o = out;                                                       \
         const uint16_t *a = in;                                                \
@@ -234,7 +241,7 @@ round_BFLOAT16(uint16_t *o, const float *a, int64_t n)
     }
 
 #define TO_HALF(from, half, expression)                                        \
-    static void cast_##from##_##half(void *out, const void *in, int64_t n)     \
+    CAST_FN void cast_##from##_##half(void *out, const void *in, int64_t n)    \
     {                                                                          \
         uint16_t *o = out;                                                     \
         const t_##from *a = in;                                                \
@@ -284,31 +291,31 @@ TO_HALVES(MR_X)
 NOT_HALVES(FROM_HALF, FLOAT16)
 NOT_HALVES(FROM_HALF, BFLOAT16)
 
-static void
+CAST_FN void
 cast_FLOAT16_FLOAT32(void *out, const void *in, int64_t n)
 {
     widen_FLOAT16(out, in, n);
 }
 
-static void
+CAST_FN void
 cast_BFLOAT16_FLOAT32(void *out, const void *in, int64_t n)
 {
     widen_BFLOAT16(out, in, n);
 }
 
-static void
+CAST_FN void
 cast_FLOAT32_FLOAT16(void *out, const void *in, int64_t n)
 {
     round_FLOAT16(out, in, n);
 }
 
-static void
+CAST_FN void
 cast_FLOAT32_BFLOAT16(void *out, const void *in, int64_t n)
 {
     round_BFLOAT16(out, in, n);
 }
 
-static void
+CAST_FN void
 cast_FLOAT16_BFLOAT16(void *out, const void *in, int64_t n)
 {
     uint16_t *o = out;
@@ -322,7 +329,7 @@ cast_FLOAT16_BFLOAT16(void *out, const void *in, int64_t n)
     }
 }
 
-static void
+CAST_FN void
 cast_BFLOAT16_FLOAT16(void *out, const void *in, int64_t n)
 {
     uint16_t *o = out;
@@ -336,11 +343,18 @@ cast_BFLOAT16_FLOAT16(void *out, const void *in, int64_t n)
     }
 }
 
-static void
+CAST_FN void
 copy_halves(void *out, const void *in, int64_t n)
 {
     memcpy(out, in, (size_t)n * 2);
 }
+
+#define cast_FLOAT16_FLOAT16   copy_halves
+#define cast_BFLOAT16_BFLOAT16 copy_halves
+
+#ifdef MR_JIT
+#include "kernels/tier/jit_cast.h"
+#else
 
 /* ---- the table
  * ----------------------------------------------------------------- */
@@ -350,10 +364,9 @@ copy_halves(void *out, const void *in, int64_t n)
     [MR_##from] = {NOT_HALVES(ENTRY, from) ENTRY(from, FLOAT32)                \
                        ENTRY(from, FLOAT16) ENTRY(from, BFLOAT16)},
 
-#define cast_FLOAT16_FLOAT16   copy_halves
-#define cast_BFLOAT16_BFLOAT16 copy_halves
-
 const mr_tier_casts MR_TIER_SYM(mr__tier_casts) = {
     .cast = {ROW(BOOL) ROW(UINT8) ROW(UINT16) ROW(UINT32) ROW(UINT64) ROW(INT8)
                  ROW(INT16) ROW(INT32) ROW(INT64) ROW(FLOAT16) ROW(BFLOAT16)
                      ROW(FLOAT32) ROW(FLOAT64) ROW(COMPLEX64) ROW(COMPLEX128)}};
+
+#endif

@@ -37,7 +37,11 @@ bf16_round(R x)
 INLINE R
 f16_widen(HALF h)
 {
+#ifdef MR_JIT /* not as a cast of halves, on which LLVM would compute */
+    return (R)_mm512_cvt_roundph_ps((__m256i)h, _MM_FROUND_NO_EXC);
+#else
     return (R)_mm512_cvtph_ps((__m256i)h);
+#endif
 }
 
 INLINE HALF
@@ -51,7 +55,14 @@ f16_round(R x)
 INLINE R
 f16_widen(HALF h)
 {
+#ifdef MR_JIT /* as above; there is no other way to say it */
+    R x;
+
+    __asm__("vcvtph2ps %1, %0" : "=x"(x) : "x"(h));
+    return x;
+#else
     return (R)_mm256_cvtph_ps((__m128i)h);
+#endif
 }
 
 INLINE HALF

@@ -34,7 +34,11 @@
 #define MR_LANE_UNSIGNED 0
 #endif
 
-#if MR_TIER_ID == MR_TIER_AVX512
+/* MR_JIT (jit.h): as many points for each dtype, so narrow lanes have short
+ * vectors, and only Clang compiles this. */
+#if defined(MR_JIT) && MR_LANE_BITS < 64
+#define VEC_BYTES (MR_JIT_POINTS * MR_LANE_BITS / 8)
+#elif MR_TIER_ID == MR_TIER_AVX512
 #define VEC_BYTES 64
 #elif MR_TIER_ID == MR_TIER_AVX2
 #define VEC_BYTES 32
@@ -166,7 +170,9 @@ m_not(M a)
 INLINE bool
 m_any(M m)
 {
-#if MR_TIER_ID == MR_TIER_AVX512
+#if defined(MR_JIT)
+    return __builtin_reduce_or(m) != 0;
+#elif MR_TIER_ID == MR_TIER_AVX512
     return _mm512_test_epi32_mask((__m512i)m, (__m512i)m) != 0;
 #elif MR_TIER_ID == MR_TIER_AVX2
     return !_mm256_testz_si256((__m256i)m, (__m256i)m);
@@ -218,7 +224,9 @@ v_store(lane *p, R x)
 INLINE void
 v_stream(lane *p, R x)
 {
-#if MR_TIER_ID == MR_TIER_AVX512
+#if defined(MR_JIT)
+    v_store(p, x);
+#elif MR_TIER_ID == MR_TIER_AVX512
     _mm512_stream_si512((__m512i *)(void *)p, (__m512i)x);
 #elif MR_TIER_ID == MR_TIER_AVX2
     _mm256_stream_si256((__m256i *)(void *)p, (__m256i)x);
@@ -246,7 +254,12 @@ stream_end(void)
 INLINE R
 v_load_n(const lane *p, int64_t n)
 {
-#if MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 8
+#if defined(MR_JIT)
+    R x = {0};
+
+    memcpy(&x, p, (size_t)n * sizeof *p);
+    return x;
+#elif MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 8
     return (R)_mm512_maskz_loadu_epi8(LANE_BITS_BELOW(n), p);
 #elif MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 16
     return (R)_mm512_maskz_loadu_epi16((__mmask32)LANE_BITS_BELOW(n), p);
@@ -270,7 +283,9 @@ v_load_n(const lane *p, int64_t n)
 INLINE void
 v_store_n(lane *p, R x, int64_t n)
 {
-#if MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 8
+#if defined(MR_JIT)
+    memcpy(p, &x, (size_t)n * sizeof *p);
+#elif MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 8
     _mm512_mask_storeu_epi8(p, LANE_BITS_BELOW(n), (__m512i)x);
 #elif MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 16
     _mm512_mask_storeu_epi16(p, (__mmask32)LANE_BITS_BELOW(n), (__m512i)x);

@@ -13,6 +13,9 @@
 #include "kernels/tier/half.h"
 #endif
 #include "kernels/elementwise.h"
+#ifdef MR_JIT
+#include "kernels/tier/jit.h"
+#else
 #include "kernels/tier/memory.h"
 
 /* ---- maps: the function is a constant, so it is inlined into the loop ------
@@ -210,4 +213,5 @@ const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
             {argmin_row, argmin_cols, argmin_merge}},
 };
 
+#endif
 #endif

@@ -149,6 +149,18 @@ typedef struct mr_tier_random {
                  uint64_t count, uint32_t *out);
 } mr_tier_random;
 
+/* Functions that native code of the tier may call (symbols.c); none where it
+ * has none. */
+typedef struct mr_tier_symbol {
+    const char *name;
+    void (*address)(void);
+} mr_tier_symbol;
+
+typedef struct mr_tier_symbols {
+    const mr_tier_symbol *list;
+    size_t n;
+} mr_tier_symbols;
+
 /* The dtypes' tables: X(DTYPE, file). */
 #define MR_TIER_DTYPES(X)                                                      \
     X(MR_BOOL, bool8)                                                          \
@@ -179,6 +191,8 @@ extern const mr_tier_moves mr__tier_moves_baseline, mr__tier_moves_avx2,
     mr__tier_moves_avx512;
 extern const mr_tier_random mr__tier_random_baseline, mr__tier_random_avx2,
     mr__tier_random_avx512;
+extern const mr_tier_symbols mr__tier_symbols_baseline, mr__tier_symbols_avx2,
+    mr__tier_symbols_avx512;
 
 /* One tier, all of it. */
 typedef struct mr_tier {
@@ -187,6 +201,7 @@ typedef struct mr_tier {
     const mr_tier_casts *casts;
     const mr_tier_moves *moves;
     const mr_tier_random *random;
+    const mr_tier_symbols *symbols;
 } mr_tier;
 
 /* The tier in use (chosen at the first call); the tables of one tier, or NULL

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What native code gains: compiled formulas on the interpreter, by LLVM, and by peers.
+
+    build/venv/bin/python bench/jit.py [--rounds N] [--case TEXT] [--peer NAME ...]
+
+Each peer is a process of its own, compiles each formula once, and takes its
+turn round by round; the best call counts.  "tier 0" is Marram with
+MARRAM_JIT=off, "tier 1" with =now; PyTorch (torch.compile) and JAX (jit) take
+part where they are installed.  Prints gigabytes of inputs and results a second
+and, for tier 1, the milliseconds that the compile thread took for a formula.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+SECONDS = 0.2
+PEERS = ("tier 0", "tier 1", "torch", "jax")
+# name: number of arrays read, and of rows of 1024 (0: a flat array)
+FORMULAS = {"gelu": (1, 0), "chain": (2, 0), "softmax": (1, 1), "layer_norm": (1, 1), "rms_norm": (1, 1)}
+SIZES = {"1M": 1 << 20, "8M": 1 << 23}
+DTYPES = ("float32", "bfloat16")
+
+
+def cases() -> list[str]:
+    return [f"{f} {d} {s}" for f in FORMULAS for d in DTYPES for s in SIZES]
+
+
+# ---- inside a worker ---------------------------------------------------------
+def formula(name: str, m: object, ax: dict, keep: dict) -> Callable:
+    """The same text for all; m has the functions, ax and keep their words."""
+    def gelu(x):
+        return x * 0.5 * (1.0 + m.erf(x * 0.70710678))
+
+    def chain(x, y):
+        a = (x * y + x - y) * 0.5
+        a = m.maximum(a, y) * x + 1.0
+        return (m.abs(a) - x) * y
+
+    def softmax(x):
+        e = m.exp(x - m.max(x, **ax, **keep))
+        return e / m.sum(e, **ax, **keep)
+
+    def layer_norm(x):
+        d = x - m.mean(x, **ax, **keep)
+        return d * m.rsqrt(m.mean(d * d, **ax, **keep) + 1e-5)
+
+    def rms_norm(x):
+        return x * m.rsqrt(m.mean(x * x, **ax, **keep) + 1e-5)
+
+    return {f.__name__: f for f in (gelu, chain, softmax, layer_norm, rms_norm)}[name]
+
+
+def marram_body(name: str, dtype: str, arrays: list, info: Callable) -> tuple[Callable, float]:
+    import marram.core as mx
+
+    f = mx.compile(formula(name, mx, {"axis": -1}, {"keepdims": True}))
+    x = [mx.array(a).astype(getattr(mx, dtype)) for a in arrays]
+    mx.eval(x)
+    before = info().seconds
+    mx.eval(f(*x))
+    return lambda: mx.eval(f(*x)), info().seconds - before
+
+
+def torch_body(name: str, dtype: str, arrays: list) -> Callable:
+    import torch
+
+    class Words:
+        def __getattr__(self, word: str) -> Callable:
+            return torch.amax if word == "max" else getattr(torch, word)
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    f = torch.compile(formula(name, Words(), {"dim": -1}, {"keepdim": True}), dynamic=False)
+    x = [torch.from_numpy(a).to(getattr(torch, dtype)) for a in arrays]
+    return lambda: f(*x)
+
+
+def jax_body(name: str, dtype: str, arrays: list) -> Callable:
+    import jax
+    import jax.numpy as jnp
+
+    class Words:
+        def __getattr__(self, word: str) -> Callable:
+            return getattr(jax.lax, word) if word in ("rsqrt", "erf") else getattr(jnp, word)
+
+    f = jax.jit(formula(name, Words(), {"axis": -1}, {"keepdims": True}))
+    x = [jnp.asarray(a, dtype=dtype) for a in arrays]
+    return lambda: f(*x).block_until_ready()
+
+
+class Info(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("mode", ctypes.c_char_p), ("loaded", ctypes.c_bool),
+                ("why_not", ctypes.c_char_p), ("counts", ctypes.c_int64 * 5), ("seconds", ctypes.c_double)]
+
+
+def jit_info() -> Info:
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        path = next(line.split()[-1] for line in maps if "libmarram.so" in line)
+    i = Info(ctypes.sizeof(Info))
+    ctypes.CDLL(path).mr_jit_info_get(ctypes.byref(i))
+    return i
+
+
+def worker(peer: str, chosen: list[str]) -> None:
+    """Answers each line "i" with the best time of case i in a round."""
+    import numpy as np
+
+    bodies: dict[int, tuple[Callable, float]] = {}
+    for line in sys.stdin:
+        i = int(line)
+        name, dtype, size = chosen[i].split()
+        if i not in bodies:
+            n_in, rows = FORMULAS[name]
+            rng = np.random.default_rng(1)
+            shape = (SIZES[size] // 1024, 1024) if rows else (SIZES[size],)
+            arrays = [rng.standard_normal(shape).astype("f4") for _ in range(n_in)]
+            if peer.startswith("tier"):
+                bodies[i] = marram_body(name, dtype, arrays, jit_info)
+            else:
+                bodies[i] = (torch_body if peer == "torch" else jax_body)(name, dtype, arrays), 0.0
+            for _ in range(3):
+                bodies[i][0]()
+        fn, seconds = bodies[i]
+        best, end = float("inf"), time.perf_counter() + SECONDS
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            fn()
+            best = min(best, time.perf_counter() - start)
+        print(json.dumps([best, seconds]), flush=True)
+
+
+# ---- the table ------------------------------------------------------------------
+def start(peer: str, chosen: list[str]) -> subprocess.Popen:
+    mode = {"tier 0": "off", "tier 1": "now"}.get(peer, "off")
+    return subprocess.Popen([sys.executable, __file__, "--worker", peer, "--chosen", json.dumps(chosen)], text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "MARRAM_JIT": mode})
+
+
+def ask(p: subprocess.Popen, i: int) -> tuple[float, float]:
+    p.stdin.write(f"{i}\n")
+    p.stdin.flush()
+    answer = p.stdout.readline()
+    return tuple(json.loads(answer)) if answer else (float("nan"), 0.0)
+
+
+def gigabytes(case: str, seconds: float) -> float:
+    name, dtype, size = case.split()
+    item = 4 if dtype == "float32" else 2
+    return (FORMULAS[name][0] + 1) * item * SIZES[size] / seconds * 1e-9
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--case", default="")
+    p.add_argument("--peer", action="append", choices=PEERS)
+    p.add_argument("--worker")
+    p.add_argument("--chosen")
+    args = p.parse_args()
+    if args.worker:
+        worker(args.worker, json.loads(args.chosen))
+        return
+    chosen = [c for c in cases() if args.case in c]
+    peers = [q for q in args.peer or PEERS if q.startswith("tier") or importlib.util.find_spec(q)]
+    workers = {q: start(q, chosen) for q in peers}
+    print(f"{'GB/s':26}" + "".join(f"{q:>9}" for q in peers) + "   compiled in")
+    for i, case in enumerate(chosen):
+        best = {q: (float("inf"), 0.0) for q in peers}
+        for _ in range(args.rounds):
+            for q, w in workers.items():
+                best[q] = min(best[q], ask(w, i))
+        print(f"{case:26}" + "".join(f"{gigabytes(case, best[q][0]):9.1f}" for q in peers)
+              + (f"{best['tier 1'][1] * 1e3:8.1f} ms" if "tier 1" in best else ""), flush=True)
+    for w in workers.values():
+        w.stdin.close()
+        w.wait()
+
+
+if __name__ == "__main__":
+    main()

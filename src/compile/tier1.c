@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tier1.c -- which steps get native code, and when they are handed over.
+ *
+ * Hot is what has used so much time on the interpreter that a compilation (5
+ * to 20 ms of another thread) is paid back soon: estimated, since a clock
+ * would cost more than small programs do.
+ * Called by: program.c, run.c.  Calls: jit.c.
+ */
+#include "compile/tier1.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "marram/error.h"
+
+#define HOT_NANOSECONDS 3e6
+/* Steps below this many points gain little: a call is most of their time. */
+#define SMALL_POINTS 512
+
+static void *
+copy_of(mr_arena *a, const void *from, size_t bytes)
+{
+    void *p = mr__arena_alloc(a, bytes + 1);
+
+    if (p != NULL && bytes > 0)
+        memcpy(p, from, bytes);
+    return p;
+}
+
+/* The step's program and launch in memory that outlives it. */
+static bool
+code_copy(mr_tier1 *t, const mr_block_code *c)
+{
+    mr_arena *a = &t->arena;
+
+    t->code = *c;
+    t->code.reg_dtype = copy_of(a, c->reg_dtype, c->n_reg);
+    t->code.reg_row = copy_of(a, c->reg_row, c->n_reg);
+    t->code.consts = copy_of(a, c->consts, c->n_const * sizeof *c->consts);
+    t->code.inst = copy_of(a, c->inst, c->n_inst * sizeof *c->inst);
+    t->code.out = copy_of(a, c->out, c->n_out * sizeof *c->out);
+    return t->code.reg_dtype != NULL && t->code.reg_row != NULL &&
+           t->code.consts != NULL && t->code.inst != NULL &&
+           t->code.out != NULL;
+}
+
+static mr_tier1 *
+tier1_new(const mr_step *s)
+{
+    mr_tier1 *t = mr__alloc_zero(sizeof *t);
+
+    if (t == NULL)
+        return NULL;
+    atomic_init(&t->refs, 1);
+    if (!code_copy(t, &s->block->code)) {
+        mr__tier1_release(t);
+        return NULL;
+    }
+    mr__step_launch(s, &t->launch);
+    return t;
+}
+
+void
+mr__tier1_release(mr_tier1 *t)
+{
+    if (t == NULL ||
+        atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    mr__jit_code_release(t->used, t->n_used);
+    mr__arena_free(&t->arena);
+    mr__dealloc(t);
+}
+
+static bool
+is_worth_it(const mr_step *s)
+{
+    int64_t points = 1;
+
+    if (s->block == NULL || s->ready == NULL)
+        return false;
+    for (int i = 0; i < s->block->n_kept + s->block->n_red; i++)
+        points *= s->block->dim[i];
+    return points >= SMALL_POINTS || mr__jit_mode() == MR_JIT_NOW;
+}
+
+static void
+step_submit(mr_step *s)
+{
+    mr_tier1 *none = NULL, *t;
+
+    if (!is_worth_it(s))
+        return;
+    t = tier1_new(s);
+    if (t == NULL)
+        return;
+    /* release: pairs with mr__tier1_ready.  Another thread may have been here
+     * first. */
+    if (atomic_compare_exchange_strong_explicit(
+            &s->tier1, &none, t, memory_order_release, memory_order_relaxed))
+        mr__jit_submit(t);
+    else
+        mr__tier1_release(t);
+}
+
+/* Native code is never worth an error: without memory there is none. */
+static void
+submit_all(const mr_program *p)
+{
+    struct mr__error_stash aside = mr__error_stash();
+
+    for (int i = 0; i < p->n_steps; i++)
+        step_submit(&p->steps[i]);
+    (void)mr_error_take();
+    mr__error_unstash(aside);
+}
+
+void
+mr__tier1_program(const mr_program *p)
+{
+    if (mr__jit_mode() != MR_JIT_NOW || p->heat == NULL)
+        return;
+    submit_all(p);
+    mr__jit_wait();
+}
+
+void
+mr__tier1_ran(const mr_program *p)
+{
+    mr_heat *h = p->heat;
+    uint32_t runs;
+
+    /* relaxed: a count that may miss some, and a switch */
+    if (h == NULL || atomic_load_explicit(&h->asked, memory_order_relaxed))
+        return;
+    runs = atomic_load_explicit(&h->runs, memory_order_relaxed) + 1;
+    atomic_store_explicit(&h->runs, runs, memory_order_relaxed);
+    if (p->cost * runs < HOT_NANOSECONDS)
+        return;
+    atomic_store_explicit(&h->asked, true, memory_order_relaxed);
+    if (mr__jit_mode() == MR_JIT_BACKGROUND)
+        submit_all(p);
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * provider.c -- the LLVM provider: segments in, native code out.
+ *
+ * Each segment gets a module in a context of its own; a short list of passes
+ * inlines the definitions and tidies up, ORC's LLJIT makes machine code of it.
+ * What the code calls (SLEEF, memcpy) are absolute symbols from the host's
+ * table.  Nothing here is contracted, reassociated or rounded otherwise than
+ * the interpreter's kernels: equal bits are the point.
+ *
+ * Called by: compile/jit.c through the table, on its worker alone.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include <llvm-c/Error.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+
+#include "cpu/jit/bitcode.h"
+#include "cpu/jit/jit.h"
+
+/* The definitions come optimised; what is left is to inline them, to forget
+ * the stack and to join what meets at the seams. */
+#define PASSES                                                                 \
+    "always-inline,function(sroa,early-cse,"                                   \
+    "instcombine<no-verify-fixpoint>,simplifycfg)"
+
+/* ---- LLVM's ways of failing
+ * --------------------------------------------------
+ */
+
+static mr_code
+failed(const mr_jit *j, const char *what, LLVMErrorRef error)
+{
+    char *text = LLVMGetErrorMessage(error);
+    mr_code rc = j->host->fail(MR_E_DEVICE, "LLVM: %s: %s", what, text);
+
+    LLVMDisposeErrorMessage(text);
+    return rc;
+}
+
+/* Diagnostics come back as errors too; LLVM's default prints and exits. */
+static void
+be_silent(LLVMDiagnosticInfoRef info, void *unused)
+{
+    (void)info;
+    (void)unused;
+}
+
+/* ---- start ------------------------------------------------------------------
+ */
+
+static mr_code
+target_make(mr_jit *j)
+{
+    char *triple = LLVMGetDefaultTargetTriple(), *error = NULL;
+    LLVMTargetRef target;
+    mr_code rc = MR_OK;
+
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    LLVMInitializeX86AsmParser(); /* float16 on AVX2 */
+    if (LLVMGetTargetFromTriple(triple, &target, &error) != 0) {
+        rc = j->host->fail(MR_E_DEVICE, "LLVM: %s", error);
+        LLVMDisposeMessage(error);
+    } else {
+        j->target = LLVMCreateTargetMachine(
+            target, triple, j->avx512 ? "x86-64-v4" : "x86-64-v3", "",
+            LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+    }
+    LLVMDisposeMessage(triple);
+    if (rc == MR_OK && j->target == NULL)
+        rc = j->host->fail(MR_E_DEVICE, "LLVM has no machine for this target");
+    return rc;
+}
+
+static mr_code
+symbols_define(mr_jit *j)
+{
+    const mr_jit_host *h = j->host;
+    LLVMOrcCSymbolMapPair *pair = h->alloc(h->symbols->n * sizeof *pair);
+    LLVMErrorRef error;
+
+    if (pair == NULL)
+        return MR_E_MEMORY;
+    for (size_t i = 0; i < h->symbols->n; i++)
+        pair[i] = (LLVMOrcCSymbolMapPair){
+            .Name =
+                LLVMOrcLLJITMangleAndIntern(j->lljit, h->symbols->list[i].name),
+            .Sym = {
+                .Address = (uintptr_t)h->symbols->list[i].address,
+                .Flags = {.GenericFlags = LLVMJITSymbolGenericFlagsExported |
+                                          LLVMJITSymbolGenericFlagsCallable}}};
+    error = LLVMOrcJITDylibDefine(LLVMOrcLLJITGetMainJITDylib(j->lljit),
+                                  LLVMOrcAbsoluteSymbols(pair, h->symbols->n));
+    h->dealloc(pair);
+    return error == NULL ? MR_OK : failed(j, "symbols", error);
+}
+
+static mr_code
+lljit_make(mr_jit *j)
+{
+    LLVMOrcLLJITBuilderRef b = LLVMOrcCreateLLJITBuilder();
+    LLVMErrorRef error;
+    mr_code rc = target_make(j);
+    LLVMTargetMachineRef mine = j->target;
+
+    if (rc != MR_OK) {
+        LLVMOrcDisposeLLJITBuilder(b);
+        return rc;
+    }
+    /* the builder takes a machine for itself: make another for the passes */
+    LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(
+        b, LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(mine));
+    j->target = NULL;
+    rc = target_make(j);
+    error = LLVMOrcCreateLLJIT(&j->lljit, b);
+    if (error != NULL)
+        return failed(j, "start", error);
+    return rc == MR_OK ? symbols_define(j) : rc;
+}
+
+/* ---- the table --------------------------------------------------------------
+ */
+
+static mr_code
+module_optimise(mr_jit *j, LLVMModuleRef m)
+{
+    LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
+    LLVMErrorRef error = LLVMRunPasses(m, PASSES, j->target, options);
+
+    LLVMDisposePassBuilderOptions(options);
+    return error == NULL ? MR_OK : failed(j, "passes", error);
+}
+
+/* A module of the segment in `context`, optimised; it goes to the tracker. */
+static mr_code
+module_add(mr_jit *j, const mr_segment *s, const char *name,
+           LLVMOrcResourceTrackerRef tracker)
+{
+    LLVMOrcThreadSafeContextRef safe = LLVMOrcCreateNewThreadSafeContext();
+    LLVMContextRef context = LLVMOrcThreadSafeContextGetContext(safe);
+    LLVMModuleRef m;
+    LLVMErrorRef error;
+    mr_code rc;
+
+    LLVMContextSetDiagnosticHandler(context, be_silent, NULL);
+    LLVMContextSetDiscardValueNames(context, true);
+    m = mr__jit_emit(j, context, s, name);
+    rc = m == NULL ? MR_E_DEVICE : module_optimise(j, m);
+    if (rc != MR_OK) {
+        if (m != NULL)
+            LLVMDisposeModule(m);
+        LLVMOrcDisposeThreadSafeContext(safe);
+        return rc;
+    }
+    error = LLVMOrcLLJITAddLLVMIRModuleWithRT(
+        j->lljit, tracker, LLVMOrcCreateNewThreadSafeModule(m, safe));
+    LLVMOrcDisposeThreadSafeContext(safe); /* the module keeps it */
+    return error == NULL ? MR_OK : failed(j, "module", error);
+}
+
+static void
+code_release(void *self, void *code)
+{
+    LLVMOrcResourceTrackerRef tracker = code;
+    LLVMErrorRef error = LLVMOrcResourceTrackerRemove(tracker);
+
+    (void)self;
+    if (error != NULL)
+        LLVMConsumeError(error);
+    LLVMOrcReleaseResourceTracker(tracker);
+}
+
+static mr_code
+compile(void *self, const mr_segment *s, mr_native_fn **fn, void **code)
+{
+    mr_jit *j = self;
+    LLVMOrcResourceTrackerRef tracker = LLVMOrcJITDylibCreateResourceTracker(
+        LLVMOrcLLJITGetMainJITDylib(j->lljit));
+    LLVMOrcExecutorAddress address = 0;
+    char name[32];
+    mr_code rc;
+
+    snprintf(name, sizeof name, "mr_f%llu", (unsigned long long)j->n_made++);
+    rc = module_add(j, s, name, tracker);
+    if (rc == MR_OK) {
+        LLVMErrorRef error = LLVMOrcLLJITLookup(j->lljit, &address, name);
+
+        if (error != NULL)
+            rc = failed(j, "code", error);
+    }
+    if (rc != MR_OK) {
+        code_release(j, tracker);
+        return rc;
+    }
+    *fn = (mr_native_fn *)(uintptr_t)address;
+    *code = tracker;
+    return MR_OK;
+}
+
+static void
+jit_close(void *self)
+{
+    mr_jit *j = self;
+
+    if (j->lljit != NULL)
+        LLVMConsumeError(LLVMOrcDisposeLLJIT(j->lljit));
+    if (j->target != NULL)
+        LLVMDisposeTargetMachine(j->target);
+    j->host->dealloc(j);
+}
+
+__attribute__((visibility("default"))) mr_code
+mr_jit_init(const mr_jit_host *host, mr_jit_table *out);
+
+mr_code
+mr_jit_init(const mr_jit_host *host, mr_jit_table *out)
+{
+    mr_jit *j;
+    mr_code rc;
+
+    if (host->size != sizeof *host || host->abi != MR_JIT_ABI ||
+        strcmp(host->build, MR_BUILD_HASH) != 0)
+        return host->refuse("llvm", MR_BUILD_HASH);
+    if (strcmp(host->tier, "avx2") != 0 && strcmp(host->tier, "avx512") != 0)
+        return host->fail(MR_E_DEVICE,
+                          "the tier %s has no native code: it needs avx2",
+                          host->tier);
+    j = host->alloc(sizeof *j);
+    if (j == NULL)
+        return MR_E_MEMORY;
+    memset(j, 0, sizeof *j);
+    j->host = host;
+    j->avx512 = strcmp(host->tier, "avx512") == 0;
+    j->points = mr__bitcode_points(j->avx512);
+    rc = lljit_make(j);
+    if (rc != MR_OK) {
+        jit_close(j);
+        return rc;
+    }
+    *out = (mr_jit_table){.size = sizeof *out,
+                          .abi = MR_JIT_ABI,
+                          .build = MR_BUILD_HASH,
+                          .name = "llvm",
+                          .self = j,
+                          .compile = compile,
+                          .release = code_release,
+                          .close = jit_close};
+    return MR_OK;
+}
