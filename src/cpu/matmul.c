@@ -17,6 +17,7 @@
  */
 #include <assert.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "array/layout.h"
@@ -301,12 +302,12 @@ view_bytes(const mr_kernel_view *x)
     return aligned((size_t)x->size * (size_t)mr__dtype_size(x->dtype));
 }
 
-size_t
-mr__product_bytes(const mr_product *p)
+static size_t
+route_bytes(const mr_product *p, route r)
 {
     mr_product turned;
 
-    switch (route_choose(p)) {
+    switch (r) {
     case ROUTE_ROWS:
         return mr__product_rows_bytes(p);
     case ROUTE_COLUMNS:
@@ -324,6 +325,12 @@ mr__product_bytes(const mr_product *p)
     return 0;
 }
 
+size_t
+mr__product_bytes(const mr_product *p)
+{
+    return route_bytes(p, route_choose(p));
+}
+
 static void
 product_clear(const mr_product *p)
 {
@@ -336,12 +343,12 @@ product_clear(const mr_product *p)
                    0, (size_t)p->n * size);
 }
 
-void
-mr__product_run(const mr_product *p, void *workspace)
+static void
+route_run(const mr_product *p, route r, void *workspace)
 {
     mr_product turned;
 
-    switch (route_choose(p)) {
+    switch (r) {
     case ROUTE_NOTHING:
         break;
     case ROUTE_ZERO:
@@ -369,54 +376,129 @@ mr__product_run(const mr_product *p, void *workspace)
     }
 }
 
+void
+mr__product_run(const mr_product *p, void *workspace)
+{
+    route_run(p, route_choose(p), workspace);
+}
+
+/* The order of additions of some routes depends on how an operand lies, and a
+ * compiled function's arguments are row-major where an eager one's may not be.
+ * So an operand that lies neither row after row nor column after column is
+ * taken for one that does, the way it comes closest to: the route is chosen for
+ * that, and the operand copied to it unless the route reads it as it is. */
+typedef struct lain {
+    mr_kernel_view in[2];
+    int64_t stride[2][MR_MAX_NDIM];
+    bool moved[2];
+    mr_product p; /* of these */
+    route route;
+} lain;
+
+static bool
+by_columns(const mr_kernel_view *x)
+{
+    int64_t row = llabs(x->stride[x->ndim - 2]);
+    int64_t col = llabs(x->stride[x->ndim - 1]);
+
+    return row != 0 && row < col;
+}
+
+/* Row-major, or the same with the last two axes exchanged. */
+static void
+lay_out(const mr_kernel_view *x, int64_t *stride)
+{
+    int32_t n = x->ndim;
+
+    mr__strides_fresh(n, x->dim, stride);
+    if (by_columns(x)) {
+        stride[n - 2] = 1;
+        stride[n - 1] = x->dim[n - 2];
+    }
+}
+
+static void
+lie_down(const mr_kernel_args *a, const mr_product *p, lain *l)
+{
+    for (int i = 0; i < 2; i++) {
+        l->in[i] = a->in[i];
+        l->moved[i] = !mr__product_blas_side(i == 0 ? &p->a : &p->b, p->k);
+        if (!l->moved[i])
+            continue;
+        lay_out(&a->in[i], l->stride[i]);
+        l->in[i].stride = l->stride[i];
+    }
+    product_read(&l->in[0], &l->in[1], &a->out[0], &l->p);
+    l->route = route_choose(&l->p);
+    if (l->route != ROUTE_BLAS && l->route != ROUTE_ROWS &&
+        l->route != ROUTE_COLUMNS)
+        l->moved[0] = l->moved[1] = false; /* any layout, the same order */
+}
+
+/* The operand's elements as l->in[i] has them, at `to`. */
+static void
+move(const mr_kernel_view *x, void *to)
+{
+    int64_t dim[MR_MAX_NDIM], stride[MR_MAX_NDIM];
+    mr_kernel_view turned = *x;
+    int32_t n = x->ndim;
+
+    if (by_columns(x)) {
+        memcpy(dim, x->dim, (size_t)n * sizeof *dim);
+        memcpy(stride, x->stride, (size_t)n * sizeof *stride);
+        dim[n - 2] = x->dim[n - 1];
+        dim[n - 1] = x->dim[n - 2];
+        stride[n - 2] = x->stride[n - 1];
+        stride[n - 1] = x->stride[n - 2];
+        turned.dim = dim;
+        turned.stride = stride;
+    }
+    mr__cpu_copy_view(to, &turned);
+}
+
 size_t
 mr__cpu_matmul_workspace(const mr_kernel_args *a)
 {
-    size_t bytes = 0;
     mr_product p;
+    size_t bytes;
+    lain l;
 
     product_read(&a->in[0], &a->in[1], &a->out[0], &p);
-    if (route_choose(&p) != ROUTE_BLAS)
-        return mr__product_bytes(&p);
-    if (!mr__product_blas_side(&p.a, p.k))
-        bytes += view_bytes(&a->in[0]);
-    if (!mr__product_blas_side(&p.b, p.k))
-        bytes += view_bytes(&a->in[1]);
+    lie_down(a, &p, &l);
+    if (!l.moved[0] && !l.moved[1])
+        return route_bytes(&p, l.route);
+    bytes = aligned(route_bytes(&l.p, l.route));
+    for (int i = 0; i < 2; i++)
+        if (l.moved[i])
+            bytes += view_bytes(&a->in[i]);
     return bytes;
-}
-
-/* OpenBLAS needs adjacent rows or columns: other operands are copied. */
-static void
-blas_run(const mr_kernel_args *a, const mr_product *p)
-{
-    int64_t stride[2][MR_MAX_NDIM];
-    mr_kernel_view in[2] = {a->in[0], a->in[1]};
-    char *free = a->workspace;
-    mr_product copied;
-
-    for (int i = 0; i < 2; i++) {
-        if (mr__product_blas_side(i == 0 ? &p->a : &p->b, p->k))
-            continue;
-        mr__cpu_copy_view(free, &in[i]);
-        mr__strides_fresh(in[i].ndim, in[i].dim, stride[i]);
-        in[i].data = free;
-        in[i].stride = stride[i];
-        free += view_bytes(&in[i]);
-    }
-    product_read(&in[0], &in[1], &a->out[0], &copied);
-    mr__product_blas(&copied);
 }
 
 mr_code
 mr__cpu_matmul(const mr_kernel_args *a)
 {
+    char *free;
     mr_product p;
+    lain l;
 
     product_read(&a->in[0], &a->in[1], &a->out[0], &p);
-    if (route_choose(&p) == ROUTE_BLAS)
-        blas_run(a, &p);
-    else
-        mr__product_run(&p, a->workspace);
+    lie_down(a, &p, &l);
+    if (!l.moved[0] && !l.moved[1]) {
+        route_run(&p, l.route, a->workspace);
+        return MR_OK;
+    }
+    free = (char *)a->workspace + aligned(route_bytes(&l.p, l.route));
+    for (int i = 0; i < 2; i++) {
+        if (!l.moved[i]) {
+            l.in[i] = a->in[i];
+            continue;
+        }
+        move(&a->in[i], free);
+        l.in[i].data = free;
+        free += view_bytes(&a->in[i]);
+    }
+    product_read(&l.in[0], &l.in[1], &a->out[0], &l.p);
+    route_run(&l.p, l.route, a->workspace);
     return MR_OK;
 }
 

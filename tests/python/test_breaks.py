@@ -86,3 +86,23 @@ def test_argnums__that_are_no_ints_are_named_in_the_error(places):
 def test_limits__of_what_is_no_dtype_are_a_type_error(info, what):
     with pytest.raises(TypeError, match=f"{info.__name__}\\(\\) takes a dtype or an array, not {type(what).__name__}"):
         info(what)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "complex64"])
+def test_matmul__of_rows_apart_or_backwards_is_compiled_bit_for_bit(dtype):
+    """Arguments of a compiled function are row-major, eager ones as they come."""
+    rng = np.random.default_rng(3)
+    views = [
+        lambda x, r, c: x[:r, :c],
+        lambda x, r, c: x[: 2 * r : 2, : 2 * c : 2],
+        lambda x, r, c: x[:r][::-1, :c],
+        lambda x, r, c: x[:r, :c][:, ::-1],
+    ]
+    functions = [lambda a, b: a @ b, lambda a, b: b.T @ a.T, lambda a, b: a @ a.T]
+    for _ in range(120):
+        m, k, n = (int(v) for v in rng.integers(1, 40, 3))
+        base = mx.array(rng.standard_normal((80, 80)).astype(np.float32)).astype(getattr(mx, dtype))
+        a = views[rng.integers(len(views))](base, m, k)
+        b = views[rng.integers(len(views))](base, k, n)
+        f = functions[rng.integers(len(functions))]
+        assert mx.array_equal(f(a, b), mx.compile(f)(a, b)).item()
