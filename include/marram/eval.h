@@ -29,8 +29,8 @@ MR_API mr_stream mr_stream_default(void);
 /* This thread's default stream on the stream's device; {0}: its own ones again,
  * on all devices. */
 MR_API mr_code mr_stream_set_default(mr_stream s);
-/* This thread's default stream on a device: what it set, or one of its own, made
- * at the first call, that ends with the thread.  Id 0 on failure. */
+/* This thread's default stream on a device: what it set, or one of its own,
+ * made at the first call, that ends with the thread.  Id 0 on failure. */
 MR_API mr_stream mr_stream_of(mr_device device);
 MR_API mr_device mr_stream_device(mr_stream s);
 /* Wait for all work submitted to it ({0}: this thread's default). */
