@@ -997,34 +997,10 @@ job_units(run *r, const job *j)
     }
 }
 
-static void
-job_run(run *r, const job *j, char *memory)
-{
-    r->memory = memory;
-    memset(r->held, 0, sizeof r->held);
-    splats_make(r);
-    job_units(r, j);
-}
-
-static __attribute__((noinline)) void
-job_in_large_frame(run *r, const job *j)
-{
-    _Alignas(64) char memory[MR_FRAME_LARGE];
-
-    assert(r->f->bytes <= sizeof memory);
-    job_run(r, j, memory);
-}
-
-static __attribute__((noinline)) void
-job_in_frame(run *r, const job *j)
-{
-    _Alignas(64) char memory[MR_FRAME_BYTES];
-
-    job_run(r, j, memory);
-}
-
+/* In this frame memory; true when a mean is not finite. */
 static bool
-program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
+job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
+        char *memory)
 {
     mr_schedule s = b->schedule;
     run r;
@@ -1035,13 +1011,38 @@ program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
     r.low = &b->low;
     r.l = l;
     r.f = &b->frame;
+    r.memory = memory;
     r.beyond = false;
     r.native = b->native;
-    if (b->frame.bytes <= MR_FRAME_BYTES)
-        job_in_frame(&r, &j);
-    else
-        job_in_large_frame(&r, &j);
+    memset(r.held, 0, sizeof r.held);
+    splats_make(&r);
+    job_units(&r, j);
     return r.beyond;
+}
+
+static __attribute__((noinline)) bool
+job_in_large_frame(const mr_block_ready *b, const mr_block_launch *l,
+                   const job *j)
+{
+    _Alignas(64) char memory[MR_FRAME_LARGE];
+
+    assert(b->frame.bytes <= sizeof memory);
+    return job_run(b, l, j, memory);
+}
+
+static __attribute__((noinline)) bool
+job_in_frame(const mr_block_ready *b, const mr_block_launch *l, const job *j)
+{
+    _Alignas(64) char memory[MR_FRAME_BYTES];
+
+    return job_run(b, l, j, memory);
+}
+
+static bool
+program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
+{
+    return b->frame.bytes <= MR_FRAME_BYTES ? job_in_frame(b, l, &j)
+                                            : job_in_large_frame(b, l, &j);
 }
 
 bool
