@@ -9,6 +9,7 @@
 #   make test               all tests but the slow ones; SAN=address,undefined
 #                           or SAN=thread: the same under a sanitizer
 #   make test-slow          exhaustive tests, minutes to hours
+#   make test-aarch64       kernels and operators on emulated 64-bit ARM
 #   make test-oracles       compares with MLX, PyTorch and JAX (large downloads)
 #   make lint               format, clang-tidy, ruff, mypy, a build with clang
 #   make bench              every benchmark
@@ -38,8 +39,8 @@ CONFIGURE = cmake -G Ninja -S . -DMR_PYTHON=$(PYTHON) -DMR_WERROR=$(WERROR) \
 	-DCMAKE_C_COMPILER_LAUNCHER=ccache
 NINJA     = ninja -j $(JOBS)
 
-.PHONY: all setup demo test test-main test-san test-slow test-oracles lint \
-	bench install wheel clean distclean exports generate
+.PHONY: all setup demo test test-main test-san test-slow test-aarch64 \
+	test-oracles lint bench install wheel clean distclean exports generate
 .DELETE_ON_ERROR:
 
 all: setup
@@ -82,6 +83,11 @@ test-slow: all
 	@$(SETUP) test demo
 	@$(NINJA) -C $(BUILD) slow_tests
 	@$(PYTHON) tests/run.py $(BUILD) slow python-slow
+
+# Emulated arithmetic is slow: what ARM has of its own is in these folders.
+test-aarch64:
+	@$(SETUP) build aarch64
+	@tools/aarch64.sh $(PYTHON) $(BUILD)-aarch64 -R '^(kernels|cpu|array|ops)/'
 
 test-oracles: all
 	@$(SETUP) test oracle

@@ -4,7 +4,7 @@
 # setup.sh -- brings what a target of the Makefile needs and this machine lacks.
 #
 # usage: tools/setup.sh BUILD_FOLDER GROUP...   (build test lint wheel oracle
-#        demo).  Each thing is looked for first, only what is missing is
+#        demo aarch64).  Each thing is looked for first, only what is missing is
 #        installed: system packages with apt-get (Debian 12, Ubuntu 24.04 or
 #        later), Python packages with pip into BUILD_FOLDER/venv.  What was
 #        found is stamped, so that a second call is instant.
@@ -167,6 +167,14 @@ system_test() {
 }
 python_test() {
     pip_install -r "$pins/requirements-test.txt"
+}
+
+system_aarch64() {
+    want_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    want_command qemu-aarch64-static qemu-user-static
+}
+python_aarch64() {
+    :
 }
 
 system_lint() {

@@ -6,17 +6,10 @@
  */
 #include <assert.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
+#include "base/control.h"
 #include "base/pool.h"
 #include "cpu/cpu.h"
-
-#if defined(__x86_64__)
-#define DEFAULT_CONTROL 0x1F80U
-#define STATUS_FLAGS    0x3FU
-#endif
 
 typedef struct range {
     int64_t n, grain;
@@ -33,48 +26,20 @@ range_piece(void *ctx, int64_t i)
     r->body(r->ctx, begin, end < r->n ? end : r->n);
 }
 
-/* Kernels count on the default rounding with subnormal numbers.  Workers have
- * it; the caller's thread may have been set otherwise by whatever else is in
- * the process (a library built with -Ofast does so when it is loaded). */
-static unsigned
-control_enter(void)
-{
-#if defined(__x86_64__)
-    unsigned old = _mm_getcsr();
-
-    if ((old & ~STATUS_FLAGS) != DEFAULT_CONTROL)
-        _mm_setcsr(DEFAULT_CONTROL);
-    return old;
-#else
-    return 0;
-#endif
-}
-
-static void
-control_leave(unsigned old)
-{
-#if defined(__x86_64__)
-    if ((old & ~STATUS_FLAGS) != DEFAULT_CONTROL)
-        _mm_setcsr(old);
-#else
-    (void)old;
-#endif
-}
-
 void
 mr__cpu_for(int64_t n, int64_t grain, mr_cpu_body *body, void *ctx)
 {
     range r = {n, grain > 0 ? grain : 1, body, ctx};
-    unsigned control;
+    uint64_t control;
 
     if (n <= 0)
         return;
-    control = control_enter();
+    control = mr__control_enter();
     if (n <= r.grain)
         body(ctx, 0, n);
     else
         mr__pool_loop((n - 1) / r.grain + 1, range_piece, &r);
-    control_leave(control);
+    mr__control_leave(control);
 }
 
 int64_t

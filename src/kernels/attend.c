@@ -6,29 +6,21 @@
  */
 #include "kernels/attend.h"
 
-#include <stdatomic.h>
-
 #include "kernels/tier/tier.h"
 
+#define MR_X(id, name) [id] = &mr__attend_tier_##name,
+static const mr_attend_tier *const tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
+#undef MR_X
+
+const mr_attend_tier *
+mr__attend_of_tier(int id)
+{
+    return mr__tier_by_id(id) ? tiers[id] : NULL;
+}
+
+/* Of the tier in use. */
 const mr_attend_tier *
 mr__attend(void)
 {
-    static const mr_attend_tier *const tiers[MR_N_TIERS] = {
-        [MR_TIER_BASELINE] = &mr__attend_tier_baseline,
-#if defined(__x86_64__)
-        [MR_TIER_AVX2] = &mr__attend_tier_avx2,
-        [MR_TIER_AVX512] = &mr__attend_tier_avx512,
-#endif
-    };
-    /* relaxed: every thread finds the same */
-    static const mr_attend_tier *_Atomic found;
-    const mr_attend_tier *t =
-        atomic_load_explicit(&found, memory_order_relaxed);
-
-    for (int i = 0; !t; i++)
-        if (mr__tier_by_id(i) == mr__tier()) {
-            t = tiers[i];
-            atomic_store_explicit(&found, t, memory_order_relaxed);
-        }
-    return t;
+    return tiers[mr__tier()->id];
 }

@@ -55,8 +55,12 @@ typedef struct mr_attend_tier {
     mr_attend_dots_fn *dots[MR_N_GEMM_KINDS];
 } mr_attend_tier;
 
-extern const mr_attend_tier mr__attend_tier_baseline, mr__attend_tier_avx2,
-    mr__attend_tier_avx512;
+#define MR_X(id, name) extern const mr_attend_tier mr__attend_tier_##name;
+MR_TIERS(MR_X)
+#undef MR_X
+
+/* The table of one tier, NULL where this machine cannot run it. */
+const mr_attend_tier *mr__attend_of_tier(int id);
 
 /* The steps of the tier in use. */
 const mr_attend_tier *mr__attend(void);

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "kernels/gemm.h"
+#include "kernels/tier/tier.h"
 #include "marram/types.h"
 
 typedef void mr_depth_fn(void *y, const void *const *x, const void *w,
@@ -24,10 +25,11 @@ typedef struct mr_depth_tier {
     mr_depth_fn *wide; /* float64 */
 } mr_depth_tier;
 
-extern const mr_depth_tier mr__depth_tier_baseline, mr__depth_tier_avx2,
-    mr__depth_tier_avx512;
-extern mr_depth_fn mr__depth_wide_baseline, mr__depth_wide_avx2,
-    mr__depth_wide_avx512;
+#define MR_X(id, name)                                                         \
+    extern const mr_depth_tier mr__depth_tier_##name;                          \
+    extern mr_depth_fn mr__depth_wide_##name;
+MR_TIERS(MR_X)
+#undef MR_X
 
 /* The one for x of dtype t (real, inexact), of the tier in use. */
 mr_depth_fn *mr__depth_of(mr_dtype t);

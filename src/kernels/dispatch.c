@@ -17,36 +17,21 @@
 #include "kernels/random.h"
 #include "kernels/tier/tier.h"
 
-#define MR_X_baseline(id, file) [id] = &mr__tier_##file##_baseline,
-#define MR_X_avx2(id, file)     [id] = &mr__tier_##file##_avx2,
-#define MR_X_avx512(id, file)   [id] = &mr__tier_##file##_avx512,
+#define MR_DTYPE_baseline(id, file) [id] = &mr__tier_##file##_baseline,
+#define MR_DTYPE_avx2(id, file)     [id] = &mr__tier_##file##_avx2,
+#define MR_DTYPE_avx512(id, file)   [id] = &mr__tier_##file##_avx512,
+#define MR_DTYPE_neon(id, file)     [id] = &mr__tier_##file##_neon,
 
-static const mr_tier baseline = {
-    "baseline",
-    {MR_TIER_DTYPES(MR_X_baseline)},
-    &mr__tier_casts_baseline,
-    &mr__tier_moves_baseline,
-    &mr__tier_random_baseline,
-    &mr__tier_symbols_baseline,
-};
-#if defined(__x86_64__)
-static const mr_tier avx2 = {
-    "avx2",
-    {MR_TIER_DTYPES(MR_X_avx2)},
-    &mr__tier_casts_avx2,
-    &mr__tier_moves_avx2,
-    &mr__tier_random_avx2,
-    &mr__tier_symbols_avx2,
-};
-static const mr_tier avx512 = {
-    "avx512",
-    {MR_TIER_DTYPES(MR_X_avx512)},
-    &mr__tier_casts_avx512,
-    &mr__tier_moves_avx512,
-    &mr__tier_random_avx512,
-    &mr__tier_symbols_avx512,
-};
-#endif
+#define MR_X(id, name)                                                         \
+    [id] = {#name,                                                             \
+            id,                                                                \
+            {MR_TIER_DTYPES(MR_DTYPE_##name)},                                 \
+            &mr__tier_casts_##name,                                            \
+            &mr__tier_moves_##name,                                            \
+            &mr__tier_random_##name,                                           \
+            &mr__tier_symbols_##name},
+static const mr_tier tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
+#undef MR_X
 
 #if defined(__x86_64__)
 /* x86-64-v3 and -v4 by what tells them apart: compilers that know these names
@@ -75,12 +60,12 @@ mr__tier_by_id(int id)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (id == MR_TIER_AVX512)
-        return cpu_has_v3() && cpu_has_v4() ? &avx512 : NULL;
-    if (id == MR_TIER_AVX2)
-        return cpu_has_v3() ? &avx2 : NULL;
+    if (id == MR_TIER_AVX512 && !(cpu_has_v3() && cpu_has_v4()))
+        return NULL;
+    if (id == MR_TIER_AVX2 && !cpu_has_v3())
+        return NULL;
 #endif
-    return id == MR_TIER_BASELINE ? &baseline : NULL;
+    return id >= 0 && id < MR_N_TIERS && tiers[id].name ? &tiers[id] : NULL;
 }
 
 static const mr_tier *
@@ -132,12 +117,18 @@ mr__cpu_tier(void)
 {
     const char *name = getenv("MARRAM_CPU");
 
-    if (wanted_tier(name) == NULL)
-        return mr__fail_null(
-            MR_E_VALUE,
-            "MARRAM_CPU is '%s', but this machine has: baseline%s%s", name,
-            mr__tier_by_id(MR_TIER_AVX2) ? ", avx2" : "",
-            mr__tier_by_id(MR_TIER_AVX512) ? ", avx512" : "");
+    if (wanted_tier(name) == NULL) {
+        char list[64] = "";
+
+        for (int id = 0; id < MR_N_TIERS; id++)
+            if (mr__tier_by_id(id)) {
+                strcat(list, list[0] ? ", " : "");
+                strcat(list, mr__tier_by_id(id)->name);
+            }
+        return mr__fail_null(MR_E_VALUE,
+                             "MARRAM_CPU is '%s', but this machine has: %s",
+                             name, list);
+    }
     return mr__tier()->name;
 }
 

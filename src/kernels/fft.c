@@ -6,28 +6,20 @@
  */
 #include "kernels/fft.h"
 
-#include <stdatomic.h>
-
 #include "kernels/tier/tier.h"
+
+#define MR_X(id, name) [id] = {&mr__fft_f32_##name, &mr__fft_f64_##name},
+static const mr_fft_tier *const tiers[MR_N_TIERS][2] = {MR_TIERS(MR_X)};
+#undef MR_X
+
+const mr_fft_tier *
+mr__fft_of_tier(int id, bool is_double)
+{
+    return mr__tier_by_id(id) ? tiers[id][is_double] : NULL;
+}
 
 const mr_fft_tier *
 mr__fft_tier(bool is_double)
 {
-    static const mr_fft_tier *const tiers[MR_N_TIERS][2] = {
-        [MR_TIER_BASELINE] = {&mr__fft_f32_baseline, &mr__fft_f64_baseline},
-#if defined(__x86_64__)
-        [MR_TIER_AVX2] = {&mr__fft_f32_avx2, &mr__fft_f64_avx2},
-        [MR_TIER_AVX512] = {&mr__fft_f32_avx512, &mr__fft_f64_avx512},
-#endif
-    };
-    static atomic_int known = -1;
-    /* relaxed: every thread finds the same */
-    int id = atomic_load_explicit(&known, memory_order_relaxed);
-
-    for (int i = 0; id < 0; i++)
-        if (mr__tier_by_id(i) == mr__tier()) {
-            id = i;
-            atomic_store_explicit(&known, id, memory_order_relaxed);
-        }
-    return tiers[id][is_double];
+    return tiers[mr__tier()->id][is_double];
 }

@@ -23,6 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/tier/tier.h"
+
 #define MR_FFT_BLOCK_BYTES 128
 #define MR_FFT_MAX_LANES   16
 /* Primes above go by Bluestein's algorithm. */
@@ -107,8 +109,12 @@ typedef struct mr_fft_tier {
 /* The tables of the tier in use: [0] float, [1] double. */
 const mr_fft_tier *mr__fft_tier(bool is_double);
 
-extern const mr_fft_tier mr__fft_f32_baseline, mr__fft_f32_avx2,
-    mr__fft_f32_avx512, mr__fft_f64_baseline, mr__fft_f64_avx2,
-    mr__fft_f64_avx512;
+/* Those of one tier, NULL where this machine cannot run it. */
+const mr_fft_tier *mr__fft_of_tier(int id, bool is_double);
+
+#define MR_X(id, name)                                                         \
+    extern const mr_fft_tier mr__fft_f32_##name, mr__fft_f64_##name;
+MR_TIERS(MR_X)
+#undef MR_X
 
 #endif

@@ -7,33 +7,27 @@
  */
 #include "kernels/gemm.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "kernels/tier/tier.h"
 
 enum { RUNS_AHEAD = 8 };
 
-/* The tiles of the tier in use.  Relaxed: every thread finds the same. */
+#define MR_X(id, name) [id] = &mr__gemm_tier_##name,
+static const mr_gemm_tier *const tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
+#undef MR_X
+
+const mr_gemm_tier *
+mr__gemm_of_tier(int id)
+{
+    return mr__tier_by_id(id) ? tiers[id] : NULL;
+}
+
+/* Of the tier in use. */
 static const mr_gemm_tier *
 gemm_tier(void)
 {
-    static const mr_gemm_tier *const tiers[MR_N_TIERS] = {
-        [MR_TIER_BASELINE] = &mr__gemm_tier_baseline,
-#if defined(__x86_64__)
-        [MR_TIER_AVX2] = &mr__gemm_tier_avx2,
-        [MR_TIER_AVX512] = &mr__gemm_tier_avx512,
-#endif
-    };
-    static const mr_gemm_tier *_Atomic found;
-    const mr_gemm_tier *t = atomic_load_explicit(&found, memory_order_relaxed);
-
-    for (int i = 0; !t; i++)
-        if (mr__tier_by_id(i) == mr__tier()) {
-            t = tiers[i];
-            atomic_store_explicit(&found, t, memory_order_relaxed);
-        }
-    return t;
+    return tiers[mr__tier()->id];
 }
 
 int

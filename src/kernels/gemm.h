@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/tier/tier.h"
 #include "marram/types.h"
 
 #define MR_GEMM_DEPTH 512
@@ -113,7 +114,11 @@ typedef struct mr_gemm_tier {
     mr_gemv_dot_fn *dot[MR_N_GEMM_KINDS];
 } mr_gemm_tier;
 
-extern const mr_gemm_tier mr__gemm_tier_baseline, mr__gemm_tier_avx2,
-    mr__gemm_tier_avx512;
+#define MR_X(id, name) extern const mr_gemm_tier mr__gemm_tier_##name;
+MR_TIERS(MR_X)
+#undef MR_X
+
+/* The table of one tier, NULL where this machine cannot run it. */
+const mr_gemm_tier *mr__gemm_of_tier(int id);
 
 #endif

@@ -10,10 +10,8 @@
  */
 #include <assert.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
+#include "base/control.h"
 #include "kernels/copy.h"
 #include "kernels/ready.h"
 #include "kernels/run.h"
@@ -904,42 +902,6 @@ one_run(const mr_block_code *c, const mr_block_launch *l,
  * ------------------------------------------------------------------------------------
  */
 
-/* Kernels count on the default rounding with subnormal numbers; a thread may
- * have been set otherwise by whatever else is in the process. */
-#if defined(__x86_64__)
-#define DEFAULT_CONTROL 0x1F80U
-#define STATUS_FLAGS    0x3FU
-
-static unsigned
-control_enter(void)
-{
-    unsigned old = _mm_getcsr();
-
-    if ((old & ~STATUS_FLAGS) != DEFAULT_CONTROL)
-        _mm_setcsr(DEFAULT_CONTROL);
-    return old;
-}
-
-static void
-control_leave(unsigned old)
-{
-    if ((old & ~STATUS_FLAGS) != DEFAULT_CONTROL)
-        _mm_setcsr(old);
-}
-#else
-static unsigned
-control_enter(void)
-{
-    return 0;
-}
-
-static void
-control_leave(unsigned old)
-{
-    (void)old;
-}
-#endif
-
 typedef struct job {
     void *scratch;
     int64_t begin, end; /* units; begin < 0: finish */
@@ -1049,14 +1011,14 @@ bool
 mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
                     void *scratch, int64_t unit_begin, int64_t unit_end)
 {
-    unsigned control = control_enter();
+    uint64_t control = mr__control_enter();
     bool beyond = false;
 
     if ((b->plan.strategy & MR_PLAN_STRATEGY) == MR_RUN_ONE)
         one_run(b->code, l, &b->plan, unit_begin, unit_end);
     else if (b->plan.n_units > 0)
         beyond = program_run(b, l, (job){scratch, unit_begin, unit_end});
-    control_leave(control);
+    mr__control_leave(control);
     return beyond;
 }
 
@@ -1064,12 +1026,12 @@ bool
 mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
                        void *scratch)
 {
-    unsigned control = control_enter();
+    uint64_t control = mr__control_enter();
     bool beyond = false;
 
     if (b->plan.scratch_bytes > 0)
         beyond = program_run(b, l, (job){scratch, -1, -1});
-    control_leave(control);
+    mr__control_leave(control);
     return beyond;
 }
 

@@ -112,9 +112,9 @@ bool mr__k_supports(mr_k k, mr_dtype operand);
 /* The dtype of the result for operands of this dtype (SAME, BOOL, REAL). */
 mr_dtype mr__k_result(mr_k k, mr_dtype operand);
 
-/* The instruction set chosen at start: "baseline", "avx2", "avx512"; the
- * variable MARRAM_CPU forces one.  NULL with MR_E_VALUE set when it names an
- * unknown one or one that this CPU lacks. */
+/* The instruction set chosen at start: "baseline", "avx2", "avx512",
+ * "neon"; the variable MARRAM_CPU forces one.  NULL with MR_E_VALUE set when it
+ * names an unknown one or one that this CPU lacks. */
 const char *mr__cpu_tier(void);
 
 /* One value from one dtype to another, by the same rules as MR_K_CAST (used

@@ -14,33 +14,27 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/float8.h"
 #include "kernels/gemm.h"
 #include "kernels/tier/tier.h"
 
-/* The kernels of the tier in use.  Relaxed: every thread finds the same. */
+#define MR_X(id, name) [id] = &mr__quant_tier_##name,
+static const mr_quant_tier *const tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
+#undef MR_X
+
+const mr_quant_tier *
+mr__quant_of_tier(int id)
+{
+    return mr__tier_by_id(id) ? tiers[id] : NULL;
+}
+
+/* Of the tier in use. */
 static const mr_quant_tier *
 quant_tier(void)
 {
-    static const mr_quant_tier *const tiers[MR_N_TIERS] = {
-        [MR_TIER_BASELINE] = &mr__quant_tier_baseline,
-#if defined(__x86_64__)
-        [MR_TIER_AVX2] = &mr__quant_tier_avx2,
-        [MR_TIER_AVX512] = &mr__quant_tier_avx512,
-#endif
-    };
-    static const mr_quant_tier *_Atomic found;
-    const mr_quant_tier *t = atomic_load_explicit(&found, memory_order_relaxed);
-
-    for (int i = 0; !t; i++)
-        if (mr__tier_by_id(i) == mr__tier()) {
-            t = tiers[i];
-            atomic_store_explicit(&found, t, memory_order_relaxed);
-        }
-    return t;
+    return tiers[mr__tier()->id];
 }
 
 static mr_quant_kind

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/tier/tier.h"
 #include "marram/types.h"
 
 typedef enum mr_quant_code {
@@ -151,7 +152,11 @@ typedef struct mr_quant_tier {
                   uint32_t *codes);
 } mr_quant_tier;
 
-extern const mr_quant_tier mr__quant_tier_baseline, mr__quant_tier_avx2,
-    mr__quant_tier_avx512;
+#define MR_X(id, name) extern const mr_quant_tier mr__quant_tier_##name;
+MR_TIERS(MR_X)
+#undef MR_X
+
+/* The table of one tier, NULL where this machine cannot run it. */
+const mr_quant_tier *mr__quant_of_tier(int id);
 
 #endif

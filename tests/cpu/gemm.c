@@ -45,10 +45,11 @@ tiers__give_equal_bits(void **state)
 {
     float a[M * DEPTH], b[N * DEPTH], c[2][M * N], y[2][4 * N], lanes[2][64];
     uint16_t halves[N * DEPTH];
-    const mr_gemm_tier *tiers[2] = {&mr__gemm_tier_avx2, &mr__gemm_tier_avx512};
+    const mr_gemm_tier *tiers[2] = {mr__gemm_of_tier(MR_TIER_AVX2),
+                                    mr__gemm_of_tier(MR_TIER_AVX512)};
 
     (void)state;
-    if (!mr__tier_by_id(MR_TIER_AVX512))
+    if (!tiers[0] || !tiers[1])
         skip();
     for (int64_t i = 0; i < M * DEPTH; i++)
         a[i] = noise(i);
@@ -76,14 +77,11 @@ tiers__give_equal_bits(void **state)
 static void
 tiles__stay_within_their_size(void **state)
 {
-    const mr_gemm_tier *all[3] = {&mr__gemm_tier_baseline, &mr__gemm_tier_avx2,
-                                  &mr__gemm_tier_avx512};
-
     (void)state;
-    for (int id = 0; id < 3; id++)
-        for (int r = 0; r < 3 && mr__tier_by_id(id); r++)
+    for (int id = 0; id < MR_N_TIERS; id++)
+        for (int r = 0; r < 3 && mr__gemm_of_tier(id); r++)
             for (int v = 0; v < 2; v++) {
-                const mr_gemm_tier *t = all[id];
+                const mr_gemm_tier *t = mr__gemm_of_tier(id);
                 int rows = (r + 1) * t->rows / 3, cols = (v + 1) * t->cols / 2;
                 float *a = aligned_alloc(64, M * 64);
                 float *b = aligned_alloc(64, N * 64);

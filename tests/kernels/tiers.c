@@ -3,10 +3,12 @@
  * tiers.c -- the tiers with fused multiply-add give the same bits in
  * everything: each operation, cast and reduction on each dtype.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "kernels/program_of.h"
+#include "marram/array.h"
 
 #define N 20011
 
@@ -63,6 +65,16 @@ same(const char *a, const char *b, mr_dtype d)
             return false;
     }
     return true;
+}
+
+static const mr_tier *
+first_tier(void)
+{
+    int id = 0;
+
+    while (!mr__tier_by_id(id))
+        id++;
+    return mr__tier_by_id(id);
 }
 
 static const mr_tier *
@@ -132,12 +144,12 @@ casts__equal_bits(void **state)
 static void
 folds__equal_bits_in_every_tier(void **state)
 {
-    const mr_tier *a = mr__tier_by_id(MR_TIER_BASELINE);
+    const mr_tier *a = first_tier();
 
     (void)state;
     for (int d = 0; d < MR_N_DTYPES; d++) {
         fill(in[0], (mr_dtype)d, 4);
-        for (int id = MR_TIER_AVX2; id < MR_N_TIERS; id++) {
+        for (int id = a->id + 1; id < MR_N_TIERS; id++) {
             const mr_tier *b = mr__tier_by_id(id);
             mr_dtype acc = a->dtype[d]->acc;
             size_t size = prog_size(acc);
@@ -156,6 +168,118 @@ folds__equal_bits_in_every_tier(void **state)
                 }
             }
         }
+    }
+}
+
+/* ---- across machines ------------------------------------------------------
+ * Sums over what a tier computes stand in golden/tiers.txt, so that tiers of
+ * different architectures are compared too.  A line is `what dtype sum`. */
+
+static uint64_t
+sum_of(const char *p, mr_dtype d, size_t n)
+{
+    static const char nan_bytes[16] = "\x7f\x55";
+    uint64_t h = 0xCBF29CE484222325ULL;
+    int parts = d == MR_COMPLEX64 || d == MR_COMPLEX128 ? 2 : 1;
+    size_t size = prog_size(d) / (size_t)parts;
+
+    for (size_t i = 0; i < n * (size_t)parts; i++, p += size) {
+        bool nan = is_nan(p,
+                          parts == 1          ? d
+                          : d == MR_COMPLEX64 ? MR_FLOAT32
+                                              : MR_FLOAT64,
+                          0);
+
+        for (size_t b = 0; b < size; b++)
+            h = (h ^ (uint8_t)(nan ? nan_bytes[b] : p[b])) * 0x100000001B3ULL;
+    }
+    return h;
+}
+
+static void
+line(FILE *f, const char *what, int d, uint64_t sum)
+{
+    fprintf(f, "%s %s %016" PRIx64 "\n", what, mr_dtype_name((mr_dtype)d), sum);
+}
+
+static void
+sums_of_maps(FILE *f, const mr_tier *t, int d)
+{
+    for (int j = 0; j < 3; j++)
+        fill(in[j], (mr_dtype)d, (uint64_t)(j + 1));
+    for (int k = 0; k < MR_N_K; k++) {
+        const void *arg[3] = {k == MR_K_SELECT ? (void *)cond : in[0], in[1],
+                              in[2]};
+
+        if (!t->dtype[d]->map[k])
+            continue;
+        t->dtype[d]->map[k](out[0], arg, (int64_t[]){1, 1, 1}, N);
+        line(f, mr__k_name((mr_k)k), d,
+             sum_of(out[0], mr__k_result((mr_k)k, (mr_dtype)d), N));
+    }
+}
+
+static void
+sums_of_folds(FILE *f, const mr_tier *t, int d)
+{
+    static const char *const name[MR_N_FOLDS] = {"fold_sum", "fold_prod",
+                                                 "fold_max", "fold_min"};
+    mr_dtype acc = t->dtype[d]->acc;
+
+    for (int k = 0; k < MR_N_FOLDS; k++) {
+        size_t n = 0;
+
+        for (int64_t m = 0; m < 4096; m = m * 2 + 3, n += 4)
+            t->dtype[d]->fold[k].rows(out[0] + n * prog_size(acc), in[0], m, 4,
+                                      m * (int64_t)prog_size((mr_dtype)d));
+        line(f, name[k], d, sum_of(out[0], acc, n));
+    }
+}
+
+static void
+sums_of_casts(FILE *f, const mr_tier *t, int d)
+{
+    for (int to = 0; to < MR_N_DTYPES; to++) {
+        char name[40];
+
+        t->casts->cast[d][to](out[0], in[0], N);
+        snprintf(name, sizeof name, "to_%s", mr_dtype_name((mr_dtype)to));
+        line(f, name, d, sum_of(out[0], (mr_dtype)to, N));
+    }
+}
+
+static void
+machines__give_equal_bits(void **state)
+{
+    const char *path = MRT_SOURCE_DIR "/tests/golden/tiers.txt";
+    const char *update = getenv("MRT_UPDATE_TIERS");
+    static char want[1 << 17], got[1 << 17];
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        cond[i] = i % 3 == 0;
+    for (int id = MR_TIER_AVX2; id < MR_N_TIERS; id++) {
+        const mr_tier *t = mr__tier_by_id(id);
+        FILE *f = fmemopen(got, sizeof got, "w");
+
+        assert_non_null(f);
+        for (int d = 0; d < MR_N_DTYPES && t; d++) {
+            sums_of_maps(f, t, d);
+            sums_of_folds(f, t, d);
+            sums_of_casts(f, t, d);
+        }
+        assert_int_equal(fclose(f), 0);
+        if (!t)
+            continue;
+        f = fopen(path, update ? "w+" : "r");
+        assert_non_null(f);
+        if (update)
+            fputs(got, f);
+        rewind(f);
+        memset(want, 0, sizeof want);
+        assert_true(fread(want, 1, sizeof want - 1, f) > 10000);
+        fclose(f);
+        assert_string_equal(got, want);
     }
 }
 
@@ -233,7 +357,7 @@ tier__name_is_checked(void **state)
     (void)state;
     setenv("MARRAM_CPU", "pentium", 1);
     assert_null(mr__cpu_tier());
-    setenv("MARRAM_CPU", "baseline", 1);
+    setenv("MARRAM_CPU", mr__tier()->name, 1);
     assert_non_null(mr__cpu_tier());
     unsetenv("MARRAM_CPU");
     assert_non_null(mr__cpu_tier());
@@ -246,6 +370,7 @@ main(void)
         cmocka_unit_test(maps__equal_bits),
         cmocka_unit_test(casts__equal_bits),
         cmocka_unit_test(folds__equal_bits_in_every_tier),
+        cmocka_unit_test(machines__give_equal_bits),
         cmocka_unit_test(tail__no_element_beyond_is_touched),
         cmocka_unit_test(stream__equals_plain_stores),
         cmocka_unit_test(tier__name_is_checked),

@@ -15,13 +15,6 @@
 
 #define INFINITE C(__builtin_inff())
 
-/* The larger; b when either is no number. */
-INLINE R
-larger(R a, R b)
-{
-    return (R)INTRINSIC(max)(a, b);
-}
-
 /* Without the instruction a fused multiply-add would be a function call. */
 INLINE R
 multiply_add(R a, R b, R c)
@@ -63,14 +56,14 @@ column_top(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
             most[j] =
-                larger(plain ? v_load(s + (k + j) * row)
-                             : masked(s, (k + j) * row, k + j, m, limit, c),
-                       most[j]);
+                v_larger(plain ? v_load(s + (k + j) * row)
+                               : masked(s, (k + j) * row, k + j, m, limit, c),
+                         most[j]);
     for (; k < n_keys; k++)
-        most[0] = larger(plain ? v_load(s + k * row)
-                               : masked(s, k * row, k, m, limit, c),
-                         most[0]);
-    return larger(larger(most[0], most[1]), larger(most[2], most[3]));
+        most[0] = v_larger(plain ? v_load(s + k * row)
+                                 : masked(s, k * row, k, m, limit, c),
+                           most[0]);
+    return v_larger(v_larger(most[0], most[1]), v_larger(most[2], most[3]));
 }
 
 static void

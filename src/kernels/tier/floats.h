@@ -42,6 +42,18 @@
 #define SLEEF_U05(name) Sleef_finz_##name##d4_u05avx2
 #define SLEEF_U15(name) Sleef_finz_##name##d4_u15avx2
 #define SLEEF_RAW(name) Sleef_finz_##name##d4_avx2
+#elif MR_TIER_ID == MR_TIER_NEON && MR_LANE_BITS == 32
+#define INTRINSIC(name) v##name##q_f32
+#define SLEEF(name)     Sleef_finz_##name##f4_u10advsimd
+#define SLEEF_U05(name) Sleef_finz_##name##f4_u05advsimd
+#define SLEEF_U15(name) Sleef_finz_##name##f4_u15advsimd
+#define SLEEF_RAW(name) Sleef_finz_##name##f4_advsimd
+#elif MR_TIER_ID == MR_TIER_NEON
+#define INTRINSIC(name) v##name##q_f64
+#define SLEEF(name)     Sleef_finz_##name##d2_u10advsimd
+#define SLEEF_U05(name) Sleef_finz_##name##d2_u05advsimd
+#define SLEEF_U15(name) Sleef_finz_##name##d2_u15advsimd
+#define SLEEF_RAW(name) Sleef_finz_##name##d2_advsimd
 #elif MR_LANE_BITS == 32
 #define INTRINSIC(name) _mm_##name##_ps
 #define SLEEF(name)     Sleef_cinz_##name##f4_u10sse2
@@ -82,18 +94,39 @@ v_copysign(R x, R y)
                        (v_bits(y) & u_set(SIGN_BIT)));
 }
 
+/* The second one where they are equal or one is NaN. */
+INLINE R
+v_lesser(R a, R b)
+{
+#if MR_TIER_ID == MR_TIER_NEON
+    return v_select(v_lt(a, b), a, b);
+#else
+    return (R)INTRINSIC(min)(a, b);
+#endif
+}
+
+INLINE R
+v_larger(R a, R b)
+{
+#if MR_TIER_ID == MR_TIER_NEON
+    return v_select(v_lt(b, a), a, b);
+#else
+    return (R)INTRINSIC(max)(a, b);
+#endif
+}
+
 /* x within [low, high]; NaN stays. */
 INLINE R
 v_clamp(R x, R low, R high)
 {
-    return (R)INTRINSIC(min)(high, (R)INTRINSIC(max)(low, x));
+    return v_lesser(high, v_larger(low, x));
 }
 
 /* x, at most `high`; NaN stays. */
 INLINE R
 v_at_most(R x, R high)
 {
-    return (R)INTRINSIC(min)(high, x);
+    return v_lesser(high, x);
 }
 
 INLINE M
@@ -102,7 +135,39 @@ v_isnan(R x)
     return v_ne(x, x);
 }
 
-#if MR_TIER_ID != MR_TIER_BASELINE
+#if MR_TIER_ID == MR_TIER_NEON
+
+INLINE R
+v_fma(R a, R b, R c)
+{
+    return (R)INTRINSIC(fma)(c, a, b);
+}
+
+INLINE R
+v_round(R x)
+{
+    return (R)INTRINSIC(rndn)(x);
+}
+
+INLINE R
+v_floor(R x)
+{
+    return (R)INTRINSIC(rndm)(x);
+}
+
+INLINE R
+v_ceil(R x)
+{
+    return (R)INTRINSIC(rndp)(x);
+}
+
+INLINE R
+v_trunc(R x)
+{
+    return (R)INTRINSIC(rnd)(x);
+}
+
+#elif MR_TIER_ID != MR_TIER_BASELINE
 
 INLINE R
 v_fma(R a, R b, R c)
@@ -295,6 +360,12 @@ v_pick(const float *table, U i)
         _mm256_permutevar8x32_ps((__m256)v_load(table + 8), (__m256i)i);
 
     return (R)_mm256_blendv_ps(low, high, (__m256)(i << 28));
+#elif MR_TIER_ID == MR_TIER_NEON
+    uint8x16x4_t bytes;
+    U at = (i & 15) * 0x04040404 + 0x03020100;
+
+    memcpy(&bytes, table, sizeof bytes);
+    return (R)vqtbl4q_u8(bytes, (uint8x16_t)at);
 #else
     R x;
 

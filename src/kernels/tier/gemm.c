@@ -4,9 +4,10 @@
  * instruction set.
  *
  * A tile keeps all its sums in registers: 12 x 32 with 32 registers of 16
- * lanes, 6 x 16 with 16 of 8, 4 x 8 with 16 of 4 (each leaves two or more for
- * the columns of b and one to spread an element of a).  Smaller tiles of a
- * third or two thirds of the rows and half of the columns serve the edges.
+ * lanes, 12 x 8 with 32 of 4, 6 x 16 with 16 of 8, 3 x 8 with 16 of 4 (each
+ * leaves two or more for the columns of b and one to spread an element of a).
+ * Smaller tiles of a third or two thirds of the rows and half of the columns
+ * serve the edges.
  */
 #include "kernels/gemm.h"
 
@@ -17,6 +18,8 @@
 #include "kernels/tier/half.h"
 
 #if MR_TIER_ID == MR_TIER_AVX512
+#define THIRD 4
+#elif MR_TIER_ID == MR_TIER_NEON
 #define THIRD 4
 #elif MR_TIER_ID == MR_TIER_AVX2
 #define THIRD 2

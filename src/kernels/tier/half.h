@@ -71,6 +71,20 @@ f16_round(R x)
     return (HALF)_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
+#elif MR_TIER_ID == MR_TIER_NEON
+
+INLINE R
+f16_widen(HALF h)
+{
+    return (R)vcvt_f32_f16((float16x4_t)h);
+}
+
+INLINE HALF
+f16_round(R x)
+{
+    return (HALF)vcvt_f16_f32((float32x4_t)x);
+}
+
 #else
 
 /* A multiplication by 2^112 rebiases the exponent and makes subnormals

@@ -187,6 +187,21 @@ codes_at(const uint8_t *from, const int bits)
         x = _mm256_shuffle_epi8(x, _mm256_loadu_si256(pick));
         return (U)_mm256_srlv_epi32(x, _mm256_loadu_si256(shift));
     }
+#elif MR_TIER_ID == MR_TIER_NEON
+    if (bits == 8) {
+        uint32_t word;
+
+        memcpy(&word, from, sizeof word);
+        return (U)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8((uint64_t)word))));
+    }
+    {
+        uint8x16_t x = vcombine_u8(vld1_u8(from), vdup_n_u8(0));
+        M shift;
+
+        x = vqtbl1q_u8(x, vld1q_u8((const uint8_t *)picks[bits]));
+        memcpy(&shift, shifts[bits], sizeof shift);
+        return (U)vshlq_u32((uint32x4_t)x, (int32x4_t)-shift);
+    }
 #else
     {
         uint64_t word;

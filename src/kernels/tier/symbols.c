@@ -36,6 +36,10 @@
 #define X32(f, u) F(Sleef_finz_##f##f8_##u##avx2),
 #define X64(f, u) F(Sleef_finz_##f##d4_##u##avx2),
 #define FMOD      F(Sleef_finz_fmodf8_avx2), F(Sleef_finz_fmodd4_avx2),
+#elif MR_TIER_ID == MR_TIER_NEON
+#define X32(f, u) F(Sleef_finz_##f##f4_##u##advsimd),
+#define X64(f, u) F(Sleef_finz_##f##d2_##u##advsimd),
+#define FMOD      F(Sleef_finz_fmodf4_advsimd), F(Sleef_finz_fmodd2_advsimd),
 #endif
 
 #if MR_TIER_ID == MR_TIER_BASELINE

@@ -20,11 +20,26 @@
 #define MR_TIER_BASELINE 0
 #define MR_TIER_AVX2     1
 #define MR_TIER_AVX512   2
-#define MR_N_TIERS       3
+#define MR_TIER_NEON     3
+#define MR_N_TIERS       4
+
+/* The tiers of this architecture, the best one last: X(id, name).  Files that
+ * are compiled once take the first for what does not depend on it. */
+#if defined(__aarch64__)
+#define MR_TIERS(X)      X(MR_TIER_NEON, neon)
+#define MR_TIER_FIRST    neon
+#define MR_TIER_FIRST_ID MR_TIER_NEON
+#else
+#define MR_TIERS(X)                                                            \
+    X(MR_TIER_BASELINE, baseline)                                              \
+    X(MR_TIER_AVX2, avx2) X(MR_TIER_AVX512, avx512)
+#define MR_TIER_FIRST    baseline
+#define MR_TIER_FIRST_ID MR_TIER_BASELINE
+#endif
 
 #ifndef MR_TIER
-#define MR_TIER    baseline
-#define MR_TIER_ID MR_TIER_BASELINE
+#define MR_TIER    MR_TIER_FIRST
+#define MR_TIER_ID MR_TIER_FIRST_ID
 #endif
 #define MR_TIER_SYM(name)      MR_TIER_SYM_1(name, MR_TIER)
 #define MR_TIER_SYM_1(name, t) MR_TIER_SYM_2(name, t)
@@ -179,24 +194,25 @@ typedef struct mr_tier_symbols {
     X(MR_COMPLEX64, c64)                                                       \
     X(MR_COMPLEX128, c128)
 
-#define MR_X(id, name)                                                         \
-    extern const mr_tier_dtype mr__tier_##name##_baseline;                     \
-    extern const mr_tier_dtype mr__tier_##name##_avx2;                         \
-    extern const mr_tier_dtype mr__tier_##name##_avx512;
+#define MR_X(dtype, file)                                                      \
+    extern const mr_tier_dtype mr__tier_##file##_baseline;                     \
+    extern const mr_tier_dtype mr__tier_##file##_avx2;                         \
+    extern const mr_tier_dtype mr__tier_##file##_avx512;                       \
+    extern const mr_tier_dtype mr__tier_##file##_neon;
 MR_TIER_DTYPES(MR_X)
 #undef MR_X
-extern const mr_tier_casts mr__tier_casts_baseline, mr__tier_casts_avx2,
-    mr__tier_casts_avx512;
-extern const mr_tier_moves mr__tier_moves_baseline, mr__tier_moves_avx2,
-    mr__tier_moves_avx512;
-extern const mr_tier_random mr__tier_random_baseline, mr__tier_random_avx2,
-    mr__tier_random_avx512;
-extern const mr_tier_symbols mr__tier_symbols_baseline, mr__tier_symbols_avx2,
-    mr__tier_symbols_avx512;
+#define MR_X(id, name)                                                         \
+    extern const mr_tier_casts mr__tier_casts_##name;                          \
+    extern const mr_tier_moves mr__tier_moves_##name;                          \
+    extern const mr_tier_random mr__tier_random_##name;                        \
+    extern const mr_tier_symbols mr__tier_symbols_##name;
+MR_TIERS(MR_X)
+#undef MR_X
 
 /* One tier, all of it. */
 typedef struct mr_tier {
     const char *name;
+    int id;
     const mr_tier_dtype *dtype[MR_N_DTYPES];
     const mr_tier_casts *casts;
     const mr_tier_moves *moves;
