@@ -30,6 +30,7 @@ mr__geometry_make(mr_geometry *g, mr_strategy strategy, const mr_lowered *low,
     bool cols = strategy == MR_RUN_COLS;
 
     *g = (mr_geometry){.strategy = strategy,
+                       .hop = 1,
                        .n_dims = n,
                        .outer_dim = rows  ? n - 1
                                     : map ? outer_dim
@@ -68,7 +69,8 @@ mr__stride_outer(const mr_geometry *g, const mr_block_launch *l,
 {
     if (g->strategy == MR_RUN_LONG)
         return 0;
-    return stride_of(l, io, g->outer_dim, g->strategy == MR_RUN_COLS, size);
+    return g->hop *
+           stride_of(l, io, g->outer_dim, g->strategy == MR_RUN_COLS, size);
 }
 
 int64_t
