@@ -85,6 +85,43 @@ chunk_points(const mr_run *r, int64_t p, int64_t end)
     return r->l->n_red > 1 ? mr__piece_length(r->l, p, n) : n;
 }
 
+/* Pieces of rows that lie apart are beyond what the processor foresees: those
+ * of the n points from p on are brought near while others are worked on. */
+static void
+chunk_foresee(const mr_run *r, const mr_pass *pass, int64_t p, int64_t n,
+              int64_t inner)
+{
+    const mr_geometry *g = &r->s->g;
+
+    n = min64(n, g->outer);
+    for (int i = 0; pass->inputs >> i != 0; i++) {
+        const mr_block_io *io = &r->l->in[i];
+        int64_t size = (int64_t)mr__reg_size(r, i);
+        int64_t row = mr__stride_outer(g, r->l, io, size);
+        const char *at = r->in[i] + mr__point_offset(r->l, io, p);
+
+        if (!(pass->inputs >> i & 1) || (r->low->splat_in >> i & 1) ||
+            mr__stride_inner(g, r->l, io, size) != size)
+            continue;
+        for (int64_t k = 0; k < n; k++, at += row)
+            for (int64_t b = 0; b < inner * size; b += 64)
+                __builtin_prefetch(at + b);
+    }
+    for (int o = 0; pass->outputs >> o != 0; o++) {
+        const mr_block_io *io = &r->l->out[o];
+        int64_t size = (int64_t)mr__reg_size(r, r->low->out_reg[o]);
+        int64_t row = mr__stride_outer(g, r->l, io, size);
+        const char *at = r->out[o] + mr__point_offset(r->l, io, p);
+
+        if (!(pass->outputs >> o & 1) ||
+            mr__stride_inner(g, r->l, io, size) != size)
+            continue;
+        for (int64_t k = 0; k < n; k++, at += row)
+            for (int64_t b = 0; b < inner * size; b += 64)
+                __builtin_prefetch(at + b, 1);
+    }
+}
+
 /* The values of n points from p on, g.hop apart. */
 static void
 chunk_values(mr_run *r, const mr_pass *pass, int64_t p, int64_t n,
@@ -196,13 +233,15 @@ leaf_join(mr_run *r, const mr_step *t, int i, bool empty, uint32_t absent)
 
 /* The folds of the points l, l + 64, ... of n, into the top of the tree. */
 static void
-lane_run(mr_run *r, const mr_pass *pass, int64_t block, int64_t l, int64_t n,
-         int top, int64_t inner)
+lane_run(mr_run *r, const mr_pass *pass, int64_t block, int i, int64_t n,
+         int64_t inner)
 {
+    int64_t l = leaf_lane(i), next = i + 1 < MR_LANES ? leaf_lane(i + 1) : n;
+    int top = __builtin_popcount((unsigned)i);
     int64_t count = l < n ? (n - l - 1) / MR_LANES + 1 : 0;
 
-    for (int i = 0; i < pass->n; i++) {
-        const mr_step *t = &r->low->step[pass->step[i]];
+    for (int k = 0; k < pass->n; k++) {
+        const mr_step *t = &r->low->step[pass->step[k]];
         int64_t width = r->f->lane_bytes[t->dst];
 
         if (t->kind == MR_STEP_FOLD)
@@ -210,9 +249,15 @@ lane_run(mr_run *r, const mr_pass *pass, int64_t block, int64_t l, int64_t n,
     }
     for (int64_t q = 0, m; q < count; q += m) {
         m = min64(count - q, r->s->g.outer);
+        if (q + m < count)
+            chunk_foresee(r, pass, block + l + (q + m) * MR_LANES,
+                          count - q - m, inner);
+        else if (next < n)
+            chunk_foresee(r, pass, block + next, (n - next - 1) / MR_LANES + 1,
+                          inner);
         chunk_values(r, pass, block + l + q * MR_LANES, m, inner);
-        for (int i = 0; i < pass->n; i++) {
-            const mr_step *t = &r->low->step[pass->step[i]];
+        for (int k = 0; k < pass->n; k++) {
+            const mr_step *t = &r->low->step[pass->step[k]];
             int64_t width = r->f->lane_bytes[t->dst];
             int v = t->arg[0];
 
@@ -233,7 +278,7 @@ block_by_lanes(mr_run *r, const mr_pass *pass, int64_t block, int64_t n,
         int64_t l = leaf_lane(i);
         uint32_t after = absent;
 
-        lane_run(r, pass, block, l, n, __builtin_popcount((unsigned)i), inner);
+        lane_run(r, pass, block, i, n, inner);
         for (int k = 0; k < pass->n; k++) {
             const mr_step *t = &r->low->step[pass->step[k]];
 
@@ -282,6 +327,8 @@ block_run(mr_run *r, const mr_pass *pass, int64_t b, int64_t inner, bool fresh)
         folds_begin(r, pass, fresh);
     for (int64_t p = block, n; p < end; p += n) {
         n = chunk_points(r, p, end);
+        if (cols && !r->s->g.flat && p + n < r->s->g.points)
+            chunk_foresee(r, pass, p + n, r->s->g.points - p - n, inner);
         chunk_values(r, pass, p, n, inner);
         if (pass->folds)
             folds_take(r, pass, cols ? n : 1, cols ? inner : n, p, block,

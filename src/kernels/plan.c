@@ -243,8 +243,8 @@ whole_vectors(int64_t width, int64_t tile)
 }
 
 /* Lane by lane: one lane and the counters of lanes and blocks are alive.  A
- * panel is at least 512 bytes of each row, and narrower than it could be where
- * there are few. */
+ * panel is as long a piece of each row as there is room for, but there are two
+ * at least. */
 static int64_t
 panel_width(const mr_block_launch *l, int64_t points, fold_facts f,
             int64_t tile)
@@ -257,10 +257,7 @@ panel_width(const mr_block_launch *l, int64_t points, fold_facts f,
         width /= 2;
     for (int i = 0; i < l->n_kept - 1; i++)
         n *= l->dim[i];
-    static int mw;
-    if (!mw)
-        mw = getenv("MW") ? atoi(getenv("MW")) : 256;
-    while (width >= mw && n / width < 8)
+    while (width > 128 && n <= width)
         width /= 2;
     return width;
 }
@@ -290,7 +287,10 @@ geometry_columns(mr_geometry *g, const mr_lowered *low,
     if (!flat)
         width = whole_vectors(width, tile);
     width = width > 512 ? 512 : width;
-    mr__geometry_make(g, MR_RUN_COLS, low, l, -1, tile / width, width);
+    mr__geometry_make(g, MR_RUN_COLS, low, l, -1,
+                      by_lanes && tile == MR_RED_BLOCK ? MR_LANES
+                                                       : tile / width,
+                      width);
     g->flat = flat;
     g->by_lanes = by_lanes;
     g->hop = by_lanes ? MR_LANES : 1;
