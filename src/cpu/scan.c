@@ -57,14 +57,19 @@ struct scan {
 #define COMBINE_SUM(a, x)  ((a) + (x))
 #define COMBINE_PROD(a, x) ((a) * (x))
 /* A NaN is taken, and kept: no comparison with it holds. */
-#define COMBINE_MAX(a, x) ((x) > (a) || (x) != (x) ? (x) : (a))
-#define COMBINE_MIN(a, x) ((x) < (a) || (x) != (x) ? (x) : (a))
+#define COMBINE_MAX(a, x) ((x) != (x) ? (x) : (x) > (a) ? (x) : (a))
+#define COMBINE_MIN(a, x) ((x) != (x) ? (x) : (x) < (a) ? (x) : (a))
+
+/* Arrays of GROUP values are registers only when every loop over them is
+ * unrolled. */
+#define EACH _Pragma("GCC unroll 4") for (int j = 0; j < GROUP; j++)
 
 /* One more entry of each line: `before` stands in front of the combination
  * where the entry itself does not count, `after` behind it where it does. */
 #define LINE_STEP(type, op, before, after)                                     \
     for (; i < n; i++)                                                         \
-        for (int j = 0; j < GROUP; j++) {                                      \
+        EACH                                                                   \
+        {                                                                      \
             before;                                                            \
             a[j] = (type)op(a[j], (type)x[j][i * step]);                       \
             after;                                                             \
@@ -78,34 +83,69 @@ struct scan {
         elem *o[GROUP];                                                        \
         type a[GROUP], *total = (type *)(void *)acc;                           \
         type neutral = *(const type *)(const void *)s->neutral;                \
-        int64_t step = s->step, i = 0;                                         \
+        int64_t step = s->step, i = empty && n > 0;                            \
                                                                                \
-        for (int j = 0; j < GROUP; j++) {                                      \
+        EACH                                                                   \
+        {                                                                      \
             x[j] = (const elem *)(const void *)from[j];                        \
             o[j] = to ? (elem *)(void *)to[j] : NULL;                          \
-            a[j] = total[j];                                                   \
-            if (!empty || n == 0)                                              \
-                continue;                                                      \
-            a[j] = (type)*x[j];                                                \
-            if (to)                                                            \
+            a[j] = i > 0 ? (type)*x[j] : total[j];                             \
+            if (i > 0 && to)                                                   \
                 *o[j] = s->inclusive ? *x[j] : (elem)neutral;                  \
         }                                                                      \
-        i = empty && n > 0;                                                    \
         if (!to)                                                               \
             LINE_STEP(type, op, (void)0, (void)0)                              \
         else if (s->inclusive)                                                 \
             LINE_STEP(type, op, (void)0, o[j][i * step] = (elem)a[j])          \
         else                                                                   \
             LINE_STEP(type, op, o[j][i * step] = (elem)a[j], (void)0)          \
-        for (int j = 0; j < GROUP; j++)                                        \
-            total[j] = a[j];                                                   \
+        EACH total[j] = a[j];                                                  \
+    }
+
+/* Line by line: integers do not wait long, and few streams of memory are
+ * better than many. */
+#define LINE_APART(name, type, op)                                             \
+    static void name(const scan *s, const char *const *from, char *const *to,  \
+                     int64_t n, char *acc, bool empty)                         \
+    {                                                                          \
+        type neutral = *(const type *)(const void *)s->neutral;                \
+        type *total = (type *)(void *)acc;                                     \
+        int64_t step = s->step;                                                \
+                                                                               \
+        for (int j = 0; j < GROUP; j++) {                                      \
+            const type *x = (const type *)(const void *)from[j];               \
+            type *o = to ? (type *)(void *)to[j] : NULL;                       \
+            type a = empty && n > 0 ? *x : total[j];                           \
+            int64_t i = empty && n > 0;                                        \
+                                                                               \
+            if (j > 0 && from[j] == from[j - 1]) {                             \
+                total[j] = total[j - 1];                                       \
+                continue;                                                      \
+            }                                                                  \
+            if (i > 0 && o)                                                    \
+                *o = s->inclusive ? *x : neutral;                              \
+            if (!o)                                                            \
+                for (; i < n; i++)                                             \
+                    a = (type)op(a, x[i * step]);                              \
+            else if (s->inclusive)                                             \
+                for (; i < n; i++) {                                           \
+                    a = (type)op(a, x[i * step]);                              \
+                    o[i * step] = a;                                           \
+                }                                                              \
+            else                                                               \
+                for (; i < n; i++) {                                           \
+                    o[i * step] = a;                                           \
+                    a = (type)op(a, x[i * step]);                              \
+                }                                                              \
+            total[j] = a;                                                      \
+        }                                                                      \
     }
 
 /* Sums and products of signed integers wrap as unsigned ones do. */
-LINE(sum_8, uint8_t, uint8_t, COMBINE_SUM)
-LINE(sum_16, uint16_t, uint16_t, COMBINE_SUM)
-LINE(sum_32, uint32_t, uint32_t, COMBINE_SUM)
-LINE(sum_64, uint64_t, uint64_t, COMBINE_SUM)
+LINE_APART(sum_8, uint8_t, COMBINE_SUM)
+LINE_APART(sum_16, uint16_t, COMBINE_SUM)
+LINE_APART(sum_32, uint32_t, COMBINE_SUM)
+LINE_APART(sum_64, uint64_t, COMBINE_SUM)
 LINE(sum_f32, float, float, COMBINE_SUM)
 LINE(sum_f32_wide, float, double, COMBINE_SUM)
 LINE(sum_f64, double, double, COMBINE_SUM)
@@ -115,24 +155,24 @@ LINE(prod_32, uint32_t, uint32_t, COMBINE_PROD)
 LINE(prod_64, uint64_t, uint64_t, COMBINE_PROD)
 LINE(prod_f32, float, float, COMBINE_PROD)
 LINE(prod_f64, double, double, COMBINE_PROD)
-LINE(max_u8, uint8_t, uint8_t, COMBINE_MAX)
-LINE(max_u16, uint16_t, uint16_t, COMBINE_MAX)
-LINE(max_u32, uint32_t, uint32_t, COMBINE_MAX)
-LINE(max_u64, uint64_t, uint64_t, COMBINE_MAX)
-LINE(max_i8, int8_t, int8_t, COMBINE_MAX)
-LINE(max_i16, int16_t, int16_t, COMBINE_MAX)
-LINE(max_i32, int32_t, int32_t, COMBINE_MAX)
-LINE(max_i64, int64_t, int64_t, COMBINE_MAX)
+LINE_APART(max_u8, uint8_t, COMBINE_MAX)
+LINE_APART(max_u16, uint16_t, COMBINE_MAX)
+LINE_APART(max_u32, uint32_t, COMBINE_MAX)
+LINE_APART(max_u64, uint64_t, COMBINE_MAX)
+LINE_APART(max_i8, int8_t, COMBINE_MAX)
+LINE_APART(max_i16, int16_t, COMBINE_MAX)
+LINE_APART(max_i32, int32_t, COMBINE_MAX)
+LINE_APART(max_i64, int64_t, COMBINE_MAX)
 LINE(max_f32, float, float, COMBINE_MAX)
 LINE(max_f64, double, double, COMBINE_MAX)
-LINE(min_u8, uint8_t, uint8_t, COMBINE_MIN)
-LINE(min_u16, uint16_t, uint16_t, COMBINE_MIN)
-LINE(min_u32, uint32_t, uint32_t, COMBINE_MIN)
-LINE(min_u64, uint64_t, uint64_t, COMBINE_MIN)
-LINE(min_i8, int8_t, int8_t, COMBINE_MIN)
-LINE(min_i16, int16_t, int16_t, COMBINE_MIN)
-LINE(min_i32, int32_t, int32_t, COMBINE_MIN)
-LINE(min_i64, int64_t, int64_t, COMBINE_MIN)
+LINE_APART(min_u8, uint8_t, COMBINE_MIN)
+LINE_APART(min_u16, uint16_t, COMBINE_MIN)
+LINE_APART(min_u32, uint32_t, COMBINE_MIN)
+LINE_APART(min_u64, uint64_t, COMBINE_MIN)
+LINE_APART(min_i8, int8_t, COMBINE_MIN)
+LINE_APART(min_i16, int16_t, COMBINE_MIN)
+LINE_APART(min_i32, int32_t, COMBINE_MIN)
+LINE_APART(min_i64, int64_t, COMBINE_MIN)
 LINE(min_f32, float, float, COMBINE_MIN)
 LINE(min_f64, double, double, COMBINE_MIN)
 
