@@ -24,7 +24,14 @@
 #include "ops/params.h"
 
 /* BLOCK: blocks that are run side by side do not lie a power of two apart. */
-enum { BLOCK = 8000, BAND = 256, GROUP = 4, LANES = 32, ACC_BYTES = 16 };
+enum {
+    BLOCK = 8000,
+    BAND = 256,
+    GROUP = 4,
+    LANES = 32,
+    ACC_BYTES = 16,
+    NARROW = 32
+};
 
 static const int64_t steps[2] = {1, 1};
 
@@ -43,10 +50,13 @@ struct scan {
     int64_t outer, n, inner; /* lines: outer x inner */
     const char *from;
     char *to;
-    mr_map_fn *map; /* of acc */
-    line_fn *line;  /* NULL: turned */
-    int64_t step;   /* along a line in memory, in elements: 1 or -1 */
+    mr_map_fn *map;       /* of acc */
+    line_fn *line;        /* NULL: turned */
+    int64_t lines, apart; /* those run one by one: all where few lie side by
+                             side, `apart` of them */
+    int64_t step; /* along a line in memory, in elements: apart or -apart */
     _Alignas(16) char neutral[BAND * ACC_BYTES]; /* in acc */
+    const scan *near; /* the same with a step of one element */
     int64_t n_blocks;
     char *totals; /* n_blocks x outer x inner acc elements */
 };
@@ -221,39 +231,69 @@ static line_fn *const lines[4][MR_N_DTYPES] = {
                      [MR_FLOAT64] = min_f64},
 };
 
+/* n <= BAND entries of a line from x on, as they come along it in memory
+ * (backwards if the step is), in the type that is carried, and back. */
+static void
+piece_in(const scan *s, void *wide, const char *x, int64_t n)
+{
+    const mr_tier *t = mr__tier();
+    _Alignas(16) char near[BAND * 8];
+    int64_t gap = s->apart * s->item;
+
+    if (s->step < 0)
+        x -= (n - 1) * gap;
+    if (s->apart > 1) {
+        mr__copy_in((size_t)s->item, near, x, 1, 0, n, gap);
+        x = near;
+    }
+    t->casts->cast[s->dtype][s->acc](wide, x, n);
+}
+
+static void
+piece_out(const scan *s, char *o, const void *wide, int64_t n)
+{
+    const mr_tier *t = mr__tier();
+    _Alignas(16) char near[BAND * 8];
+    int64_t gap = s->apart * s->item;
+
+    if (s->step < 0)
+        o -= (n - 1) * gap;
+    t->casts->cast[s->acc][s->dtype](s->apart > 1 ? near : o, wide, n);
+    if (s->apart > 1)
+        mr__copy_out((size_t)s->item, o, 0, gap, near, 1, n);
+}
+
 /* A piece at a time in the wider type that is carried. */
 static void
 line_wide(const scan *s, const char *const *x, char *const *o, int64_t n,
           char *acc, bool empty)
 {
-    const mr_tier_casts *casts = mr__tier()->casts;
     _Alignas(16) char in[GROUP][BAND * 8], out[GROUP][BAND * 8];
-    const char *wide_x[GROUP];
-    char *wide_o[GROUP];
+    bool back = s->step < 0;
 
     for (int64_t i = 0, m; i < n; i += m) {
-        /* the piece's first byte in memory, whichever way it is run */
-        int64_t low, first;
+        int64_t at = i * s->step * s->item, first;
+        const char *wide_x[GROUP];
+        char *wide_o[GROUP];
 
         m = n - i < BAND ? n - i : BAND;
-        low = (s->step > 0 ? i : -(i + m - 1)) * s->item;
-        first = (s->step > 0 ? 0 : m - 1) * s->acc_item;
+        first = (back ? m - 1 : 0) * s->acc_item;
         for (int j = 0; j < GROUP; j++) {
-            casts->cast[s->dtype][s->acc](in[j], x[j] + low, m);
+            piece_in(s, in[j], x[j] + at, m);
             wide_x[j] = in[j] + first;
             wide_o[j] = out[j] + first;
         }
-        lines[s->mode][s->acc](s, wide_x, o ? wide_o : NULL, m, acc,
+        lines[s->mode][s->acc](s->near, wide_x, o ? wide_o : NULL, m, acc,
                                empty && i == 0);
         for (int j = 0; o && j < GROUP; j++)
-            casts->cast[s->acc][s->dtype](o[j] + low, out[j], m);
+            piece_out(s, o[j] + at, out[j], m);
     }
 }
 
 /* ---- blocks of lines
  * ------------------------------------------------------------ */
 
-/* Unit u of n_blocks x outer is a block of a line: those of one length come
+/* Unit u of n_blocks x lines is a block of a line: those of one length come
  * after each other. */
 
 static int64_t
@@ -267,16 +307,17 @@ block_length(const scan *s, int64_t block)
 static int64_t
 unit_length(const scan *s, int64_t u)
 {
-    return block_length(s, u / s->outer);
+    return block_length(s, u / s->lines);
 }
 
 /* Bytes from the start of the array to the first entry of a unit. */
 static int64_t
 unit_start(const scan *s, int64_t u)
 {
-    int64_t i = u / s->outer * BLOCK;
+    int64_t i = u / s->lines * BLOCK, line = u % s->lines;
 
-    return (u % s->outer * s->n + (s->reverse ? s->n - 1 - i : i)) * s->item;
+    i = line / s->apart * s->n + (s->reverse ? s->n - 1 - i : i);
+    return (i * s->apart + line % s->apart) * s->item;
 }
 
 /* Units u[0 .. GROUP-1], each from its place in acc; totals alone if not
@@ -314,7 +355,7 @@ totals_piece(void *ctx, int64_t begin, int64_t end)
         _Alignas(16) char acc[GROUP * ACC_BYTES] = {0};
         int64_t u[GROUP];
 
-        group_of(u, g, (s->n_blocks - 1) * s->outer);
+        group_of(u, g, (s->n_blocks - 1) * s->lines);
         group_run(s, u, 0, BLOCK, acc, true, false);
         for (int j = 0; j < GROUP; j++)
             memcpy(s->totals + u[j] * s->acc_item, acc + j * s->acc_item,
@@ -342,12 +383,12 @@ blocks_group(const scan *s, const int64_t *u)
 {
     _Alignas(16) char acc[GROUP * ACC_BYTES] = {0};
     int64_t n = unit_length(s, u[GROUP - 1]); /* the shortest */
-    bool empty = u[GROUP - 1] < s->outer;
+    bool empty = u[GROUP - 1] < s->lines;
 
     for (int j = 0; j < GROUP; j++)
-        if (u[j] >= s->outer)
+        if (u[j] >= s->lines)
             memcpy(acc + j * s->acc_item,
-                   s->totals + (u[j] - s->outer) * s->acc_item,
+                   s->totals + (u[j] - s->lines) * s->acc_item,
                    (size_t)s->acc_item);
     group_run(s, u, 0, n, acc, empty, true);
     for (int j = 0; j < GROUP; j++) {
@@ -370,12 +411,12 @@ blocks_piece(void *ctx, int64_t begin, int64_t end)
     for (int64_t g = begin; g < end; g++) {
         int64_t u[GROUP];
 
-        group_of(u, g, s->n_blocks * s->outer);
+        group_of(u, g, s->n_blocks * s->lines);
         for (int j = 0; j < GROUP; j++) {
             int64_t same[GROUP] = {u[j], u[j], u[j], u[j]};
 
             /* first blocks start from nothing, the others from a total */
-            if (u[0] < s->outer && u[GROUP - 1] >= s->outer) {
+            if (u[0] < s->lines && u[GROUP - 1] >= s->lines) {
                 blocks_group(s, same);
             } else {
                 blocks_group(s, u);
@@ -398,7 +439,6 @@ typedef struct turned {
 static void
 turned_in(const scan *s, int64_t u, int64_t n, int64_t i, char *rows)
 {
-    const mr_tier_casts *casts = mr__tier()->casts;
     _Alignas(64) char lines_of[LANES * LANES * ACC_BYTES] = {0};
     int64_t line = LANES * s->acc_item;
 
@@ -408,9 +448,7 @@ turned_in(const scan *s, int64_t u, int64_t n, int64_t i, char *rows)
 
         m = m < LANES ? m : LANES;
         if (m > 0)
-            casts->cast[s->dtype][s->acc](
-                lines_of + j * line,
-                x + (s->step > 0 ? i : -(i + m - 1)) * s->item, m);
+            piece_in(s, lines_of + j * line, x + i * s->step * s->item, m);
         if (m > 0 && s->step < 0 && m < LANES)
             memmove(lines_of + j * line + (LANES - m) * s->acc_item,
                     lines_of + j * line, (size_t)(m * s->acc_item));
@@ -422,7 +460,6 @@ turned_in(const scan *s, int64_t u, int64_t n, int64_t i, char *rows)
 static void
 turned_out(const scan *s, int64_t u, int64_t n, int64_t i, const char *rows)
 {
-    const mr_tier_casts *casts = mr__tier()->casts;
     _Alignas(64) char lines_of[LANES * LANES * ACC_BYTES];
     int64_t line = LANES * s->acc_item;
 
@@ -434,11 +471,10 @@ turned_out(const scan *s, int64_t u, int64_t n, int64_t i, const char *rows)
 
         m = m < LANES ? m : LANES;
         if (m > 0)
-            casts->cast[s->acc][s->dtype](
-                o + (s->step > 0 ? i : -(i + m - 1)) * s->item,
-                lines_of + j * line +
-                    (s->step < 0 ? LANES - m : 0) * s->acc_item,
-                m);
+            piece_out(s, o + i * s->step * s->item,
+                      lines_of + j * line +
+                          (s->step < 0 ? LANES - m : 0) * s->acc_item,
+                      m);
     }
 }
 
@@ -465,10 +501,10 @@ turned_group(const turned *w, int64_t u, int64_t n)
     _Alignas(64) char acc[LANES * ACC_BYTES] = {0};
     _Alignas(64) char rows[LANES * LANES * ACC_BYTES];
     int64_t row = LANES * s->acc_item, length = unit_length(s, u);
-    bool empty = !w->write || u < s->outer;
+    bool empty = !w->write || u < s->lines;
 
     if (!empty)
-        memcpy(acc, s->totals + (u - s->outer) * s->acc_item,
+        memcpy(acc, s->totals + (u - s->lines) * s->acc_item,
                (size_t)(n * s->acc_item));
     for (int64_t i = 0; i < length; i += LANES) {
         int64_t m = length - i < LANES ? length - i : LANES;
@@ -512,12 +548,12 @@ turned_units(const scan *s, int64_t first, int64_t n, bool write)
 static void
 turned_all(const scan *s)
 {
-    int64_t later = (s->n_blocks - 1) * s->outer;
+    int64_t later = (s->n_blocks - 1) * s->lines;
 
     turned_units(s, 0, later, false);
     totals_combine(s);
-    turned_units(s, 0, s->outer, true);
-    turned_units(s, s->outer, later, true);
+    turned_units(s, 0, s->lines, true);
+    turned_units(s, s->lines, later, true);
 }
 
 /* ---- lines side by side
@@ -623,7 +659,7 @@ bands_piece(void *ctx, int64_t begin, int64_t end)
 static bool
 bands_are_split(const scan *s)
 {
-    return s->inner > 1 && s->n_blocks > 3 && n_bands(s) < 16;
+    return s->inner > NARROW && s->n_blocks > 3 && n_bands(s) < 16;
 }
 
 static void
@@ -747,7 +783,9 @@ scan_plan(const mr_kernel_args *a, scan *s)
     s->from = x->data;
     s->to = a->out[0].data;
     s->map = mr__tier()->dtype[s->acc]->map[k[s->mode]];
-    s->step = s->reverse ? -1 : 1;
+    s->apart = s->inner <= NARROW ? s->inner : 1;
+    s->lines = s->outer * s->apart;
+    s->step = s->reverse ? -s->apart : s->apart;
     s->n_blocks = (s->n - 1) / BLOCK + 1;
     s->totals = NULL;
     s->line = NULL;
@@ -767,7 +805,7 @@ mr__cpu_scan_workspace(const mr_kernel_args *a)
     if (a->in[0].size == 0)
         return 0;
     scan_plan(a, &s);
-    return (s.inner == 1 && s.n_blocks > 1) || bands_are_split(&s)
+    return (s.inner <= NARROW && s.n_blocks > 1) || bands_are_split(&s)
                ? (size_t)(s.n_blocks * s.outer * s.inner * s.acc_item)
                : 0;
 }
@@ -775,14 +813,17 @@ mr__cpu_scan_workspace(const mr_kernel_args *a)
 mr_code
 mr__cpu_scan(const mr_kernel_args *a)
 {
+    scan s, near;
     double ns;
-    scan s;
 
     if (a->in[0].size == 0)
         return MR_OK;
     scan_plan(a, &s);
     s.totals = a->workspace;
-    if (s.inner > 1) {
+    near = s;
+    near.step = s.reverse ? -1 : 1;
+    s.near = &near;
+    if (s.inner > NARROW) {
         bands_all(&s);
         return MR_OK;
     }
@@ -792,11 +833,11 @@ mr__cpu_scan(const mr_kernel_args *a)
     }
     ns = GROUP * (double)(s.n < BLOCK ? s.n : BLOCK);
     if (s.n_blocks > 1) {
-        mr__cpu_for(((s.n_blocks - 1) * s.outer - 1) / GROUP + 1,
+        mr__cpu_for(((s.n_blocks - 1) * s.lines - 1) / GROUP + 1,
                     mr__cpu_grain(0.5 * ns), totals_piece, &s);
         totals_combine(&s);
     }
-    mr__cpu_for((s.n_blocks * s.outer - 1) / GROUP + 1, mr__cpu_grain(ns),
+    mr__cpu_for((s.n_blocks * s.lines - 1) / GROUP + 1, mr__cpu_grain(ns),
                 blocks_piece, &s);
     return MR_OK;
 }

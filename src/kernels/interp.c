@@ -238,10 +238,11 @@ input_bring(run *r, int i, char *from, int64_t outer, int64_t inner, int64_t p)
 
 /* Inputs of a tile whose points start at p. */
 void
-mr__run_inputs(mr_run *r, uint32_t inputs, int64_t outer, int64_t inner,
+mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
                int64_t p)
 {
     const mr_schedule *s = r->s;
+    uint32_t inputs = pass->inputs;
 
     for (int i = 0; inputs != 0; i++, inputs >>= 1) {
         const mr_block_io *io = &r->l->in[i];
@@ -252,7 +253,7 @@ mr__run_inputs(mr_run *r, uint32_t inputs, int64_t outer, int64_t inner,
         from = r->in[i] + mr__point_offset(r->l, io, p);
         r->row_bytes[i] = inner * (int64_t)reg_size(r, i);
         r->step[i] = 1;
-        if (((s->direct_in | s->rowwise_in) >> i) & 1) {
+        if (((s->direct_in | s->rowwise_in | pass->rowwise) >> i) & 1) {
             r->ptr[i] = from;
             r->row_bytes[i] =
                 mr__stride_outer(&s->g, r->l, io, (int64_t)reg_size(r, i));
@@ -545,7 +546,7 @@ whole_tile(run *r, int64_t t)
     mr__run_tile(r, t, &outer, &inner);
     if (r->low->rows)
         mr__run_row_inputs(r, outer, inner);
-    mr__run_inputs(r, pass->inputs, outer, inner, 0);
+    mr__run_inputs(r, pass, outer, inner, 0);
     mr__run_values(r, pass, outer, inner);
     mr__run_outputs(r, pass->outputs, outer, inner, 0);
     if (r->low->rows)

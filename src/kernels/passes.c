@@ -132,7 +132,7 @@ chunk_values(mr_run *r, const mr_pass *pass, int64_t p, int64_t n,
     int64_t outer = cols ? n : 1;
 
     inner = cols ? inner : n;
-    mr__run_inputs(r, pass->inputs, outer, inner, p);
+    mr__run_inputs(r, pass, outer, inner, p);
     /* outputs written in place begin at the chunk's first point */
     for (int o = 0; direct != 0 && o < r->low->n_out; o++) {
         if (direct >> o & 1)

@@ -65,8 +65,8 @@ mr__reg_size(const mr_run *r, int reg)
 
 /* interp.c, for passes.c. */
 void mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner);
-void mr__run_inputs(mr_run *r, uint32_t inputs, int64_t outer, int64_t inner,
-                    int64_t p);
+void mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer,
+                    int64_t inner, int64_t p);
 void mr__run_outputs(mr_run *r, uint32_t outputs, int64_t outer, int64_t inner,
                      int64_t p);
 void mr__run_row_inputs(mr_run *r, int64_t outer, int64_t inner);

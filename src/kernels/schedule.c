@@ -176,6 +176,19 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
         if (wanted[i] && !low->row[i])
             pass->inputs |= 1U << i;
     }
+    pass->rowwise = pass->inputs;
+    for (int k = 0; k < pass->n; k++) {
+        const mr_step *t = &low->step[pass->step[k]];
+
+        for (int j = 0; j < t->n_arg && !is_fold(t); j++)
+            if (t->arg[j] < low->n_in)
+                pass->rowwise &= ~(1U << t->arg[j]);
+    }
+    for (int i = 0; i < low->n_in; i++) {
+        if (!rows_contiguous(&s->g, s->l, &s->l->in[i],
+                             (int64_t)mr__elem_size((mr_dtype)low->dtype[i])))
+            pass->rowwise &= ~(1U << i);
+    }
 }
 
 /* ---- chains

@@ -52,6 +52,7 @@ typedef struct mr_geometry {
 typedef struct mr_pass {
     int n, n_slot;
     uint32_t inputs;  /* read in this pass */
+    uint32_t rowwise; /* of these, read where they are, but row by row: folds */
     uint32_t outputs; /* value outputs written in this pass */
     bool folds;
     uint16_t *step; /* n, in order */
