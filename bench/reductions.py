@@ -62,7 +62,6 @@ def values(dtype: str, *shape: int) -> np.ndarray:
 
 
 LAYOUTS = [((4000, 1000), 0), ((4000, 1000), 1), ((16, 500, 500), 1), ((1 << 22,), 0)]
-KEYS = {0: "axis 0", 1: "axis 1"}
 
 
 def label(name: str, dtype: str, shape: tuple[int, ...], axis: int) -> str:
@@ -75,17 +74,20 @@ def reductions() -> Iterator[Case]:
         floating = dtype in ("float32", "float16", "bfloat16")
         for shape, axis in LAYOUTS:
             x = values(dtype, *shape)
-            for name in ("sum", "mean", "max", "min", "var", "std", "argmax", "argmin", "prod", "logsumexp") if floating else ("sum", "max"):
-                k = axis
-                numpy: Call | None = lambda a, n=name, k=k: getattr(np, n)(a, k)
-                theirs: Call = lambda a, n=name, k=k: getattr(torch, {"max": "amax", "min": "amin"}.get(n, n))(a, k)
-                other: Call = lambda a, n=name, k=k: getattr(jnp, n)(a, axis=k)
-                if name in ("var", "std"):
-                    theirs = lambda a, n=name, k=k: getattr(torch, n)(a, k, correction=0)
-                if name == "logsumexp":
-                    numpy, other = None, lambda a, k=k: jax.nn.logsumexp(a, axis=k)
+            for name in (
+                ("sum", "mean", "max", "min", "var", "std", "argmax", "argmin", "prod", "logsumexp") if floating else ("sum", "max")
+            ):
+                torch_name = {"max": "amax", "min": "amin"}.get(name, name)
+                extra = {"correction": 0} if name in ("var", "std") else {}
+                whole = name == "logsumexp"
                 yield Case(
-                    label(name, dtype, shape, axis), lambda a, n=name, k=k: getattr(mx, n)(a, axis=k), numpy, theirs, other, [x], dtype
+                    label(name, dtype, shape, axis),
+                    lambda a, n=name, k=axis: getattr(mx, n)(a, axis=k),
+                    None if whole else lambda a, n=name, k=axis: getattr(np, n)(a, k),
+                    lambda a, n=torch_name, k=axis, e=extra: getattr(torch, n)(a, k, **e),
+                    lambda a, n=name, k=axis, m=whole: getattr(jax.nn if m else jnp, n)(a, axis=k),
+                    [x],
+                    dtype,
                 )
     for shape, axis in LAYOUTS:
         x = np.ones(shape, bool)
@@ -101,17 +103,20 @@ def reductions() -> Iterator[Case]:
             )
 
 
+SOFTMAX: dict[str, Call] = {
+    "softmax": lambda a, k: mx.softmax(a, axis=k),
+    "log_softmax": lambda a, k: a - mx.logsumexp(a, axis=k, keepdims=True),
+}
+
+
 def rows() -> Iterator[Case]:
     for dtype in ("float32", "float16", "bfloat16"):
         for shape, axis in (*LAYOUTS, ((1 << 24,), 0)):
             x = values(dtype, *shape)
             for name in ("softmax", "log_softmax"):
-                ours: Call = lambda a, k=axis: mx.softmax(a, axis=k)
-                if name == "log_softmax":
-                    ours = lambda a, k=axis: a - mx.logsumexp(a, axis=k, keepdims=True)
                 yield Case(
                     label(name, dtype, shape, axis),
-                    ours,
+                    lambda a, n=name, k=axis: SOFTMAX[n](a, k),
                     None,
                     lambda a, n=name, k=axis: getattr(torch, n)(a, k),
                     lambda a, n=name, k=axis: getattr(jax.nn, n)(a, axis=k),
@@ -150,6 +155,22 @@ def rows() -> Iterator[Case]:
         )
 
 
+SCANS: dict[str, tuple[Call | None, Call, Call]] = {
+    "cumsum": (
+        lambda a, k: np.cumsum(a, k, dtype=a.dtype),
+        lambda a, k: torch.cumsum(a, k, dtype=a.dtype),
+        lambda a, k: jnp.cumsum(a, axis=k),
+    ),
+    "cumprod": (
+        lambda a, k: np.cumprod(a, k, dtype=a.dtype),
+        lambda a, k: torch.cumprod(a, k, dtype=a.dtype),
+        lambda a, k: jnp.cumprod(a, axis=k),
+    ),
+    "cummax": (np.maximum.accumulate, lambda a, k: torch.cummax(a, k), lambda a, k: jax.lax.cummax(a, k)),
+    "logcumsumexp": (None, lambda a, k: torch.logcumsumexp(a, k), lambda a, k: jax.lax.cumlogsumexp(a, k)),
+}
+
+
 def scans() -> Iterator[Case]:
     for dtype in ("float32", "float16", "bfloat16", "int32"):
         for shape, axis in (((1 << 22,), 0), ((2048, 2048), 0), ((2048, 2048), 1)):
@@ -157,20 +178,17 @@ def scans() -> Iterator[Case]:
             if dtype != "int32":
                 x = np.abs(x)
             for name in ("cumsum", "cumprod", "cummax", "logcumsumexp"):
-                k = axis
                 if name == "logcumsumexp" and dtype == "int32":
                     continue
-                numpy: Call | None = lambda a, n=name, k=k: getattr(np, n)(a, k, dtype=a.dtype)
-                other: Call | None = lambda a, n=name, k=k: getattr(jnp, n)(a, axis=k)
-                theirs: Call = lambda a, n=name, k=k: getattr(torch, n)(a, k, dtype=a.dtype)
-                if name == "cummax":
-                    numpy, other = lambda a, k=k: np.maximum.accumulate(a, k), lambda a, k=k: jax.lax.cummax(a, k)
-                if name == "logcumsumexp":
-                    numpy, other = None, lambda a, k=k: jax.lax.cumlogsumexp(a, k)
-                if name in ("cummax", "logcumsumexp"):
-                    theirs = lambda a, n=name, k=k: getattr(torch, n)(a, k)
+                numpy, theirs, other = SCANS[name]
                 yield Case(
-                    label(name, dtype, shape, axis), lambda a, n=name, k=k: getattr(mx, n)(a, axis=k), numpy, theirs, other, [x], dtype
+                    label(name, dtype, shape, axis),
+                    lambda a, n=name, k=axis: getattr(mx, n)(a, axis=k),
+                    None if numpy is None else lambda a, g=numpy, k=axis: g(a, k),
+                    lambda a, g=theirs, k=axis: g(a, k),
+                    lambda a, g=other, k=axis: g(a, k),
+                    [x],
+                    dtype,
                 )
 
 
@@ -188,19 +206,25 @@ def copies() -> Iterator[Case]:
             dtype,
         )
         for axis in (0, 1):
-            k = axis
             for name in ("concatenate", "stack"):
                 yield Case(
                     label(name, dtype, x.shape, axis),
-                    lambda a, b, n=name, k=k: getattr(mx, n)([a, b], axis=k),
-                    lambda a, b, n=name, k=k: getattr(np, n)([a, b], axis=k),
-                    lambda a, b, n=name, k=k: getattr(torch, n)([a, b], k),
-                    lambda a, b, n=name, k=k: getattr(jnp, n)([a, b], axis=k),
+                    lambda a, b, n=name, k=axis: getattr(mx, n)([a, b], axis=k),
+                    lambda a, b, n=name, k=axis: getattr(np, n)([a, b], axis=k),
+                    lambda a, b, n=name, k=axis: getattr(torch, n)([a, b], k),
+                    lambda a, b, n=name, k=axis: getattr(jnp, n)([a, b], axis=k),
                     pair,
                     dtype,
                 )
     x = values("float32", 1 << 23)
-    yield Case("copy f32 8M", lambda a: mx.contiguous(a[::1]) if False else mx.array(a), np.copy, lambda a: a.clone(), jnp.copy if jax else None, [x])
+    yield Case(
+        "copy of every other f32 4M",
+        lambda a: mx.contiguous(a[::2]),
+        lambda a: a[::2].copy(),
+        lambda a: a[::2].clone(),
+        lambda a: a[::2],
+        [x],
+    )
     yield Case("add f32 8M", lambda a: a + a, lambda a: a + a, lambda a: a + a, lambda a: a + a, [x])
     yield Case("negative f32 8M", lambda a: -a, lambda a: -a, lambda a: -a, lambda a: -a, [x])
     yield Case(
