@@ -175,6 +175,7 @@ typedef struct job {
     mr_block_room room;
     const mr_block_ready *ready; /* in the room */
     void *scratch;
+    int round;
 } job;
 
 static void
@@ -182,7 +183,7 @@ unit(void *ctx, int64_t i)
 {
     job *j = ctx;
 
-    mr__block_run_ready(j->ready, &j->l, j->scratch, i, i + 1);
+    mr__block_run_ready(j->ready, &j->l, j->scratch, j->round, i, i + 1);
 }
 
 static double
@@ -191,12 +192,14 @@ once(job *j, bool threads)
     double t = now();
 
     j->ready = mr__block_make_ready(&j->c, &j->l, &j->room);
-    if (threads)
-        mr__pool_loop(j->ready->plan.n_units, unit, j);
-    else
-        mr__block_run_ready(j->ready, &j->l, j->scratch, 0,
-                            j->ready->plan.n_units);
-    mr__block_finish_ready(j->ready, &j->l, j->scratch);
+    for (j->round = 0; j->round < j->ready->plan.n_rounds; j->round++) {
+        if (threads)
+            mr__pool_loop(j->ready->plan.n_units, unit, j);
+        else
+            mr__block_run_ready(j->ready, &j->l, j->scratch, j->round, 0,
+                                j->ready->plan.n_units);
+        mr__block_finish_ready(j->ready, &j->l, j->scratch, j->round);
+    }
     return now() - t;
 }
 
@@ -330,7 +333,7 @@ small(void)
         mr_block_room room;
 
         mr__block_run_ready(mr__block_make_ready(&j.c, &j.l, &room), &j.l, NULL,
-                            0, 1);
+                            0, 0, 1);
     }
     printf("add of 16 values, plan and run: %.1f ns\n", (now() - t) * 1e3);
 }

@@ -28,6 +28,7 @@ typedef struct units {
     const mr_block_ready *ready;
     const mr_block_launch *launch;
     void *scratch;
+    int round;
     _Atomic bool beyond; /* a unit met a mean beyond its type; read after all
                             units, so relaxed */
 } units;
@@ -37,7 +38,8 @@ units_run(void *ctx, int64_t begin, int64_t end)
 {
     units *u = ctx;
 
-    if (mr__block_run_ready(u->ready, u->launch, u->scratch, begin, end))
+    if (mr__block_run_ready(u->ready, u->launch, u->scratch, u->round, begin,
+                            end))
         atomic_store_explicit(&u->beyond, true, memory_order_relaxed);
 }
 
@@ -45,14 +47,17 @@ static bool
 units_all(const mr_block_ready *ready, const mr_block_launch *launch,
           void *scratch)
 {
-    units u = {ready, launch, scratch, false};
-    bool beyond;
+    units u = {ready, launch, scratch, 0, false};
+    bool beyond = false;
 
     if (ready->plan.n_units == 0)
         return false;
-    mr__cpu_for(ready->plan.n_units,
-                mr__cpu_grain((double)ready->plan.unit_cost), units_run, &u);
-    beyond = mr__block_finish_ready(ready, launch, scratch);
+    for (; u.round < ready->plan.n_rounds; u.round++) {
+        mr__cpu_for(ready->plan.n_units,
+                    mr__cpu_grain((double)ready->plan.unit_cost), units_run,
+                    &u);
+        beyond |= mr__block_finish_ready(ready, launch, scratch, u.round);
+    }
     return beyond || atomic_load_explicit(&u.beyond, memory_order_relaxed);
 }
 
@@ -257,9 +262,17 @@ program_cast(program *p, mr_dtype t, int a)
     return p->dtype[a] == t ? a : program_do(p, MR_K_CAST, t, a, -1);
 }
 
-/* Over the last axis: inputs are a's, the output the register `out`. */
+/* Where axis k stands when `axis` is the last of n. */
+static int32_t
+axis_place(int32_t k, int32_t axis, int32_t n)
+{
+    return k == axis ? n - 1 : k - (k > axis);
+}
+
+/* Over an axis: inputs are a's, the output the register `out`. */
 static void
-program_launch(program *p, int out, const mr_kernel_args *a, mr_block_launch *l)
+program_launch(program *p, int out, const mr_kernel_args *a, int32_t axis,
+               mr_block_launch *l)
 {
     const mr_kernel_view *y = &a->out[0];
     int64_t item = mr__dtype_size(y->dtype);
@@ -279,31 +292,33 @@ program_launch(program *p, int out, const mr_kernel_args *a, mr_block_launch *l)
     memset(l, 0, sizeof *l);
     l->n_kept = y->ndim - 1;
     l->n_red = 1;
-    memcpy(l->dim, y->dim, (size_t)y->ndim * sizeof *l->dim);
+    for (int32_t k = 0; k < y->ndim; k++)
+        l->dim[axis_place(k, axis, y->ndim)] = y->dim[k];
     for (int i = 0; i < p->code.n_in; i++) {
         const mr_kernel_view *x = &a->in[i];
         int32_t behind = y->ndim - x->ndim; /* weights have the last axis */
 
         l->in[i].data = x->data;
         for (int32_t k = behind; k < y->ndim; k++)
-            l->in[i].stride[k] =
+            l->in[i].stride[axis_place(k, axis, y->ndim)] =
                 x->stride[k - behind] * mr__dtype_size(x->dtype);
     }
     l->out[0].data = y->data;
     for (int32_t k = 0; k < y->ndim; k++)
-        l->out[0].stride[k] = y->stride[k] * item;
+        l->out[0].stride[axis_place(k, axis, y->ndim)] = y->stride[k] * item;
     mr__block_normalise(&p->code, l);
 }
 
 /* Runs it, or says what workspace it needs (`bytes` is given). */
 static mr_code
-program_use(program *p, int out, const mr_kernel_args *a, size_t *bytes)
+program_use(program *p, int out, const mr_kernel_args *a, int32_t axis,
+            size_t *bytes)
 {
     mr_block_launch l;
 
     if (a->out[0].size == 0)
         return MR_OK;
-    program_launch(p, out, a, &l);
+    program_launch(p, out, a, axis, &l);
     if (bytes == NULL)
         return mr__cpu_run_block(&p->code, &l, a->workspace);
     *bytes = mr__cpu_block_workspace(&p->code, &l);
@@ -316,6 +331,7 @@ program_use(program *p, int out, const mr_kernel_args *a, size_t *bytes)
 static mr_code
 softmax_use(const mr_kernel_args *a, size_t *bytes)
 {
+    int32_t axis = ((const mr_axis_params *)a->params)->axis;
     program p = {0};
     mr_dtype t = a->in[0].dtype, wide = mr__accumulate_dtype(t);
     int x = program_cast(&p, wide, program_input(&p, t));
@@ -325,7 +341,7 @@ softmax_use(const mr_kernel_args *a, size_t *bytes)
     int sum = program_do(&p, MR_R_SUM, wide, e, -1);
     int y = program_do(&p, MR_K_DIVIDE, wide, e, sum);
 
-    return program_use(&p, program_cast(&p, t, y), a, bytes);
+    return program_use(&p, program_cast(&p, t, y), a, axis, bytes);
 }
 
 mr_code
@@ -380,7 +396,8 @@ norm_use(const mr_kernel_args *a, bool centre, size_t *bytes)
                        program_cast(&p, wide, weight));
     if (bias >= 0)
         x = program_do(&p, MR_K_ADD, wide, x, program_cast(&p, wide, bias));
-    return program_use(&p, program_cast(&p, t, x), a, bytes);
+    return program_use(&p, program_cast(&p, t, x), a, a->out[0].ndim - 1,
+                       bytes);
 }
 
 mr_code

@@ -185,13 +185,92 @@ part_copy(const mr_kernel_view *out, int64_t offset, const int64_t *out_stride,
     mr__cpu_copy_box(&b);
 }
 
+/* Where the inputs' parts of a row are short, or inputs small, a copy of one
+ * after the other would touch every line of the output many times, or never
+ * be split: bands of the first axis instead, all inputs in each. */
+typedef struct bands {
+    const mr_kernel_args *a;
+    int32_t axis;
+    int64_t rows; /* of a band */
+} bands;
+
+static void
+band_part(const bands *w, const mr_kernel_view *x, int64_t at, int64_t first,
+          int64_t rows)
+{
+    const mr_kernel_view *out = &w->a->out[0];
+    int64_t item = mr__dtype_size(out->dtype), dim[MR_MAX_NDIM];
+    int64_t to[MR_MAX_NDIM], from[MR_MAX_NDIM];
+    char *o = (char *)out->data +
+              (at * out->stride[w->axis] + first * out->stride[0]) * item;
+    const char *i = (const char *)x->data + first * x->stride[0] * item;
+
+    for (int32_t k = 0; k < out->ndim; k++) {
+        dim[k] = k == 0 ? rows : x->dim[k];
+        to[k] = out->stride[k] * item;
+        from[k] = x->stride[k] * item;
+    }
+    mr__copy_strided((size_t)item, out->ndim, dim, o, to, i, from);
+}
+
+static void
+bands_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const bands *w = ctx;
+    int64_t n = w->a->out[0].dim[0];
+
+    for (int64_t b = begin; b < end; b++) {
+        int64_t first = b * w->rows, at = 0;
+        int64_t rows = n - first < w->rows ? n - first : w->rows;
+
+        for (int i = 0; i < w->a->n_in; i++) {
+            const mr_kernel_view *x = &w->a->in[i];
+
+            band_part(w, x, at, first, rows);
+            at += x->dim[w->axis];
+        }
+    }
+}
+
+/* Inputs one after the other in memory, each small: many to a piece. */
+static void
+inputs_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const bands *w = ctx;
+    int64_t at = 0;
+
+    for (int64_t i = 0; i < end; i++) {
+        const mr_kernel_view *x = &w->a->in[i];
+
+        if (i >= begin)
+            band_part(w, x, at, 0, x->dim[0]);
+        at += x->dim[0];
+    }
+}
+
 mr_code
 mr__cpu_concatenate(const mr_kernel_args *a)
 {
     const mr_axis_params *p = a->params;
     const mr_kernel_view *out = &a->out[0];
-    int64_t at = 0;
+    int64_t bytes = out->size * mr__dtype_size(out->dtype), at = 0;
+    int64_t largest = 0;
+    bands w = {a, p->axis, 1};
 
+    for (int i = 0; i < a->n_in; i++)
+        largest = a->in[i].size > largest ? a->in[i].size : largest;
+    largest *= mr__dtype_size(out->dtype);
+    if (bytes > PIECE_BYTES && p->axis > 0 &&
+        out->dim[0] >= 2 * bytes / PIECE_BYTES) {
+        w.rows = out->dim[0] * PIECE_BYTES / bytes;
+        mr__cpu_for((out->dim[0] - 1) / w.rows + 1, 1, bands_piece, &w);
+        return MR_OK;
+    }
+    if (bytes > PIECE_BYTES && p->axis == 0 && largest < PIECE_BYTES) {
+        mr__cpu_for(a->n_in, PIECE_BYTES / (bytes / a->n_in + 1) + 1,
+                    inputs_piece, &w);
+        return MR_OK;
+    }
     for (int i = 0; i < a->n_in; i++) {
         part_copy(out, at * out->stride[p->axis], out->stride, &a->in[i]);
         at += a->in[i].dim[p->axis];

@@ -8,27 +8,39 @@
  * same order from its first entry, are combined in order, and each block
  * starts from the total of those before it.  Sums of floats carry float64.
  *
- * An axis whose lines lie side by side (everything but the last) is run down
- * with the tier's elementwise kernels, many lines at a time.  A line of
- * adjacent entries is one chain: plain loops where that is a C operator, the
- * tier's kernels on one element otherwise; both give the same bits.
+ * A line of adjacent entries is one chain, each step of which waits for the
+ * one before: GROUP blocks (or lines) are run at a time, in plain loops where
+ * combining is a C operator, else turned so that LANES blocks lie side by side
+ * and the tier's elementwise kernels take one entry of each.  An axis whose
+ * lines lie side by side as they are (everything but the last) is run down
+ * with these kernels too, many lines at a time.  All give the same bits.
  * Called by: device.c.  Calls: the tier's kernels.
  */
 #include <string.h>
 
 #include "cpu/cpu.h"
+#include "kernels/copy.h"
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-enum { BLOCK = 1 << 16, BAND = 256, ACC_BYTES = 16 };
+/* BLOCK: blocks that are run side by side do not lie a power of two apart. */
+enum {
+    BLOCK = 8000,
+    BAND = 256,
+    GROUP = 4,
+    LANES = 32,
+    ACC_BYTES = 16,
+    NARROW = 32
+};
 
 static const int64_t steps[2] = {1, 1};
 
 typedef struct scan scan;
-/* n entries from x to o (either may lie back to front), from the value at acc
- * on unless `empty`; acc is left with the total.  o may be NULL. */
-typedef void line_fn(const scan *s, const char *x, char *o, int64_t n,
-                     void *acc, bool empty);
+/* Of GROUP lines, n entries from x to o (either may lie back to front), from
+ * the values at acc on unless `empty`; acc is left with the totals.  o may be
+ * NULL.  Lines may be the same one. */
+typedef void line_fn(const scan *s, const char *const *x, char *const *o,
+                     int64_t n, char *acc, bool empty);
 
 struct scan {
     mr_scan_mode mode;
@@ -38,12 +50,15 @@ struct scan {
     int64_t outer, n, inner; /* lines: outer x inner */
     const char *from;
     char *to;
-    mr_map_fn *map; /* of acc */
-    line_fn *line;
-    int64_t step; /* along a line in memory, in elements: 1 or -1 */
+    mr_map_fn *map;       /* of acc */
+    line_fn *line;        /* NULL: turned */
+    int64_t lines, apart; /* those run one by one: all where few lie side by
+                             side, `apart` of them */
+    int64_t step; /* along a line in memory, in elements: apart or -apart */
     _Alignas(16) char neutral[BAND * ACC_BYTES]; /* in acc */
+    const scan *near; /* the same with a step of one element */
     int64_t n_blocks;
-    char *totals; /* outer x n_blocks acc elements */
+    char *totals; /* n_blocks x outer x inner acc elements */
 };
 
 /* ---- lines of adjacent entries
@@ -52,74 +67,124 @@ struct scan {
 #define COMBINE_SUM(a, x)  ((a) + (x))
 #define COMBINE_PROD(a, x) ((a) * (x))
 /* A NaN is taken, and kept: no comparison with it holds. */
-#define COMBINE_MAX(a, x) ((x) > (a) || (x) != (x) ? (x) : (a))
-#define COMBINE_MIN(a, x) ((x) < (a) || (x) != (x) ? (x) : (a))
+#define COMBINE_MAX(a, x) ((x) != (x) ? (x) : (x) > (a) ? (x) : (a))
+#define COMBINE_MIN(a, x) ((x) != (x) ? (x) : (x) < (a) ? (x) : (a))
 
-#define LINE(name, type, op)                                                   \
-    static void name(const scan *s, const char *from, char *to, int64_t n,     \
-                     void *acc, bool empty)                                    \
+/* Arrays of GROUP values are registers only when every loop over them is
+ * unrolled. */
+#define EACH _Pragma("GCC unroll 4") for (int j = 0; j < GROUP; j++)
+
+/* One more entry of each line: `before` stands in front of the combination
+ * where the entry itself does not count, `after` behind it where it does. */
+#define LINE_STEP(type, op, before, after)                                     \
+    for (; i < n; i++)                                                         \
+        EACH                                                                   \
+        {                                                                      \
+            before;                                                            \
+            a[j] = (type)op(a[j], (type)x[j][i * step]);                       \
+            after;                                                             \
+        }
+
+#define LINE(name, elem, type, op)                                             \
+    static void name(const scan *s, const char *const *from, char *const *to,  \
+                     int64_t n, char *acc, bool empty)                         \
     {                                                                          \
-        const type *x = (const type *)(const void *)from;                      \
-        type *o = (type *)(void *)to, sum, *total = acc;                       \
+        const elem *x[GROUP];                                                  \
+        elem *o[GROUP];                                                        \
+        type a[GROUP], *total = (type *)(void *)acc;                           \
         type neutral = *(const type *)(const void *)s->neutral;                \
-        int64_t step = s->step, i = 0;                                         \
+        int64_t step = s->step, i = empty && n > 0;                            \
                                                                                \
-        sum = *total;                                                          \
-        if (empty && n > 0) {                                                  \
-            sum = *x;                                                          \
-            if (o)                                                             \
-                *o = s->inclusive ? sum : neutral;                             \
-            i = 1;                                                             \
+        EACH                                                                   \
+        {                                                                      \
+            x[j] = (const elem *)(const void *)from[j];                        \
+            o[j] = to ? (elem *)(void *)to[j] : NULL;                          \
+            a[j] = i > 0 ? (type)*x[j] : total[j];                             \
+            if (i > 0 && to)                                                   \
+                *o[j] = s->inclusive ? *x[j] : (elem)neutral;                  \
         }                                                                      \
-        if (!o)                                                                \
-            for (; i < n; i++)                                                 \
-                sum = (type)op(sum, x[i * step]);                              \
+        if (!to)                                                               \
+            LINE_STEP(type, op, (void)0, (void)0)                              \
         else if (s->inclusive)                                                 \
-            for (; i < n; i++) {                                               \
-                sum = (type)op(sum, x[i * step]);                              \
-                o[i * step] = sum;                                             \
-            }                                                                  \
+            LINE_STEP(type, op, (void)0, o[j][i * step] = (elem)a[j])          \
         else                                                                   \
-            for (; i < n; i++) {                                               \
-                o[i * step] = sum;                                             \
-                sum = (type)op(sum, x[i * step]);                              \
+            LINE_STEP(type, op, o[j][i * step] = (elem)a[j], (void)0)          \
+        EACH total[j] = a[j];                                                  \
+    }
+
+/* Line by line: integers do not wait long, and few streams of memory are
+ * better than many. */
+#define LINE_APART(name, type, op)                                             \
+    static void name(const scan *s, const char *const *from, char *const *to,  \
+                     int64_t n, char *acc, bool empty)                         \
+    {                                                                          \
+        type neutral = *(const type *)(const void *)s->neutral;                \
+        type *total = (type *)(void *)acc;                                     \
+        int64_t step = s->step;                                                \
+                                                                               \
+        for (int j = 0; j < GROUP; j++) {                                      \
+            const type *x = (const type *)(const void *)from[j];               \
+            type *o = to ? (type *)(void *)to[j] : NULL;                       \
+            type a = empty && n > 0 ? *x : total[j];                           \
+            int64_t i = empty && n > 0;                                        \
+                                                                               \
+            if (j > 0 && from[j] == from[j - 1]) {                             \
+                total[j] = total[j - 1];                                       \
+                continue;                                                      \
             }                                                                  \
-        *total = sum;                                                          \
+            if (i > 0 && o)                                                    \
+                *o = s->inclusive ? *x : neutral;                              \
+            if (!o)                                                            \
+                for (; i < n; i++)                                             \
+                    a = (type)op(a, x[i * step]);                              \
+            else if (s->inclusive)                                             \
+                for (; i < n; i++) {                                           \
+                    a = (type)op(a, x[i * step]);                              \
+                    o[i * step] = a;                                           \
+                }                                                              \
+            else                                                               \
+                for (; i < n; i++) {                                           \
+                    o[i * step] = a;                                           \
+                    a = (type)op(a, x[i * step]);                              \
+                }                                                              \
+            total[j] = a;                                                      \
+        }                                                                      \
     }
 
 /* Sums and products of signed integers wrap as unsigned ones do. */
-LINE(sum_8, uint8_t, COMBINE_SUM)
-LINE(sum_16, uint16_t, COMBINE_SUM)
-LINE(sum_32, uint32_t, COMBINE_SUM)
-LINE(sum_64, uint64_t, COMBINE_SUM)
-LINE(sum_f32, float, COMBINE_SUM)
-LINE(sum_f64, double, COMBINE_SUM)
-LINE(prod_8, uint8_t, COMBINE_PROD)
-LINE(prod_16, uint16_t, COMBINE_PROD)
-LINE(prod_32, uint32_t, COMBINE_PROD)
-LINE(prod_64, uint64_t, COMBINE_PROD)
-LINE(prod_f32, float, COMBINE_PROD)
-LINE(prod_f64, double, COMBINE_PROD)
-LINE(max_u8, uint8_t, COMBINE_MAX)
-LINE(max_u16, uint16_t, COMBINE_MAX)
-LINE(max_u32, uint32_t, COMBINE_MAX)
-LINE(max_u64, uint64_t, COMBINE_MAX)
-LINE(max_i8, int8_t, COMBINE_MAX)
-LINE(max_i16, int16_t, COMBINE_MAX)
-LINE(max_i32, int32_t, COMBINE_MAX)
-LINE(max_i64, int64_t, COMBINE_MAX)
-LINE(max_f32, float, COMBINE_MAX)
-LINE(max_f64, double, COMBINE_MAX)
-LINE(min_u8, uint8_t, COMBINE_MIN)
-LINE(min_u16, uint16_t, COMBINE_MIN)
-LINE(min_u32, uint32_t, COMBINE_MIN)
-LINE(min_u64, uint64_t, COMBINE_MIN)
-LINE(min_i8, int8_t, COMBINE_MIN)
-LINE(min_i16, int16_t, COMBINE_MIN)
-LINE(min_i32, int32_t, COMBINE_MIN)
-LINE(min_i64, int64_t, COMBINE_MIN)
-LINE(min_f32, float, COMBINE_MIN)
-LINE(min_f64, double, COMBINE_MIN)
+LINE_APART(sum_8, uint8_t, COMBINE_SUM)
+LINE_APART(sum_16, uint16_t, COMBINE_SUM)
+LINE_APART(sum_32, uint32_t, COMBINE_SUM)
+LINE_APART(sum_64, uint64_t, COMBINE_SUM)
+LINE(sum_f32, float, float, COMBINE_SUM)
+LINE(sum_f32_wide, float, double, COMBINE_SUM)
+LINE(sum_f64, double, double, COMBINE_SUM)
+LINE(prod_8, uint8_t, uint8_t, COMBINE_PROD)
+LINE(prod_16, uint16_t, uint16_t, COMBINE_PROD)
+LINE(prod_32, uint32_t, uint32_t, COMBINE_PROD)
+LINE(prod_64, uint64_t, uint64_t, COMBINE_PROD)
+LINE(prod_f32, float, float, COMBINE_PROD)
+LINE(prod_f64, double, double, COMBINE_PROD)
+LINE_APART(max_u8, uint8_t, COMBINE_MAX)
+LINE_APART(max_u16, uint16_t, COMBINE_MAX)
+LINE_APART(max_u32, uint32_t, COMBINE_MAX)
+LINE_APART(max_u64, uint64_t, COMBINE_MAX)
+LINE_APART(max_i8, int8_t, COMBINE_MAX)
+LINE_APART(max_i16, int16_t, COMBINE_MAX)
+LINE_APART(max_i32, int32_t, COMBINE_MAX)
+LINE_APART(max_i64, int64_t, COMBINE_MAX)
+LINE(max_f32, float, float, COMBINE_MAX)
+LINE(max_f64, double, double, COMBINE_MAX)
+LINE_APART(min_u8, uint8_t, COMBINE_MIN)
+LINE_APART(min_u16, uint16_t, COMBINE_MIN)
+LINE_APART(min_u32, uint32_t, COMBINE_MIN)
+LINE_APART(min_u64, uint64_t, COMBINE_MIN)
+LINE_APART(min_i8, int8_t, COMBINE_MIN)
+LINE_APART(min_i16, int16_t, COMBINE_MIN)
+LINE_APART(min_i32, int32_t, COMBINE_MIN)
+LINE_APART(min_i64, int64_t, COMBINE_MIN)
+LINE(min_f32, float, float, COMBINE_MIN)
+LINE(min_f64, double, double, COMBINE_MIN)
 
 static line_fn *const lines[4][MR_N_DTYPES] = {
     [MR_SCAN_SUM] = {[MR_UINT8] = sum_8,
@@ -166,60 +231,70 @@ static line_fn *const lines[4][MR_N_DTYPES] = {
                      [MR_FLOAT64] = min_f64},
 };
 
-/* The elements' dtype and acc are the same here. */
+/* n <= BAND entries of a line from x on, as they come along it in memory
+ * (backwards if the step is), in the type that is carried, and back. */
 static void
-line_mapped(const scan *s, const char *x, char *o, int64_t n, void *acc,
-            bool empty)
+piece_in(const scan *s, void *wide, const char *x, int64_t n)
 {
-    size_t item = (size_t)s->item;
+    const mr_tier *t = mr__tier();
+    _Alignas(16) char near[BAND * 8];
+    int64_t gap = s->apart * s->item;
 
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = i * s->step * s->item;
-        const void *both[2] = {acc, x + at};
-
-        if (o && !s->inclusive)
-            memcpy(o + at, empty ? (const void *)s->neutral : acc, item);
-        if (empty)
-            memcpy(acc, x + at, item);
-        else
-            s->map(acc, both, steps, 1);
-        empty = false;
-        if (o && s->inclusive)
-            memcpy(o + at, acc, item);
+    if (s->step < 0)
+        x -= (n - 1) * gap;
+    if (s->apart > 1) {
+        mr__copy_in((size_t)s->item, near, x, 1, 0, n, gap);
+        x = near;
     }
+    t->casts->cast[s->dtype][s->acc](wide, x, n);
+}
+
+static void
+piece_out(const scan *s, char *o, const void *wide, int64_t n)
+{
+    const mr_tier *t = mr__tier();
+    _Alignas(16) char near[BAND * 8];
+    int64_t gap = s->apart * s->item;
+
+    if (s->step < 0)
+        o -= (n - 1) * gap;
+    t->casts->cast[s->acc][s->dtype](s->apart > 1 ? near : o, wide, n);
+    if (s->apart > 1)
+        mr__copy_out((size_t)s->item, o, 0, gap, near, 1, n);
 }
 
 /* A piece at a time in the wider type that is carried. */
 static void
-line_wide(const scan *s, const char *x, char *o, int64_t n, void *acc,
-          bool empty)
+line_wide(const scan *s, const char *const *x, char *const *o, int64_t n,
+          char *acc, bool empty)
 {
-    const mr_tier_casts *casts = mr__tier()->casts;
-    line_fn *line =
-        s->mode == MR_SCAN_LOGADDEXP ? NULL : lines[s->mode][s->acc];
-    _Alignas(16) char in[BAND * ACC_BYTES], out[BAND * ACC_BYTES];
-    scan wide_scan = *s;
+    _Alignas(16) char in[GROUP][BAND * 8], out[GROUP][BAND * 8];
+    bool back = s->step < 0;
 
-    wide_scan.item = s->acc_item;
-    if (line == NULL)
-        line = line_mapped;
     for (int64_t i = 0, m; i < n; i += m) {
-        /* the piece's first byte in memory, whichever way it is run */
-        int64_t low, first;
+        int64_t at = i * s->step * s->item, first;
+        const char *wide_x[GROUP];
+        char *wide_o[GROUP];
 
         m = n - i < BAND ? n - i : BAND;
-        low = (s->step > 0 ? i : -(i + m - 1)) * s->item;
-        first = s->step > 0 ? 0 : m - 1;
-        casts->cast[s->dtype][s->acc](in, x + low, m);
-        line(&wide_scan, in + first * s->acc_item,
-             o ? out + first * s->acc_item : NULL, m, acc, empty && i == 0);
-        if (o)
-            casts->cast[s->acc][s->dtype](o + low, out, m);
+        first = (back ? m - 1 : 0) * s->acc_item;
+        for (int j = 0; j < GROUP; j++) {
+            piece_in(s, in[j], x[j] + at, m);
+            wide_x[j] = in[j] + first;
+            wide_o[j] = out[j] + first;
+        }
+        lines[s->mode][s->acc](s->near, wide_x, o ? wide_o : NULL, m, acc,
+                               empty && i == 0);
+        for (int j = 0; o && j < GROUP; j++)
+            piece_out(s, o[j] + at, out[j], m);
     }
 }
 
-/* ---- one block of one line
- * ------------------------------------------------------- */
+/* ---- blocks of lines
+ * ------------------------------------------------------------ */
+
+/* Unit u of n_blocks x lines is a block of a line: those of one length come
+ * after each other. */
 
 static int64_t
 block_length(const scan *s, int64_t block)
@@ -229,13 +304,46 @@ block_length(const scan *s, int64_t block)
     return left < BLOCK ? left : BLOCK;
 }
 
-/* Bytes from the start of the line to the first entry of a block. */
 static int64_t
-block_start(const scan *s, int64_t block)
+unit_length(const scan *s, int64_t u)
 {
-    int64_t i = block * BLOCK;
+    return block_length(s, u / s->lines);
+}
 
-    return (s->reverse ? s->n - 1 - i : i) * s->item;
+/* Bytes from the start of the array to the first entry of a unit. */
+static int64_t
+unit_start(const scan *s, int64_t u)
+{
+    int64_t i = u / s->lines * BLOCK, line = u % s->lines;
+
+    i = line / s->apart * s->n + (s->reverse ? s->n - 1 - i : i);
+    return (i * s->apart + line % s->apart) * s->item;
+}
+
+/* Units u[0 .. GROUP-1], each from its place in acc; totals alone if not
+ * `write`. */
+static void
+group_run(const scan *s, const int64_t *u, int64_t first, int64_t n, char *acc,
+          bool empty, bool write)
+{
+    const char *x[GROUP];
+    char *o[GROUP];
+
+    for (int j = 0; j < GROUP; j++) {
+        int64_t at = unit_start(s, u[j]) + first * s->step * s->item;
+
+        x[j] = s->from + at;
+        o[j] = s->to + at;
+    }
+    s->line(s, x, write ? o : NULL, n, acc, empty);
+}
+
+/* Groups of units; the last one's is filled up with its last unit. */
+static void
+group_of(int64_t *u, int64_t group, int64_t n)
+{
+    for (int j = 0; j < GROUP; j++)
+        u[j] = group * GROUP + j < n ? group * GROUP + j : n - 1;
 }
 
 static void
@@ -243,12 +351,15 @@ totals_piece(void *ctx, int64_t begin, int64_t end)
 {
     const scan *s = ctx;
 
-    for (int64_t i = begin; i < end; i++) {
-        int64_t line = i / s->n_blocks, block = i % s->n_blocks;
+    for (int64_t g = begin; g < end; g++) {
+        _Alignas(16) char acc[GROUP * ACC_BYTES] = {0};
+        int64_t u[GROUP];
 
-        if (block < s->n_blocks - 1)
-            s->line(s, s->from + line * s->n * s->item + block_start(s, block),
-                    NULL, BLOCK, s->totals + i * s->acc_item, true);
+        group_of(u, g, (s->n_blocks - 1) * s->lines);
+        group_run(s, u, 0, BLOCK, acc, true, false);
+        for (int j = 0; j < GROUP; j++)
+            memcpy(s->totals + u[j] * s->acc_item, acc + j * s->acc_item,
+                   (size_t)s->acc_item);
     }
 }
 
@@ -256,15 +367,39 @@ totals_piece(void *ctx, int64_t begin, int64_t end)
 static void
 totals_combine(const scan *s)
 {
-    for (int64_t line = 0; line < s->outer; line++) {
-        char *t = s->totals + line * s->n_blocks * s->acc_item;
+    int64_t n = s->outer * s->inner;
 
-        for (int64_t b = 1; b < s->n_blocks - 1; b++) {
-            const void *both[2] = {t + (b - 1) * s->acc_item,
-                                   t + b * s->acc_item};
+    for (int64_t b = 1; b < s->n_blocks - 1; b++) {
+        char *t = s->totals + b * n * s->acc_item;
+        const void *both[2] = {t - n * s->acc_item, t};
 
-            s->map(t + b * s->acc_item, both, steps, 1);
-        }
+        s->map(t, both, steps, n);
+    }
+}
+
+/* What the lines of a group have in common, then the rest of each. */
+static void
+blocks_group(const scan *s, const int64_t *u)
+{
+    _Alignas(16) char acc[GROUP * ACC_BYTES] = {0};
+    int64_t n = unit_length(s, u[GROUP - 1]); /* the shortest */
+    bool empty = u[GROUP - 1] < s->lines;
+
+    for (int j = 0; j < GROUP; j++)
+        if (u[j] >= s->lines)
+            memcpy(acc + j * s->acc_item,
+                   s->totals + (u[j] - s->lines) * s->acc_item,
+                   (size_t)s->acc_item);
+    group_run(s, u, 0, n, acc, empty, true);
+    for (int j = 0; j < GROUP; j++) {
+        int64_t same[GROUP] = {u[j], u[j], u[j], u[j]};
+        _Alignas(16) char own[GROUP * ACC_BYTES];
+
+        for (int k = 0; k < GROUP; k++)
+            memcpy(own + k * s->acc_item, acc + j * s->acc_item,
+                   (size_t)s->acc_item);
+        if (unit_length(s, u[j]) > n)
+            group_run(s, same, n, unit_length(s, u[j]) - n, own, false, true);
     }
 }
 
@@ -273,87 +408,307 @@ blocks_piece(void *ctx, int64_t begin, int64_t end)
 {
     const scan *s = ctx;
 
-    for (int64_t i = begin; i < end; i++) {
-        int64_t line = i / s->n_blocks, block = i % s->n_blocks;
-        int64_t at = line * s->n * s->item + block_start(s, block);
-        _Alignas(16) char acc[ACC_BYTES] = {0};
+    for (int64_t g = begin; g < end; g++) {
+        int64_t u[GROUP];
 
-        if (block > 0)
-            memcpy(acc, s->totals + (i - 1) * s->acc_item, (size_t)s->acc_item);
-        s->line(s, s->from + at, s->to + at, block_length(s, block), acc,
-                block == 0);
+        group_of(u, g, s->n_blocks * s->lines);
+        for (int j = 0; j < GROUP; j++) {
+            int64_t same[GROUP] = {u[j], u[j], u[j], u[j]};
+
+            /* first blocks start from nothing, the others from a total */
+            if (u[0] < s->lines && u[GROUP - 1] >= s->lines) {
+                blocks_group(s, same);
+            } else {
+                blocks_group(s, u);
+                break;
+            }
+        }
     }
+}
+
+/* ---- turned blocks
+ * ------------------------------------------------------------ */
+
+typedef struct turned {
+    const scan *s;
+    int64_t first, n_units; /* all units: first ... */
+    bool write;
+} turned;
+
+/* Entries [i, i + LANES) of n units from u on, an entry of each in a row. */
+static void
+turned_in(const scan *s, int64_t u, int64_t n, int64_t i, char *rows)
+{
+    _Alignas(64) char lines_of[LANES * LANES * ACC_BYTES] = {0};
+    int64_t line = LANES * s->acc_item;
+
+    for (int64_t j = 0; j < n; j++) {
+        int64_t m = unit_length(s, u + j) - i;
+        const char *x = s->from + unit_start(s, u + j);
+
+        m = m < LANES ? m : LANES;
+        if (m > 0)
+            piece_in(s, lines_of + j * line, x + i * s->step * s->item, m);
+        if (m > 0 && s->step < 0 && m < LANES)
+            memmove(lines_of + j * line + (LANES - m) * s->acc_item,
+                    lines_of + j * line, (size_t)(m * s->acc_item));
+    }
+    mr__copy_in((size_t)s->acc_item, rows, lines_of, LANES, s->acc_item, LANES,
+                line);
+}
+
+static void
+turned_out(const scan *s, int64_t u, int64_t n, int64_t i, const char *rows)
+{
+    _Alignas(64) char lines_of[LANES * LANES * ACC_BYTES];
+    int64_t line = LANES * s->acc_item;
+
+    mr__copy_in((size_t)s->acc_item, lines_of, rows, LANES, s->acc_item, LANES,
+                line);
+    for (int64_t j = 0; j < n; j++) {
+        int64_t m = unit_length(s, u + j) - i;
+        char *o = s->to + unit_start(s, u + j);
+
+        m = m < LANES ? m : LANES;
+        if (m > 0)
+            piece_out(s, o + i * s->step * s->item,
+                      lines_of + j * line +
+                          (s->step < 0 ? LANES - m : 0) * s->acc_item,
+                      m);
+    }
+}
+
+/* One entry of each unit: row becomes what is written. */
+static void
+turned_step(const scan *s, char *acc, char *row, bool empty)
+{
+    _Alignas(64) char before[LANES * ACC_BYTES];
+    size_t bytes = (size_t)(LANES * s->acc_item);
+    const void *both[2] = {acc, row};
+
+    memcpy(before, empty ? s->neutral : acc, bytes);
+    if (empty)
+        memcpy(acc, row, bytes);
+    else
+        s->map(acc, both, steps, LANES);
+    memcpy(row, s->inclusive ? acc : before, bytes);
+}
+
+static void
+turned_group(const turned *w, int64_t u, int64_t n)
+{
+    const scan *s = w->s;
+    _Alignas(64) char acc[LANES * ACC_BYTES] = {0};
+    _Alignas(64) char rows[LANES * LANES * ACC_BYTES];
+    int64_t row = LANES * s->acc_item, length = unit_length(s, u);
+    bool empty = !w->write || u < s->lines;
+
+    if (!empty)
+        memcpy(acc, s->totals + (u - s->lines) * s->acc_item,
+               (size_t)(n * s->acc_item));
+    for (int64_t i = 0; i < length; i += LANES) {
+        int64_t m = length - i < LANES ? length - i : LANES;
+
+        turned_in(s, u, n, i, rows);
+        for (int64_t k = 0; k < m; k++) {
+            turned_step(s, acc, rows + (s->step > 0 ? k : LANES - 1 - k) * row,
+                        empty);
+            empty = false;
+        }
+        if (w->write)
+            turned_out(s, u, n, i, rows);
+    }
+    if (!w->write)
+        memcpy(s->totals + u * s->acc_item, acc, (size_t)(n * s->acc_item));
+}
+
+/* Groups of units from `first` on. */
+static void
+turned_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const turned *w = ctx;
+
+    for (int64_t g = begin; g < end; g++) {
+        int64_t u = w->first + g * LANES, n = w->n_units - g * LANES;
+
+        turned_group(w, u, n < LANES ? n : LANES);
+    }
+}
+
+static void
+turned_units(const scan *s, int64_t first, int64_t n, bool write)
+{
+    turned w = {s, first, n, write};
+
+    if (n > 0)
+        mr__cpu_for((n - 1) / LANES + 1, 1, turned_piece, &w);
+}
+
+/* First blocks start from nothing, the others from a total. */
+static void
+turned_all(const scan *s)
+{
+    int64_t later = (s->n_blocks - 1) * s->lines;
+
+    turned_units(s, 0, later, false);
+    totals_combine(s);
+    turned_units(s, 0, s->lines, true);
+    turned_units(s, s->lines, later, true);
 }
 
 /* ---- lines side by side
  * ------------------------------------------------------------ */
 
-/* BAND lines from `from` down one block; acc holds their totals. */
+/* A band: up to BAND of the lines that lie side by side. */
+static int64_t
+n_bands(const scan *s)
+{
+    return ((s->inner - 1) / BAND + 1) * s->outer;
+}
+
+typedef struct band {
+    int64_t line; /* of all outer x inner */
+    int64_t n;
+    const char *from;
+    char *to;
+} band;
+
+static band
+band_at(const scan *s, int64_t i)
+{
+    int64_t of_row = (s->inner - 1) / BAND + 1;
+    int64_t line = i % of_row * BAND, n = s->inner - line;
+    int64_t at = (i / of_row * s->n * s->inner + line) * s->item;
+
+    return (band){i / of_row * s->inner + line, n < BAND ? n : BAND,
+                  s->from + at, s->to + at};
+}
+
+/* Down one block; acc holds the lines' totals unless `empty`, and `fresh`
+ * takes those of the block alone, if given.  write: or totals alone. */
 static void
-band_block(const scan *s, const char *from, char *to, int64_t lines_n,
-           int64_t block, char *acc, bool empty)
+band_block(const scan *s, const band *w, int64_t block, char *acc, bool empty,
+           char *fresh, bool write)
 {
     const mr_tier_casts *casts = mr__tier()->casts;
     bool wide_acc = s->acc != s->dtype;
-    size_t bytes = (size_t)(lines_n * s->acc_item);
-    _Alignas(16) char wide[BAND * ACC_BYTES];
+    size_t bytes = (size_t)(w->n * s->acc_item);
+    _Alignas(64) char wide[BAND * ACC_BYTES];
 
     for (int64_t i = 0; i < block_length(s, block); i++) {
         int64_t k = block * BLOCK + i;
         int64_t at = (s->reverse ? s->n - 1 - k : k) * s->inner * s->item;
-        const void *x = from + at, *out = acc;
+        const void *x = w->from + at, *both[2], *out = acc;
 
         if (wide_acc) {
-            casts->cast[s->dtype][s->acc](wide, x, lines_n);
+            casts->cast[s->dtype][s->acc](wide, x, w->n);
             x = wide;
         }
+        both[1] = x;
+        both[0] = fresh;
+        if (fresh && i == 0)
+            memcpy(fresh, x, bytes);
+        else if (fresh)
+            s->map(fresh, both, steps, w->n);
+        both[0] = acc;
         for (int now = 0; now < 2; now++) {
-            const void *both[2] = {acc, x};
-
             if (now == (s->inclusive ? 0 : 1)) {
                 if (empty)
                     memcpy(acc, x, bytes);
                 else
-                    s->map(acc, both, steps, lines_n);
+                    s->map(acc, both, steps, w->n);
                 empty = false;
-            } else if (to) {
-                out = empty ? (const void *)s->neutral : acc;
-                if (wide_acc)
-                    casts->cast[s->acc][s->dtype](to + at, out, lines_n);
-                else
-                    memcpy(to + at, out, bytes);
+                continue;
             }
+            out = empty ? (const void *)s->neutral : acc;
+            if (write && wide_acc)
+                casts->cast[s->acc][s->dtype](w->to + at, out, w->n);
+            else if (write)
+                memcpy(w->to + at, out, bytes);
         }
     }
 }
 
+/* Whole bands, all blocks of each. */
 static void
 bands_piece(void *ctx, int64_t begin, int64_t end)
 {
     const scan *s = ctx;
-    int64_t bands = (s->inner - 1) / BAND + 1;
-    _Alignas(16) char carry[BAND * ACC_BYTES], total[BAND * ACC_BYTES];
+    _Alignas(64) char carry[BAND * ACC_BYTES], total[BAND * ACC_BYTES];
+    _Alignas(64) char fresh[BAND * ACC_BYTES];
 
     for (int64_t u = begin; u < end; u++) {
-        int64_t line = u % bands * BAND, n = s->inner - line;
-        int64_t at = (u / bands * s->n * s->inner + line) * s->item;
-        const char *from = s->from + at;
+        band w = band_at(s, u);
+        size_t bytes = (size_t)(w.n * s->acc_item);
 
-        n = n < BAND ? n : BAND;
         for (int64_t b = 0; b < s->n_blocks; b++) {
-            const void *both[2] = {carry, total};
+            const void *both[2] = {carry, fresh};
+            bool more = b > 0 && b + 1 < s->n_blocks;
 
-            if (b == 1) {
-                band_block(s, from, NULL, n, 0, carry, true);
-            } else if (b > 1) {
-                band_block(s, from, NULL, n, b - 1, total, true);
-                s->map(carry, both, steps, n);
-            }
-            if (b > 0)
-                memcpy(total, carry, (size_t)(n * s->acc_item));
-            band_block(s, from, s->to + at, n, b, total, b == 0);
+            band_block(s, &w, b, total, b == 0, more ? fresh : NULL, true);
+            if (b == 0)
+                memcpy(carry, total, bytes);
+            else if (more)
+                s->map(carry, both, steps, w.n);
+            memcpy(total, carry, bytes);
         }
     }
+}
+
+/* Few bands, so blocks are units too, as for lines. */
+static bool
+bands_are_split(const scan *s)
+{
+    return s->inner > NARROW && s->n_blocks > 3 && n_bands(s) < 16;
+}
+
+static void
+bands_totals(void *ctx, int64_t begin, int64_t end)
+{
+    const scan *s = ctx;
+    _Alignas(64) char acc[BAND * ACC_BYTES];
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t block = u / n_bands(s);
+        band w = band_at(s, u % n_bands(s));
+
+        band_block(s, &w, block, acc, true, NULL, false);
+        memcpy(s->totals + (block * s->outer * s->inner + w.line) * s->acc_item,
+               acc, (size_t)(w.n * s->acc_item));
+    }
+}
+
+static void
+bands_blocks(void *ctx, int64_t begin, int64_t end)
+{
+    const scan *s = ctx;
+    _Alignas(64) char acc[BAND * ACC_BYTES];
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t block = u / n_bands(s);
+        band w = band_at(s, u % n_bands(s));
+        int64_t before = (block - 1) * s->outer * s->inner + w.line;
+
+        if (block > 0)
+            memcpy(acc, s->totals + before * s->acc_item,
+                   (size_t)(w.n * s->acc_item));
+        band_block(s, &w, block, acc, block == 0, NULL, true);
+    }
+}
+
+static void
+bands_all(scan *s)
+{
+    double ns = (s->mode == MR_SCAN_LOGADDEXP ? 5.0 : 0.5) * BAND;
+
+    if (!bands_are_split(s)) {
+        mr__cpu_for(n_bands(s), mr__cpu_grain(ns * (double)s->n), bands_piece,
+                    s);
+        return;
+    }
+    mr__cpu_for((s->n_blocks - 1) * n_bands(s), 1, bands_totals, s);
+    totals_combine(s);
+    mr__cpu_for(s->n_blocks * n_bands(s), 1, bands_blocks, s);
 }
 
 /* ---- the row of the table
@@ -428,14 +783,16 @@ scan_plan(const mr_kernel_args *a, scan *s)
     s->from = x->data;
     s->to = a->out[0].data;
     s->map = mr__tier()->dtype[s->acc]->map[k[s->mode]];
-    s->step = s->reverse ? -1 : 1;
+    s->apart = s->inner <= NARROW ? s->inner : 1;
+    s->lines = s->outer * s->apart;
+    s->step = s->reverse ? -s->apart : s->apart;
     s->n_blocks = (s->n - 1) / BLOCK + 1;
     s->totals = NULL;
-    s->line = line_mapped;
-    if (s->acc != s->dtype)
-        s->line = line_wide;
-    else if (s->mode != MR_SCAN_LOGADDEXP && lines[s->mode][s->dtype])
-        s->line = lines[s->mode][s->dtype];
+    s->line = NULL;
+    if (s->mode == MR_SCAN_SUM && s->dtype == MR_FLOAT32)
+        s->line = sum_f32_wide;
+    else if (s->mode != MR_SCAN_LOGADDEXP && lines[s->mode][s->acc])
+        s->line = s->acc != s->dtype ? line_wide : lines[s->mode][s->acc];
     neutral_fill(s);
 }
 
@@ -448,36 +805,39 @@ mr__cpu_scan_workspace(const mr_kernel_args *a)
     if (a->in[0].size == 0)
         return 0;
     scan_plan(a, &s);
-    return s.inner == 1 && s.n_blocks > 1
-               ? (size_t)(s.outer * s.n_blocks * s.acc_item)
+    return (s.inner <= NARROW && s.n_blocks > 1) || bands_are_split(&s)
+               ? (size_t)(s.n_blocks * s.outer * s.inner * s.acc_item)
                : 0;
 }
 
 mr_code
 mr__cpu_scan(const mr_kernel_args *a)
 {
-    bool slow;
-    scan s;
+    scan s, near;
+    double ns;
 
     if (a->in[0].size == 0)
         return MR_OK;
     scan_plan(a, &s);
-    slow = s.line == line_mapped || s.mode == MR_SCAN_LOGADDEXP;
-    if (s.inner > 1) {
-        int64_t bands = (s.inner - 1) / BAND + 1;
-
-        mr__cpu_for(s.outer * bands,
-                    mr__cpu_grain((slow ? 5.0 : 0.5) * BAND * (double)s.n),
-                    bands_piece, &s);
+    s.totals = a->workspace;
+    near = s;
+    near.step = s.reverse ? -1 : 1;
+    s.near = &near;
+    if (s.inner > NARROW) {
+        bands_all(&s);
         return MR_OK;
     }
+    if (s.line == NULL) {
+        turned_all(&s);
+        return MR_OK;
+    }
+    ns = GROUP * (double)(s.n < BLOCK ? s.n : BLOCK);
     if (s.n_blocks > 1) {
-        s.totals = a->workspace;
-        mr__cpu_for(s.outer * s.n_blocks, 1, totals_piece, &s);
+        mr__cpu_for(((s.n_blocks - 1) * s.lines - 1) / GROUP + 1,
+                    mr__cpu_grain(0.5 * ns), totals_piece, &s);
         totals_combine(&s);
     }
-    mr__cpu_for(s.outer * s.n_blocks,
-                mr__cpu_grain((slow ? 20.0 : 1.5) * (double)s.n), blocks_piece,
-                &s);
+    mr__cpu_for((s.n_blocks * s.lines - 1) / GROUP + 1, mr__cpu_grain(ns),
+                blocks_piece, &s);
     return MR_OK;
 }

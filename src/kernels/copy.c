@@ -153,6 +153,10 @@ strided_line(const mr_tier_moves *m, size_t size, char *out, int64_t os,
         run_in(m, size, out, in, is, n);
         return;
     }
+    if (is == (int64_t)size) {
+        m->scatter[size_row(size)](out, os, in, n);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         memcpy(out + i * os, in + i * is, size);
 }

@@ -44,6 +44,8 @@ take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t)
     /* whole vectors of the widest kind */
     int64_t width = (rows * size + 127) / 128 * 128;
 
+    if (g->flat)
+        width = rows * size;
     f->lane_bytes[t->dst] = (uint32_t)width;
     if (t->kind == MR_STEP_ARG) {
         f->lanes[t->dst] = take(f, width + 64);
@@ -51,7 +53,9 @@ take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t)
         return;
     }
     if (g->strategy == MR_RUN_COLS) {
-        if (t->exact_lanes && g->points < lanes)
+        if (g->by_lanes)
+            lanes = MR_LANE_LEVELS;
+        else if (t->exact_lanes && g->points < lanes)
             lanes = g->points > 0 ? g->points : 1;
         f->lanes[t->dst] = take(f, lanes * width);
     } else if (g->strategy == MR_RUN_LONG) {

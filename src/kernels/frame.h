@@ -11,6 +11,9 @@
 
 #include "kernels/schedule.h"
 
+/* Subtrees of the 64 lanes that are alive, lane by lane. */
+#define MR_LANE_LEVELS 7
+
 #define MR_FRAME_BYTES (32 * 1024)
 #define MR_FRAME_LARGE (512 * 1024)
 
@@ -46,6 +49,8 @@ void mr__frame_lists(mr_frame *f, int n_reg, uint32_t *at);
 /* Scratch of one block of a split tile of `width` rows: for each reduction
  * width values of 16 bytes, then width indices. */
 size_t mr__partial_bytes(const mr_lowered *low, int64_t width);
+/* And of the finished reductions of such a tile. */
+size_t mr__state_bytes(const mr_lowered *low, int64_t width);
 
 /* Blocks of a row, and how many of a binary counter of them are alive. */
 int64_t mr__row_blocks(int64_t points);

@@ -100,8 +100,8 @@ chain_run(run *r, const mr_pass *pass, int i, void *out, int64_t n)
 }
 
 /* Make the values of a row register usable along the rows of the tile. */
-static void
-publish(run *r, int reg, int64_t outer, int64_t inner)
+void
+mr__run_publish(mr_run *r, int reg, int64_t outer, int64_t inner)
 {
     int64_t size = (int64_t)reg_size(r, reg);
     char *row = at_row(r, reg), *own = at_own(r, reg);
@@ -139,12 +139,12 @@ row_run(run *r, const mr_step *t, int64_t outer, int64_t inner)
         step[i] = row;
     }
     step_run(t, at_row(r, t->dst), arg, step, r->rows, reg_size(r, t->dst));
-    publish(r, t->dst, outer, inner);
+    mr__run_publish(r, t->dst, outer, inner);
 }
 
 /* The row steps that belong before the values of pass p. */
-static void
-rows_of_pass(run *r, int p, int64_t outer, int64_t inner)
+void
+mr__run_rows(mr_run *r, int p, int64_t outer, int64_t inner)
 {
     for (int i = 0; i < r->low->n_step; i++) {
         const mr_step *t = &r->low->step[i];
@@ -158,8 +158,8 @@ rows_of_pass(run *r, int p, int64_t outer, int64_t inner)
  * ------------------------------------------------------------- */
 
 /* Where point p of a row lies from the row's start. */
-static int64_t
-point_offset(const mr_block_launch *l, const mr_block_io *io, int64_t p)
+int64_t
+mr__point_offset(const mr_block_launch *l, const mr_block_io *io, int64_t p)
 {
     int64_t at = 0;
 
@@ -181,8 +181,8 @@ points_apart(const run *r)
 
 /* Points [p, p + n) of one row whose reduced dims are not one in memory: the
  * pieces along the last one. */
-static int64_t
-piece_length(const mr_block_launch *l, int64_t p, int64_t n)
+int64_t
+mr__piece_length(const mr_block_launch *l, int64_t p, int64_t n)
 {
     int64_t last = l->dim[l->n_kept + l->n_red - 1];
 
@@ -196,8 +196,8 @@ points_in(const mr_block_launch *l, const mr_block_io *io, char *tile,
     int64_t stride = io->stride[l->n_kept + l->n_red - 1];
 
     for (int64_t m; n > 0; p += m, n -= m, tile += m * (int64_t)size) {
-        m = piece_length(l, p, n);
-        mr__copy_in(size, tile, memory + point_offset(l, io, p), 1, 0, m,
+        m = mr__piece_length(l, p, n);
+        mr__copy_in(size, tile, memory + mr__point_offset(l, io, p), 1, 0, m,
                     stride);
     }
 }
@@ -209,9 +209,9 @@ points_out(const mr_block_launch *l, const mr_block_io *io, char *memory,
     int64_t stride = io->stride[l->n_kept + l->n_red - 1];
 
     for (int64_t m; n > 0; p += m, n -= m, tile += m * (int64_t)size) {
-        m = piece_length(l, p, n);
-        mr__copy_out(size, memory + point_offset(l, io, p), 0, stride, tile, 1,
-                     m);
+        m = mr__piece_length(l, p, n);
+        mr__copy_out(size, memory + mr__point_offset(l, io, p), 0, stride, tile,
+                     1, m);
     }
 }
 
@@ -235,10 +235,12 @@ input_bring(run *r, int i, char *from, int64_t outer, int64_t inner, int64_t p)
 }
 
 /* Inputs of a tile whose points start at p. */
-static void
-inputs_load(run *r, uint32_t inputs, int64_t outer, int64_t inner, int64_t p)
+void
+mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
+               int64_t p)
 {
     const mr_schedule *s = r->s;
+    uint32_t inputs = pass->inputs;
 
     for (int i = 0; inputs != 0; i++, inputs >>= 1) {
         const mr_block_io *io = &r->l->in[i];
@@ -246,10 +248,10 @@ inputs_load(run *r, uint32_t inputs, int64_t outer, int64_t inner, int64_t p)
 
         if (!(inputs & 1) || ((r->low->splat_in >> i) & 1))
             continue;
-        from = r->in[i] + point_offset(r->l, io, p);
+        from = r->in[i] + mr__point_offset(r->l, io, p);
         r->row_bytes[i] = inner * (int64_t)reg_size(r, i);
         r->step[i] = 1;
-        if (((s->direct_in | s->rowwise_in) >> i) & 1) {
+        if (((s->direct_in | s->rowwise_in | pass->rowwise) >> i) & 1) {
             r->ptr[i] = from;
             r->row_bytes[i] =
                 mr__stride_outer(&s->g, r->l, io, (int64_t)reg_size(r, i));
@@ -285,12 +287,13 @@ output_store(run *r, int o, int64_t outer, int64_t inner, int64_t p)
                        inner);
         return;
     }
-    mr__copy_out(size, r->out[o] + point_offset(r->l, io, p), so, si, tile,
+    mr__copy_out(size, r->out[o] + mr__point_offset(r->l, io, p), so, si, tile,
                  outer, inner);
 }
 
-static void
-outputs_store(run *r, uint32_t outputs, int64_t outer, int64_t inner, int64_t p)
+void
+mr__run_outputs(mr_run *r, uint32_t outputs, int64_t outer, int64_t inner,
+                int64_t p)
 {
     outputs &= ~r->in_place;
     for (int o = 0; outputs != 0; o++, outputs >>= 1) {
@@ -311,8 +314,8 @@ row_stride(const run *r, const mr_block_io *io, size_t size)
     return (int64_t)size;
 }
 
-static void
-row_inputs_load(run *r, int64_t outer, int64_t inner)
+void
+mr__run_row_inputs(mr_run *r, int64_t outer, int64_t inner)
 {
     for (int i = 0; i < r->low->n_in; i++) {
         const mr_block_io *io = &r->l->in[i];
@@ -321,12 +324,12 @@ row_inputs_load(run *r, int64_t outer, int64_t inner)
             continue;
         mr__copy_in(reg_size(r, i), at_row(r, i), r->in[i], 1, 0, r->rows,
                     row_stride(r, io, reg_size(r, i)));
-        publish(r, i, outer, inner);
+        mr__run_publish(r, i, outer, inner);
     }
 }
 
-static void
-row_outputs_store(run *r)
+void
+mr__run_row_outputs(mr_run *r)
 {
     for (int o = 0; o < r->low->n_out; o++) {
         int reg = r->low->out_reg[o];
@@ -371,8 +374,9 @@ is_finite(mr_dtype t, const void *x, int64_t n)
 }
 
 /* From accumulated values to those of the result's register. */
-static void
-fold_finish(run *r, const mr_step *t, void *acc, int64_t outer, int64_t inner)
+void
+mr__fold_finish(mr_run *r, const mr_step *t, void *acc, int64_t outer,
+                int64_t inner)
 {
     _Alignas(64) char count[MR_SPLAT_N * 16];
     mr_dtype dtype = (mr_dtype)r->low->dtype[t->dst], a = (mr_dtype)t->acc;
@@ -396,15 +400,15 @@ fold_finish(run *r, const mr_step *t, void *acc, int64_t outer, int64_t inner)
         tier->casts->cast[a][dtype](at_row(r, t->dst), acc, r->rows);
     else
         memcpy(at_row(r, t->dst), acc, acc_size(t) * (size_t)r->rows);
-    publish(r, t->dst, outer, inner);
+    mr__run_publish(r, t->dst, outer, inner);
 }
 
-static void
-arg_finish(run *r, const mr_step *t, int64_t outer, int64_t inner)
+void
+mr__arg_finish(mr_run *r, const mr_step *t, int64_t outer, int64_t inner)
 {
     memcpy(at_row(r, t->dst), at_blocks(r, t->dst),
            sizeof(uint32_t) * (size_t)r->rows);
-    publish(r, t->dst, outer, inner);
+    mr__run_publish(r, t->dst, outer, inner);
 }
 
 /* A reduction of whole rows, all in the tile. */
@@ -418,7 +422,7 @@ fold_rows(run *r, const mr_step *t, int64_t outer, int64_t inner)
 
     if (t->kind == MR_STEP_FOLD) {
         t->fn.fold->rows(acc, x, inner, outer, r->row_bytes[v]);
-        fold_finish(r, t, acc, outer, inner);
+        mr__fold_finish(r, t, acc, outer, inner);
         return;
     }
     for (int64_t i = 0; i < outer; i++) {
@@ -426,33 +430,7 @@ fold_rows(run *r, const mr_step *t, int64_t outer, int64_t inner)
         t->fn.arg_fns->row(acc, index + i, x + i * r->row_bytes[v], inner, 0,
                            true);
     }
-    arg_finish(r, t, outer, inner);
-}
-
-/* The counter of finished blocks: block b joins those before it of its own
- * size, those twice as large, and so on. */
-static void
-counter_push(const run *r, const mr_step *t, int64_t b, const void *acc)
-{
-    int64_t width = r->f->lane_bytes[t->dst];
-    char *top = at_blocks(r, t->dst) +
-                width * __builtin_popcountll((unsigned long long)b);
-
-    memcpy(top, acc, acc_size(t) * (size_t)r->rows);
-    for (; b & 1; b >>= 1, top -= width)
-        t->fn.fold->combine(top - width, top, r->rows);
-}
-
-static void *
-counter_total(const run *r, const mr_step *t, int64_t n_blocks)
-{
-    int64_t width = r->f->lane_bytes[t->dst];
-    int n = __builtin_popcountll((unsigned long long)n_blocks);
-    char *at = at_blocks(r, t->dst);
-
-    for (int i = n - 1; i > 0; i--)
-        t->fn.fold->combine(at + (i - 1) * width, at + i * width, r->rows);
-    return at;
+    mr__arg_finish(r, t, outer, inner);
 }
 
 void
@@ -472,7 +450,7 @@ mr__run_fold_finish(mr_run *r, int i, int64_t outer, int64_t inner)
 {
     const mr_step *t = &r->low->step[i];
 
-    fold_finish(r, t, at_lanes(r, t->dst), outer, inner);
+    mr__fold_finish(r, t, at_lanes(r, t->dst), outer, inner);
 }
 
 /* ---- tiles
@@ -480,8 +458,8 @@ mr__run_fold_finish(mr_run *r, int i, int64_t outer, int64_t inner)
  */
 
 /* Go to tile t: where it begins in each operand, and its extents. */
-static void
-tile_at(run *r, int64_t t, int64_t *outer, int64_t *inner)
+void
+mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner)
 {
     const mr_geometry *g = &r->s->g;
     int64_t at[MR_MAX_NDIM];
@@ -516,8 +494,8 @@ tile_at(run *r, int64_t t, int64_t *outer, int64_t *inner)
 }
 
 /* The values of one tile (or chunk) in one pass. */
-static void
-values_run(run *r, const mr_pass *pass, int64_t outer, int64_t inner)
+void
+mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
 {
     r->in_place = 0;
     if (r->native != NULL) {
@@ -563,264 +541,14 @@ whole_tile(run *r, int64_t t)
     const mr_pass *pass = &r->s->pass[0];
     int64_t outer, inner;
 
-    tile_at(r, t, &outer, &inner);
+    mr__run_tile(r, t, &outer, &inner);
     if (r->low->rows)
-        row_inputs_load(r, outer, inner);
-    inputs_load(r, pass->inputs, outer, inner, 0);
-    values_run(r, pass, outer, inner);
-    outputs_store(r, pass->outputs, outer, inner, 0);
+        mr__run_row_inputs(r, outer, inner);
+    mr__run_inputs(r, pass, outer, inner, 0);
+    mr__run_values(r, pass, outer, inner);
+    mr__run_outputs(r, pass->outputs, outer, inner, 0);
     if (r->low->rows)
-        row_outputs_store(r);
-}
-
-/* ---- rows in several passes
- * ------------------------------------------------------------------ */
-
-/* Points [p, end) of a chunk are in one row of the last reduced dim. */
-static int64_t
-chunk_points(const run *r, int64_t p, int64_t end)
-{
-    const mr_geometry *g = &r->s->g;
-    int64_t n = end - p;
-
-    if (g->strategy == MR_RUN_LONG)
-        return min64(n, g->inner);
-    n = min64(n, g->outer);
-    return r->l->n_red > 1 ? piece_length(r->l, p, n) : n;
-}
-
-static void
-folds_begin(run *r, const mr_pass *pass, bool args_too)
-{
-    for (int i = 0; i < pass->n; i++) {
-        const mr_step *t = &r->low->step[pass->step[i]];
-        int64_t width = r->f->lane_bytes[t->dst], n = MR_LANES;
-
-        if (t->kind == MR_STEP_ARG && args_too)
-            memset(at_blocks(r, t->dst), 0, sizeof(uint32_t) * (size_t)r->rows);
-        if (t->kind != MR_STEP_FOLD)
-            continue;
-        if (r->s->g.strategy == MR_RUN_COLS) {
-            if (t->exact_lanes && r->s->g.points < n)
-                n = r->s->g.points > 0 ? r->s->g.points : 1;
-            n *= width / (int64_t)acc_size(t);
-        }
-        t->fn.fold->fill(at_lanes(r, t->dst), n);
-    }
-}
-
-/* The folds of a pass take a chunk whose points start at p, p - block in its
- * block; first: nothing was folded yet (argmax). */
-static void
-folds_take(run *r, const mr_pass *pass, int64_t outer, int64_t inner, int64_t p,
-           int64_t block, bool first)
-{
-    bool cols = r->s->g.strategy == MR_RUN_COLS;
-
-    for (int i = 0; i < pass->n; i++) {
-        const mr_step *t = &r->low->step[pass->step[i]];
-        int v = t->arg[0];
-        void *lanes = at_lanes(r, t->dst);
-        uint32_t *index = (uint32_t *)(void *)at_blocks(r, t->dst);
-
-        if (t->kind == MR_STEP_FOLD && cols)
-            t->fn.fold->cols(lanes, r->f->lane_bytes[t->dst], r->ptr[v],
-                             r->row_bytes[v], p - block, outer, inner);
-        else if (t->kind == MR_STEP_FOLD)
-            t->fn.fold->step(lanes, r->ptr[v], inner);
-        else if (t->kind == MR_STEP_ARG && cols)
-            t->fn.arg_fns->cols(lanes, index, r->ptr[v], r->row_bytes[v],
-                                (uint32_t)p, outer, inner, first);
-        else if (t->kind == MR_STEP_ARG)
-            t->fn.arg_fns->row(lanes, index, r->ptr[v], inner, (uint32_t)p,
-                               first);
-    }
-}
-
-/* The block's values of one fold, for each row of the tile. */
-static const void *
-fold_block_done(run *r, const mr_step *t, int64_t n, void *one)
-{
-    char *lanes = at_lanes(r, t->dst);
-
-    if (r->s->g.strategy == MR_RUN_COLS) {
-        t->fn.fold->cols_done(lanes, r->f->lane_bytes[t->dst],
-                              min64(n, MR_LANES), r->rows);
-        return lanes;
-    }
-    t->fn.fold->done(one, lanes);
-    return one;
-}
-
-/* Values and folds of block b in one pass; fresh: argmax starts anew. */
-static void
-block_run(run *r, const mr_pass *pass, int64_t b, int64_t inner, bool fresh)
-{
-    bool cols = r->s->g.strategy == MR_RUN_COLS;
-    int64_t block = b * MR_RED_BLOCK;
-    int64_t end = min64(block + MR_RED_BLOCK, r->s->g.points);
-
-    if (pass->folds)
-        folds_begin(r, pass, fresh);
-    for (int64_t p = block, n; p < end; p += n) {
-        n = chunk_points(r, p, end);
-        inputs_load(r, pass->inputs, cols ? n : 1, cols ? inner : n, p);
-        /* outputs written in place begin at the chunk's first point */
-        for (int o = 0; o < r->low->n_out; o++) {
-            if ((pass->outputs & r->s->direct_out) >> o & 1)
-                r->out[o] += point_offset(r->l, &r->l->out[o], p);
-        }
-        values_run(r, pass, cols ? n : 1, cols ? inner : n);
-        for (int o = 0; o < r->low->n_out; o++) {
-            if ((pass->outputs & r->s->direct_out) >> o & 1)
-                r->out[o] -= point_offset(r->l, &r->l->out[o], p);
-        }
-        outputs_store(r, pass->outputs, cols ? n : 1, cols ? inner : n, p);
-        if (pass->folds)
-            folds_take(r, pass, cols ? n : 1, cols ? inner : n, p, block,
-                       fresh && p == block);
-    }
-}
-
-static void
-pass_finish(run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
-{
-    int64_t outer = r->s->g.outer;
-
-    for (int i = 0; i < pass->n; i++) {
-        const mr_step *t = &r->low->step[pass->step[i]];
-
-        if (t->kind == MR_STEP_FOLD)
-            fold_finish(r, t, counter_total(r, t, n_blocks), outer, inner);
-        else if (t->kind == MR_STEP_ARG)
-            arg_finish(r, t, outer, inner);
-    }
-}
-
-static void
-passes_run(run *r, int64_t tile)
-{
-    int64_t n_blocks = mr__row_blocks(r->s->g.points), outer, inner;
-    _Alignas(64) char one[16];
-    mr_pass_room room;
-    mr_pass more;
-
-    tile_at(r, tile, &outer, &inner);
-    if (r->s->g.strategy == MR_RUN_LONG)
-        outer = 1;
-    row_inputs_load(r, outer, inner);
-    for (int p = 0; p < r->low->n_pass; p++) {
-        const mr_pass *pass = mr__schedule_pass(r->s, p, &more, &room);
-
-        rows_of_pass(r, p, outer, inner);
-        for (int64_t b = 0; pass->n > 0 && b < n_blocks; b++) {
-            int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
-
-            block_run(r, pass, b, inner, b == 0);
-            for (int i = 0; pass->folds && i < pass->n; i++) {
-                const mr_step *t = &r->low->step[pass->step[i]];
-
-                if (t->kind == MR_STEP_FOLD)
-                    counter_push(r, t, b, fold_block_done(r, t, n, one));
-            }
-        }
-        if (pass->folds)
-            pass_finish(r, pass, n_blocks, inner);
-    }
-    row_outputs_store(r);
-}
-
-/* ---- split rows
- * ---------------------------------------------------------------------------------
- */
-
-typedef struct partial {
-    char *values;
-    uint32_t *indices;
-} partial;
-
-static partial
-partial_at(const run *r, void *scratch, int64_t tile, int64_t b, int fold)
-{
-    int64_t width = mr__tile_rows(&r->s->g);
-    int64_t n_blocks = mr__row_blocks(r->s->g.points);
-    char *at = (char *)scratch + (tile * n_blocks + b) *
-                                     (int64_t)mr__partial_bytes(r->low, width);
-    char *indices = at + r->low->n_fold * width * 16;
-
-    return (partial){at + fold * width * 16,
-                     (uint32_t *)(void *)(indices + fold * width * 4)};
-}
-
-static void
-split_run(run *r, void *scratch, int64_t tile, int64_t begin, int64_t end)
-{
-    const mr_pass *pass = &r->s->pass[0];
-    _Alignas(64) char one[16];
-    int64_t outer, inner;
-
-    tile_at(r, tile, &outer, &inner);
-    row_inputs_load(r, outer, inner);
-    rows_of_pass(r, 0, outer, inner);
-    for (int64_t b = begin; b < end; b++) {
-        int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
-        int fold = 0;
-
-        block_run(r, pass, b, inner, true);
-        for (int i = 0; i < pass->n; i++) {
-            const mr_step *t = &r->low->step[pass->step[i]];
-            partial to = partial_at(r, scratch, tile, b, fold);
-            const void *acc = at_lanes(r, t->dst);
-
-            if (!is_fold(t))
-                continue;
-            fold++;
-            if (t->kind == MR_STEP_FOLD)
-                acc = fold_block_done(r, t, n, one);
-            else
-                memcpy(to.indices, at_blocks(r, t->dst),
-                       sizeof(uint32_t) * (size_t)r->rows);
-            memcpy(to.values, acc, acc_size(t) * (size_t)r->rows);
-        }
-    }
-}
-
-static void
-split_join(run *r, void *scratch, int64_t tile)
-{
-    const mr_pass *pass = &r->s->pass[0];
-    int64_t n_blocks = mr__row_blocks(r->s->g.points), outer, inner;
-    int fold = 0;
-
-    tile_at(r, tile, &outer, &inner);
-    row_inputs_load(r, 1, inner);
-    rows_of_pass(r, 0, 1, inner);
-    for (int i = 0; i < pass->n; i++) {
-        const mr_step *t = &r->low->step[pass->step[i]];
-        uint32_t *index = (uint32_t *)(void *)at_blocks(r, t->dst);
-
-        if (!is_fold(t))
-            continue;
-        for (int64_t b = 0; b < n_blocks; b++) {
-            partial from = partial_at(r, scratch, tile, b, fold);
-
-            if (t->kind == MR_STEP_FOLD) {
-                counter_push(r, t, b, from.values);
-            } else if (b == 0) {
-                memcpy(at_lanes(r, t->dst), from.values,
-                       acc_size(t) * (size_t)r->rows);
-                memcpy(index, from.indices, sizeof *index * (size_t)r->rows);
-            } else {
-                t->fn.arg_fns->merge(at_lanes(r, t->dst), index, from.values,
-                                     from.indices, r->rows);
-            }
-        }
-        fold++;
-    }
-    pass_finish(r, pass, n_blocks, inner);
-    for (int p = 1; p < r->low->n_pass; p++)
-        rows_of_pass(r, p, r->s->g.outer, inner);
-    row_outputs_store(r);
+        mr__run_row_outputs(r);
 }
 
 /* ---- one instruction
@@ -904,6 +632,7 @@ one_run(const mr_block_code *c, const mr_block_launch *l,
 
 typedef struct job {
     void *scratch;
+    int round;
     int64_t begin, end; /* units; begin < 0: finish */
 } job;
 
@@ -939,14 +668,15 @@ job_units(run *r, const job *j)
 
     if (j->begin < 0) {
         for (int64_t t = 0; t < g->n_tiles; t++)
-            split_join(r, j->scratch, t);
+            mr__run_join(r, j->scratch, j->round, j->round + 1 == r->n_rounds,
+                         t);
         return;
     }
     for (int64_t u = j->begin; groups > 0 && u < j->end; u++) {
         int64_t b = u % groups * g->split_blocks;
 
-        split_run(r, j->scratch, u / groups, b,
-                  min64(b + g->split_blocks, n_blocks));
+        mr__run_split(r, j->scratch, j->round, u / groups, b,
+                      min64(b + g->split_blocks, n_blocks));
     }
     if (groups > 0)
         return;
@@ -955,7 +685,7 @@ job_units(run *r, const job *j)
         if (g->strategy == MR_RUN_MAP || g->strategy == MR_RUN_ROWS)
             whole_tile(r, t);
         else
-            passes_run(r, t);
+            mr__run_passes(r, t);
     }
 }
 
@@ -976,6 +706,7 @@ job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
     r.memory = memory;
     r.beyond = false;
     r.native = b->native;
+    r.n_rounds = b->plan.n_rounds;
     memset(r.held, 0, sizeof r.held);
     splats_make(&r);
     job_units(&r, j);
@@ -1009,7 +740,8 @@ program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
 
 bool
 mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
-                    void *scratch, int64_t unit_begin, int64_t unit_end)
+                    void *scratch, int round, int64_t unit_begin,
+                    int64_t unit_end)
 {
     uint64_t control = mr__control_enter();
     bool beyond = false;
@@ -1017,39 +749,40 @@ mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
     if ((b->plan.strategy & MR_PLAN_STRATEGY) == MR_RUN_ONE)
         one_run(b->code, l, &b->plan, unit_begin, unit_end);
     else if (b->plan.n_units > 0)
-        beyond = program_run(b, l, (job){scratch, unit_begin, unit_end});
+        beyond = program_run(b, l, (job){scratch, round, unit_begin, unit_end});
     mr__control_leave(control);
     return beyond;
 }
 
 bool
 mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
-                       void *scratch)
+                       void *scratch, int round)
 {
     uint64_t control = mr__control_enter();
     bool beyond = false;
 
     if (b->plan.scratch_bytes > 0)
-        beyond = program_run(b, l, (job){scratch, -1, -1});
+        beyond = program_run(b, l, (job){scratch, round, -1, -1});
     mr__control_leave(control);
     return beyond;
 }
 
 void
 mr__block_run(const mr_block_code *c, const mr_block_launch *l, void *scratch,
-              int64_t unit_begin, int64_t unit_end)
+              int round, int64_t unit_begin, int64_t unit_end)
 {
     mr_block_room room;
 
     (void)mr__block_run_ready(mr__block_make_ready(c, l, &room), l, scratch,
-                              unit_begin, unit_end);
+                              round, unit_begin, unit_end);
 }
 
 void
 mr__block_finish(const mr_block_code *c, const mr_block_launch *l,
-                 void *scratch)
+                 void *scratch, int round)
 {
     mr_block_room room;
 
-    (void)mr__block_finish_ready(mr__block_make_ready(c, l, &room), l, scratch);
+    (void)mr__block_finish_ready(mr__block_make_ready(c, l, &room), l, scratch,
+                                 round);
 }

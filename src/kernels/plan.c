@@ -15,7 +15,10 @@
 
 #define UNIT_NANOSECONDS 30000
 #define MAX_ROWS_OF_TILE 128
-#define LANES_BYTES      (12 * 1024)
+#define LANES_BYTES      (16 * 1024) /* of all lanes of a tile of columns */
+#define PANEL_BYTES      (20 * 1024) /* the same, lane by lane */
+#define SHORT_COLUMNS    32          /* all lanes at once */
+#define LONG_COLUMNS     256
 #define STREAM_BYTES     (16LL << 20) /* outputs beyond this skip the caches */
 #define TRANSPOSED_INNER 32
 #define NARROW_COLUMNS   8
@@ -115,7 +118,7 @@ static mr_block_plan
 plan_one(const mr_block_code *c, const mr_block_launch *l)
 {
     int64_t n = l->n_kept > 0 ? l->dim[0] : 1, cost = point_cost(c), chunk;
-    mr_block_plan p = {.strategy = MR_RUN_ONE};
+    mr_block_plan p = {.strategy = MR_RUN_ONE, .n_rounds = 1};
 
     if (n <= SMALL_COUNT) { /* without a division */
         p.n_units = 1;
@@ -169,13 +172,34 @@ geometry_map(mr_geometry *g, const mr_lowered *low, const mr_block_launch *l,
                       inner);
 }
 
+/* Are the columns of all inputs of values one piece of memory, row after row?
+ */
+static bool
+columns_flat(const mr_lowered *low, const mr_block_launch *l)
+{
+    int kept = l->n_kept - 1, point = l->n_kept + l->n_red - 1;
+
+    for (int i = 0; i < low->n_in; i++) {
+        int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
+
+        if (!low->row[i] && !((low->splat_in >> i) & 1) &&
+            (l->in[i].stride[kept] != size ||
+             l->in[i].stride[point] != size * l->dim[kept]))
+            return false;
+    }
+    return l->n_red == 1;
+}
+
 /* Do the rows' neighbours lie closer together than a row's own points? */
 static bool
 wants_columns(const mr_lowered *low, const mr_block_launch *l)
 {
     int kept = l->n_kept - 1, point = l->n_kept + l->n_red - 1, votes = 0;
 
-    if (kept < 0 || l->n_red == 0 || l->dim[kept] < NARROW_COLUMNS)
+    if (kept < 0 || l->n_red == 0)
+        return false;
+    if (l->dim[kept] < NARROW_COLUMNS &&
+        (l->dim[point] < LONG_COLUMNS || !columns_flat(low, l)))
         return false;
     for (int i = 0; i < low->n_in; i++) {
         int64_t k = llabs(l->in[i].stride[kept]);
@@ -187,28 +211,89 @@ wants_columns(const mr_lowered *low, const mr_block_launch *l)
     return votes > 0;
 }
 
+/* What the folds of a program are, for panels of columns. */
+typedef struct fold_facts {
+    int64_t bytes; /* accumulated values of one lane and row, all folds */
+    bool args;     /* argmax and argmin, which want points in order */
+    bool exact;    /* absent lanes may be left out */
+} fold_facts;
+
+static fold_facts
+folds_of(const mr_lowered *low)
+{
+    fold_facts f = {0, false, true};
+
+    for (int i = 0; i < low->n_step; i++) {
+        const mr_step *t = &low->step[i];
+
+        f.args |= t->kind == MR_STEP_ARG;
+        if (t->kind != MR_STEP_FOLD)
+            continue;
+        f.bytes += (int64_t)mr__elem_size((mr_dtype)t->acc);
+        f.exact &= t->exact_lanes;
+    }
+    return f;
+}
+
+static int64_t
+whole_vectors(int64_t width, int64_t tile)
+{
+    width = width > tile ? tile : width;
+    return width < 16 ? 16 : width / 16 * 16;
+}
+
+/* Lane by lane: one lane and the counters of lanes and blocks are alive.  A
+ * panel is as long a piece of each row as there is room for, but there are two
+ * at least. */
+static int64_t
+panel_width(const mr_block_launch *l, int64_t points, fold_facts f,
+            int64_t tile)
+{
+    int64_t levels = MR_LANE_LEVELS + mr__block_levels(points) + 1;
+    int64_t n = l->dim[l->n_kept - 1], width = 512;
+
+    while (width > 64 &&
+           (width > tile || width * f.bytes * levels > PANEL_BYTES))
+        width /= 2;
+    for (int i = 0; i < l->n_kept - 1; i++)
+        n *= l->dim[i];
+    while (width > 128 && n <= width)
+        width /= 2;
+    return width;
+}
+
 static void
 geometry_columns(mr_geometry *g, const mr_lowered *low,
                  const mr_block_launch *l, int64_t tile)
 {
-    int64_t lane = 0, lanes = MR_LANES, points = 1, width;
+    fold_facts f = folds_of(low);
+    int64_t lanes = MR_LANES, points = 1, width = 512;
+    int64_t columns = l->dim[l->n_kept - 1];
+    bool flat = false, by_lanes = false;
 
     for (int i = l->n_kept; i < l->n_kept + l->n_red; i++)
         points *= l->dim[i];
-    for (int i = 0; i < low->n_step; i++) {
-        const mr_step *t = &low->step[i];
-
-        if (t->kind != MR_STEP_FOLD)
-            continue;
-        lane += (int64_t)mr__elem_size((mr_dtype)t->acc);
-        if (!t->exact_lanes)
-            points = MR_LANES;
+    if (f.exact && points < lanes)
+        lanes = points + (points == 0);
+    if (f.bytes > 0) {
+        width = LANES_BYTES / (f.bytes * lanes);
+        flat = columns <= width && columns <= tile && columns_flat(low, l);
+        by_lanes = !flat && !f.args && l->n_red == 1 && points > SHORT_COLUMNS;
+        if (by_lanes)
+            width = panel_width(l, points, f, tile);
+        else if (flat)
+            width = columns;
     }
-    lanes = points < lanes ? points + (points == 0) : lanes;
-    width = lane > 0 ? LANES_BYTES / (lane * lanes) : 64;
-    width = width > tile ? tile : width < 16 ? 16 : width / 16 * 16;
+    if (!flat)
+        width = whole_vectors(width, tile);
     width = width > 512 ? 512 : width;
-    mr__geometry_make(g, MR_RUN_COLS, low, l, -1, tile / width, width);
+    mr__geometry_make(g, MR_RUN_COLS, low, l, -1,
+                      by_lanes && tile == MR_RED_BLOCK ? MR_LANES
+                                                       : tile / width,
+                      width);
+    g->flat = flat;
+    g->by_lanes = by_lanes;
+    g->hop = by_lanes ? MR_LANES : 1;
 }
 
 static void
@@ -279,44 +364,43 @@ schedule_fit(mr_block_room *room, const mr_block_launch *l)
  * ---------------------------------------------------------------------------
  */
 
-/* A row may be split if everything after its first pass is done once a row. */
-static bool
-may_split(const mr_lowered *low)
+/* Passes that have something to do; each is a round of a split row. */
+static int
+n_rounds(const mr_schedule *s)
 {
-    for (int i = 0; i < low->n_step; i++) {
-        const mr_step *t = &low->step[i];
+    int n = mr__schedule_kept(s);
 
-        if ((t->kind == MR_STEP_FOLD || t->kind == MR_STEP_ARG) &&
-            low->phase[t->arg[0]] > 0)
-            return false;
-    }
-    for (int o = 0; o < low->n_out; o++) {
-        if (!low->out_row[o] && low->phase[low->out_reg[o]] > 0)
-            return false;
-    }
-    return low->n_fold > 0;
+    if (s->low->n_pass > MR_PASSES_KEPT)
+        return s->low->n_pass;
+    while (n > 1 && s->pass[n - 1].n == 0)
+        n--;
+    return n;
 }
 
+/* Scratch is asked for before it is known which operands share memory, which
+ * may change tiles: enough for any. */
 static void
 plan_split(mr_block_plan *p, mr_schedule *s, int64_t cost)
 {
     mr_geometry *g = &s->g;
     int64_t blocks = mr__row_blocks(g->points), groups;
     int64_t width = mr__tile_rows(g);
-    int64_t block_points = MR_RED_BLOCK * width;
+    int64_t block_points = MR_RED_BLOCK * width, rows = 1;
 
     if (g->strategy != MR_RUN_LONG && g->strategy != MR_RUN_COLS)
         return;
-    if (p->n_units >= 16 || blocks < 4 || s->alias_out != 0 ||
-        blocks * block_points * cost / 1000 < 2 * UNIT_NANOSECONDS ||
-        !may_split(s->low))
+    if (p->n_units >= 16 || blocks < 4 || s->low->n_fold == 0 ||
+        blocks * block_points * cost / 1000 < 2 * UNIT_NANOSECONDS)
         return;
     g->split_blocks = pieces_of_unit(block_points, cost);
     groups = (blocks + g->split_blocks - 1) / g->split_blocks;
+    for (int i = 0; i < s->l->n_kept; i++)
+        rows *= s->l->dim[i];
+    p->n_rounds = n_rounds(s);
     p->n_units = g->n_tiles * groups;
     p->unit_cost = g->split_blocks * block_points * cost / 1000;
-    p->scratch_bytes =
-        (size_t)(g->n_tiles * blocks) * mr__partial_bytes(s->low, width);
+    p->scratch_bytes = (size_t)(blocks + 1) * (size_t)rows *
+                       ((size_t)s->low->n_fold * 40 + 64);
 }
 
 size_t
@@ -324,6 +408,12 @@ mr__partial_bytes(const mr_lowered *low, int64_t width)
 {
     return ((size_t)(width * low->n_fold) * (16 + sizeof(uint32_t)) + 63) / 64 *
            64;
+}
+
+size_t
+mr__state_bytes(const mr_lowered *low, int64_t width)
+{
+    return ((size_t)(width * low->n_fold) * 16 + 63) / 64 * 64;
 }
 
 /* Units of the tiles of a schedule. */
@@ -354,7 +444,7 @@ ready_make(const mr_block_code *c, const mr_block_launch *l, bool careful,
 
     b->code = c;
     b->native = NULL;
-    b->plan = (mr_block_plan){.strategy = MR_RUN_NOTHING};
+    b->plan = (mr_block_plan){.strategy = MR_RUN_NOTHING, .n_rounds = 1};
     for (int i = 0; i < l->n_kept; i++)
         total *= l->dim[i];
     if (total == 0 || c->n_out == 0)

@@ -91,21 +91,25 @@ void mr__block_normalise(const mr_block_code *c, mr_block_launch *l);
 
 /* How a launch is split: units are independent and may run on any thread, in
  * any order and grouping.  Scratch is for partial results of split rows (0
- * bytes when none); finish() combines them and must follow all units. */
+ * bytes when none); finish() combines them and must follow all units.  Rows
+ * that are split and passed over several times take a round for each pass:
+ * all units, then finish(), then the next. */
 typedef struct mr_block_plan {
     int64_t n_units;      /* 0 when there is nothing to do */
     int64_t unit_cost;    /* estimated nanoseconds of one unit */
     size_t scratch_bytes; /* shared by all units, 64-byte aligned */
     int32_t strategy;     /* private to the interpreter */
     int64_t chunk;        /* of one instruction on contiguous memory */
+    int32_t n_rounds;     /* all units of one before those of the next */
 } mr_block_plan;
 
 mr_block_plan mr__block_plan(const mr_block_code *c, const mr_block_launch *l);
 /* Both make the launch ready anew (ready.h keeps one for many runs). */
 void mr__block_run(const mr_block_code *c, const mr_block_launch *l,
-                   void *scratch, int64_t unit_begin, int64_t unit_end);
+                   void *scratch, int round, int64_t unit_begin,
+                   int64_t unit_end);
 void mr__block_finish(const mr_block_code *c, const mr_block_launch *l,
-                      void *scratch);
+                      void *scratch, int round);
 
 /* Is there arithmetic for this operation on operands of this dtype? */
 bool mr__k_supports(mr_k k, mr_dtype operand);

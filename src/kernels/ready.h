@@ -62,8 +62,9 @@ void mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l);
 /* As mr__block_run and mr__block_finish.  True: a mean is not finite, because
  * its sum was not; a careful run tells whether the mean is. */
 bool mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
-                         void *scratch, int64_t unit_begin, int64_t unit_end);
+                         void *scratch, int round, int64_t unit_begin,
+                         int64_t unit_end);
 bool mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
-                            void *scratch);
+                            void *scratch, int round);
 
 #endif

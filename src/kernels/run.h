@@ -11,7 +11,7 @@
 struct mr_native;
 
 typedef struct mr_run {
-    const mr_schedule *s;
+    mr_schedule *s; /* a copy of the run's own: g.hop changes */
     const mr_lowered *low;
     const mr_block_launch *l;
     const mr_tier *tier;
@@ -22,7 +22,8 @@ typedef struct mr_run {
     /* What is in own[] of an input: its source and extents. */
     const char *held[MR_CODE_MAX_IO];
     int64_t held_outer[MR_CODE_MAX_IO], held_inner[MR_CODE_MAX_IO];
-    bool beyond;       /* a mean is not finite */
+    bool beyond; /* a mean is not finite */
+    int n_rounds;
     uint32_t in_place; /* outputs that steps of this tile wrote directly */
     const void *ptr[MR_LOW_REGS];   /* values: over the tile, or a splat */
     int64_t row_bytes[MR_LOW_REGS]; /* from row to row of the tile */
@@ -61,6 +62,36 @@ mr__reg_size(const mr_run *r, int reg)
 {
     return mr__elem_size((mr_dtype)r->low->dtype[reg]);
 }
+
+/* interp.c, for passes.c. */
+void mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner);
+void mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer,
+                    int64_t inner, int64_t p);
+void mr__run_outputs(mr_run *r, uint32_t outputs, int64_t outer, int64_t inner,
+                     int64_t p);
+void mr__run_row_inputs(mr_run *r, int64_t outer, int64_t inner);
+void mr__run_row_outputs(mr_run *r);
+void mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer,
+                    int64_t inner);
+/* The row steps that belong before the values of pass p. */
+void mr__run_rows(mr_run *r, int p, int64_t outer, int64_t inner);
+/* Make the values of a row register usable along the rows of the tile. */
+void mr__run_publish(mr_run *r, int reg, int64_t outer, int64_t inner);
+void mr__fold_finish(mr_run *r, const mr_step *t, void *acc, int64_t outer,
+                     int64_t inner);
+void mr__arg_finish(mr_run *r, const mr_step *t, int64_t outer, int64_t inner);
+/* Where point p of a row lies from the row's start; how many of n points from
+ * p on are in one run of the last reduced dim. */
+int64_t mr__point_offset(const mr_block_launch *l, const mr_block_io *io,
+                         int64_t p);
+int64_t mr__piece_length(const mr_block_launch *l, int64_t p, int64_t n);
+
+/* passes.c: a tile of LONG or COLS; in round p, blocks [begin, end) of it;
+ * and the blocks' results joined. */
+void mr__run_passes(mr_run *r, int64_t tile);
+void mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
+                   int64_t end);
+void mr__run_join(mr_run *r, void *scratch, int p, bool last, int64_t tile);
 
 /* interp.c, for native_run.c: step i of the lowered program over the tile. */
 void mr__run_row_step(mr_run *r, int i, int64_t outer, int64_t inner);

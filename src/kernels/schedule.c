@@ -30,6 +30,7 @@ mr__geometry_make(mr_geometry *g, mr_strategy strategy, const mr_lowered *low,
     bool cols = strategy == MR_RUN_COLS;
 
     *g = (mr_geometry){.strategy = strategy,
+                       .hop = 1,
                        .n_dims = n,
                        .outer_dim = rows  ? n - 1
                                     : map ? outer_dim
@@ -68,7 +69,8 @@ mr__stride_outer(const mr_geometry *g, const mr_block_launch *l,
 {
     if (g->strategy == MR_RUN_LONG)
         return 0;
-    return stride_of(l, io, g->outer_dim, g->strategy == MR_RUN_COLS, size);
+    return g->hop *
+           stride_of(l, io, g->outer_dim, g->strategy == MR_RUN_COLS, size);
 }
 
 int64_t
@@ -173,6 +175,19 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
     for (int i = 0; i < low->n_in; i++) {
         if (wanted[i] && !low->row[i])
             pass->inputs |= 1U << i;
+    }
+    pass->rowwise = pass->inputs;
+    for (int k = 0; k < pass->n; k++) {
+        const mr_step *t = &low->step[pass->step[k]];
+
+        for (int j = 0; j < t->n_arg && !is_fold(t); j++)
+            if (t->arg[j] < low->n_in)
+                pass->rowwise &= ~(1U << t->arg[j]);
+    }
+    for (int i = 0; i < low->n_in; i++) {
+        if (!rows_contiguous(&s->g, s->l, &s->l->in[i],
+                             (int64_t)mr__elem_size((mr_dtype)low->dtype[i])))
+            pass->rowwise &= ~(1U << i);
     }
 }
 

@@ -41,6 +41,9 @@ typedef struct mr_geometry {
     int64_t points;       /* of a row */
     int64_t per_unit;     /* tiles of one unit */
     int64_t split_blocks; /* blocks of one unit of a split row, or 0 */
+    bool flat;            /* COLS: lanes lie one after the other */
+    bool by_lanes;        /* COLS: passes with folds go lane by lane */
+    int64_t hop;          /* points from one row of a tile to the next: COLS */
 } mr_geometry;
 
 #define MR_PASSES_KEPT 4
@@ -49,6 +52,7 @@ typedef struct mr_geometry {
 typedef struct mr_pass {
     int n, n_slot;
     uint32_t inputs;  /* read in this pass */
+    uint32_t rowwise; /* of these, read where they are, but row by row: folds */
     uint32_t outputs; /* value outputs written in this pass */
     bool folds;
     uint16_t *step; /* n, in order */

@@ -224,8 +224,8 @@ typedef struct mr_mask_expand_params {
  * least 2 axes; batch axes broadcast (aligned at the right); no parameters.
  * k == 0 gives zeros.  Halves accumulate in float32. */
 
-/* softmax: input x, real inexact, at least 1 axis: over the last axis; halves
- * are computed in float32 and rounded once; no parameters.  A row of -inf gives
+/* softmax (mr_axis_params): input x, real inexact, at least 1 axis: over the
+ * axis; halves are computed in float32 and rounded once.  A row of -inf gives
  * NaN. */
 
 /* layer_norm, rms_norm: inputs x (..., n), real inexact; then weight (n) if

@@ -43,13 +43,19 @@ complex_softmax(mr_array *a, mr_axes axis)
     return mr_divide(e, mr_sum(e, axis, true));
 }
 
+static const mr_field axis_fields[] = {
+    MR_FIELD(1, AXIS, mr_axis_params, axis),
+};
+
 static mr_array *
-softmax_node(mr_array *x)
+softmax_node(mr_array *x, int32_t axis)
 {
-    return x == NULL ? NULL : mr__node_new(&mr__op_softmax, NULL, 1, &x);
+    mr_axis_params p = {axis};
+
+    return x == NULL ? NULL : mr__node_new(&mr__op_softmax, &p, 1, &x);
 }
 
-/* The axes of the mask last, and back again. */
+/* Several axes: those of the mask as one, last, and back again. */
 static mr_array *
 softmax_over(mr_array *a, uint32_t mask)
 {
@@ -65,7 +71,9 @@ softmax_over(mr_array *a, uint32_t mask)
     }
     a = mr_transpose(a, mr__ints(&order));
     a = mr_flatten(a, a == NULL ? 0 : a->ndim - __builtin_popcount(mask), -1);
-    a = mr_reshape(softmax_node(a), mr__shape(&shape));
+    if (a != NULL)
+        a = softmax_node(a, a->ndim - 1);
+    a = mr_reshape(a, mr__shape(&shape));
     return mr_transpose(a, mr__ints(&back));
 }
 
@@ -83,8 +91,8 @@ mr__build_softmax(mr_array *a, mr_axes axis, bool precise)
         return a == NULL ? NULL : mr_exp(mr_subtract(a, a));
     if (mr__dtype_is_complex(t))
         return complex_softmax(a, axis);
-    if (mask == (uint32_t)1 << (a->ndim - 1))
-        return softmax_node(a);
+    if ((mask & (mask - 1)) == 0)
+        return softmax_node(a, (int32_t)__builtin_ctz(mask));
     return softmax_over(a, mask);
 }
 
@@ -92,10 +100,11 @@ mr__build_softmax(mr_array *a, mr_axes axis, bool precise)
 static mr_array *
 softmax_part(const mr_rule *r, mr_array *v)
 {
+    const mr_axis_params *p = mr__params(r->node);
     mr_array *y = widened(r->output[0]), *yv;
 
     yv = mr_multiply(y, widened(v));
-    yv = mr_subtract(yv, mr_multiply(y, mr_sum(yv, MR_AXES(-1), true)));
+    yv = mr_subtract(yv, mr_multiply(y, mr_sum(yv, MR_AXES(p->axis), true)));
     return mr__cast(yv, (mr_dtype)r->primal[0]->dtype);
 }
 
@@ -115,7 +124,8 @@ softmax_jvp(const mr_rule *r, int i)
 static mr_array *
 softmax_vmap(const mr_batch *b)
 {
-    return softmax_node(b->in[0]);
+    return softmax_node(
+        b->in[0], ((const mr_axis_params *)mr__params(b->node))->axis + 1);
 }
 
 const mr_op mr__op_softmax = {
@@ -123,6 +133,7 @@ const mr_op mr__op_softmax = {
     .version = 1,
     .n_in = 1,
     .name = "softmax",
+    MR__PARAMS(mr_axis_params, axis_fields),
     .infer = mr__infer_same,
     .vjp = softmax_vjp,
     .jvp = softmax_jvp,

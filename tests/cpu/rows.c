@@ -7,6 +7,8 @@
 static const mr_dtype real[] = {MR_FLOAT16, MR_BFLOAT16, MR_FLOAT32,
                                 MR_FLOAT64};
 
+static const mr_axis_params first = {0}, second = {1}, third = {2};
+
 /* Norms and softmax of float32 are some ULP from double's. */
 static double
 tolerance_of(mr_dtype t)
@@ -28,7 +30,7 @@ softmax__sums_to_one_along_the_last_axis(void **state)
                 arr *out = ARR(real[t], PLAIN, 2, 3, n);
 
                 arr_count(x, 1);
-                assert_int_equal(RUN(MR_OP_SOFTMAX, NULL, out, x), MR_OK);
+                assert_int_equal(RUN(MR_OP_SOFTMAX, &third, out, x), MR_OK);
                 for (int64_t r = 0; r < 6; r++) {
                     double sum = 0.0;
 
@@ -44,6 +46,43 @@ softmax__sums_to_one_along_the_last_axis(void **state)
             }
 }
 
+/* Columns of many lengths, side by side and one of them: against rows. */
+static void
+softmax__along_the_first_axis_is_that_of_rows(void **state)
+{
+    static const int64_t sizes[][2] = {{1, 5},    {2, 40},    {33, 9},
+                                       {65, 700}, {4100, 70}, {300, 1},
+                                       {5000, 3}, {130, 64},  {9000, 2}};
+
+    (void)state;
+    for (int t = 0; t < 4; t++)
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            int64_t n = sizes[s][0], w = sizes[s][1];
+            arr *x = ARR(real[t], PLAIN, n, w),
+                *out = ARR(real[t], PLAIN, n, w);
+            arr *y = ARR(real[t], PLAIN, w, n),
+                *rows = ARR(real[t], PLAIN, w, n);
+
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t k = 0; k < w; k++) {
+                    double v = (double)((i * 37 + k * 11) % 101) / 8.0;
+
+                    arr_set(x, i * w + k, v);
+                    arr_set(y, k * n + i, v);
+                }
+            assert_int_equal(RUN(MR_OP_SOFTMAX, &first, out, x), MR_OK);
+            assert_int_equal(RUN(MR_OP_SOFTMAX, &second, rows, y), MR_OK);
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t k = 0; k < w; k++)
+                    assert_true(arr_get(out, i * w + k) ==
+                                arr_get(rows, k * n + i));
+            arr_free(x);
+            arr_free(out);
+            arr_free(y);
+            arr_free(rows);
+        }
+}
+
 static void
 softmax__is_stable_and_nan_where_undefined(void **state)
 {
@@ -56,7 +95,7 @@ softmax__is_stable_and_nan_where_undefined(void **state)
             arr_set(x, 4 + i, -(double)INFINITY);
             arr_set(x, 8 + i, i == 2 ? (double)NAN : 0.0);
         }
-        assert_int_equal(RUN(MR_OP_SOFTMAX, NULL, out, x), MR_OK);
+        assert_int_equal(RUN(MR_OP_SOFTMAX, &second, out, x), MR_OK);
         for (int64_t i = 0; i < 4; i++) {
             assert_true(arr_get(out, i) == 0.25);
             assert_true(isnan(arr_get(out, 4 + i)));
@@ -78,7 +117,7 @@ softmax__of_complex_sums_to_one(void **state)
             *out = ARR(types[t], PLAIN, 2, 70);
 
         arr_count(x, 1);
-        assert_int_equal(RUN(MR_OP_SOFTMAX, NULL, out, x), MR_OK);
+        assert_int_equal(RUN(MR_OP_SOFTMAX, &second, out, x), MR_OK);
         for (int64_t r = 0; r < 2; r++) {
             double re = 0.0, im = 0.0;
 
@@ -163,9 +202,9 @@ rows__of_nothing_do_nothing(void **state)
     arr *y = ARR(MR_FLOAT32, PLAIN, 4, 0), *none = ARR(MR_FLOAT32, PLAIN, 4, 0);
 
     (void)state;
-    assert_int_equal(RUN(MR_OP_SOFTMAX, NULL, out, x), MR_OK);
+    assert_int_equal(RUN(MR_OP_SOFTMAX, &second, out, x), MR_OK);
     assert_int_equal(RUN(MR_OP_LAYER_NORM, &p, out, x), MR_OK);
-    assert_int_equal(RUN(MR_OP_SOFTMAX, NULL, none, y), MR_OK);
+    assert_int_equal(RUN(MR_OP_SOFTMAX, &second, none, y), MR_OK);
     assert_int_equal(RUN(MR_OP_RMS_NORM, &p, none, y), MR_OK);
     arr_free(x);
     arr_free(out);
@@ -178,6 +217,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(softmax__sums_to_one_along_the_last_axis),
+        cmocka_unit_test(softmax__along_the_first_axis_is_that_of_rows),
         cmocka_unit_test(softmax__is_stable_and_nan_where_undefined),
         cmocka_unit_test(softmax__of_complex_sums_to_one),
         cmocka_unit_test(norms__scale_rows),

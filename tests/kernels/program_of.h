@@ -108,16 +108,16 @@ prog_run(const prog *p, prog_how how)
     mr__block_normalise(&c, &l);
     plan = mr__block_plan(&c, &l);
     scratch = aligned_alloc(64, plan.scratch_bytes / 64 * 64 + 64);
-    if (how == ALL_AT_ONCE) {
-        mr__block_run(&c, &l, scratch, 0, plan.n_units);
-    } else {
-        for (int64_t u = 0; u < plan.n_units; u++) {
+    for (int round = 0; round < plan.n_rounds; round++) {
+        if (how == ALL_AT_ONCE)
+            mr__block_run(&c, &l, scratch, round, 0, plan.n_units);
+        for (int64_t u = 0; how != ALL_AT_ONCE && u < plan.n_units; u++) {
             int64_t at = how == BACKWARDS ? plan.n_units - 1 - u : u;
 
-            mr__block_run(&c, &l, scratch, at, at + 1);
+            mr__block_run(&c, &l, scratch, round, at, at + 1);
         }
+        mr__block_finish(&c, &l, scratch, round);
     }
-    mr__block_finish(&c, &l, scratch);
     free(scratch);
     return plan.n_units;
 }

@@ -179,7 +179,9 @@ order__is_the_same_for_every_layout_and_split(void **state)
     static const int64_t shape[][2] = {
         {1, 1},     {5, 7},      {3, 64},    {130, 10},   {9, 65},
         {40, 300},  {17, 1024},  {70, 1500}, {12, 4096},  {3, 4097},
-        {9, 20000}, {1, 300001}, {1, 40960}, {33, 12345}, {200, 3000}};
+        {9, 20000}, {1, 300001}, {1, 40960}, {33, 12345}, {200, 3000},
+        {3, 33},    {2, 40000},  {3, 9001},  {700, 130},  {520, 70},
+        {64, 5000}, {65, 8193},  {1030, 95}};
 
     (void)state;
     for (size_t s = 0; s < sizeof shape / sizeof shape[0]; s++) {
@@ -189,8 +191,9 @@ order__is_the_same_for_every_layout_and_split(void **state)
         }
         check(MR_R_MAX, ROW_MAJOR, shape[s][0], shape[s][1]);
         check(MR_R_MIN, COLUMN_MAJOR, shape[s][0], shape[s][1]);
-        check(MR_R_PROD, ROW_MAJOR, shape[s][0],
-              shape[s][1] < 300 ? shape[s][1] : 300);
+        for (int how = ROW_MAJOR; how <= COLUMN_MAJOR; how++)
+            check(MR_R_PROD, (layout)how, shape[s][0],
+                  shape[s][1] < 300 ? shape[s][1] : 300);
     }
 }
 
@@ -214,6 +217,44 @@ split__gives_many_units(void **state)
     assert_true(prog_run(&p, BACKWARDS) > 4);
     assert_true(out == model_row(MR_R_SUM, x, n));
     free(x);
+}
+
+/* A mean, then the squares around it: two rounds of units. */
+static void
+split__takes_the_passes_over_a_long_row_in_turn(void **state)
+{
+    static const int64_t sizes[] = {20000, 40961, 3000000};
+
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        int64_t n = sizes[s];
+        float *x = malloc((size_t)n * sizeof *x), mean, out;
+        float *away = malloc((size_t)n * sizeof *x), *square = away;
+        prog p = {0};
+        int a = prog_in(&p, MR_FLOAT32), d;
+
+        for (int64_t i = 0; i < n; i++)
+            x[i] = value_of(0, i);
+        d = prog_op(&p, MR_R_SUM, MR_FLOAT32, a, 0, 0);
+        d = prog_op(&p, MR_K_SUBTRACT, MR_FLOAT32, a, d, 0);
+        prog_out(&p, d);
+        d = prog_op(&p, MR_K_MULTIPLY, MR_FLOAT32, d, d, 0);
+        prog_out(&p, prog_op(&p, MR_R_SUM, MR_FLOAT32, d, 0, 0));
+        p.l.n_red = 1;
+        p.l.dim[0] = n;
+        p.l.in[0] = (mr_block_io){x, {sizeof *x}};
+        p.l.out[0] = (mr_block_io){away, {sizeof *x}};
+        p.l.out[1].data = &out;
+        prog_run(&p, (prog_how)(s % 3));
+        mean = model_row(MR_R_SUM, x, n);
+        for (int64_t i = 0; i < n; i++) {
+            assert_true(away[i] == x[i] - mean);
+            square[i] = away[i] * away[i];
+        }
+        assert_true(out == model_row(MR_R_SUM, square, n));
+        free(away);
+        free(x);
+    }
 }
 
 /* ---- other dtypes and kinds
@@ -429,6 +470,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(order__is_the_same_for_every_layout_and_split),
         cmocka_unit_test(split__gives_many_units),
+        cmocka_unit_test(split__takes_the_passes_over_a_long_row_in_turn),
         cmocka_unit_test(integers__wrap_in_the_width_of_the_result),
         cmocka_unit_test(any_and_all__take_everything_but_zero_as_true),
         cmocka_unit_test(empty__gives_the_identity),

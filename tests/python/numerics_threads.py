@@ -31,7 +31,7 @@ def show(name, result):
 
 REDUCTIONS = ["sum", "mean", "var", "prod", "max", "min", "logsumexp", "argmax", "argmin", "any", "all"]
 SCANS = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"]
-LAYOUTS = [((N,), 0), ((3, N // 3), 1), ((N // 3, 3), 0), ((20, 60, 100), 1), ((600, 500), 0)]
+LAYOUTS = [((N,), 0), ((3, N // 3), 1), ((N // 3, 3), 0), ((20, 60, 100), 1), ((600, 500), 0), ((18_000, 40), 0)]
 
 
 def reductions(dtype):
@@ -86,6 +86,9 @@ def rows():
     x = drawn((200, 1000), "float32")
     show("softmax", mx.softmax(x, axis=-1))
     show("softmax columns", mx.softmax(x, axis=0))
+    for dtype in ("float32", "float16"):
+        show(f"softmax of one row {dtype}", mx.softmax(drawn((N,), dtype)))
+        show(f"softmax of long columns {dtype}", mx.softmax(drawn((18_000, 70), dtype), axis=0))
     show("layer norm", mx.fast.layer_norm(x, None, None, 1e-5))
     show("fused", mx.exp(x - mx.max(x)) / mx.sum(mx.exp(x - mx.max(x))))
     show("convolution", mx.conv1d(drawn((2, 5000, 4), "float32"), drawn((8, 5, 4), "float32")))

@@ -81,3 +81,77 @@ def test_depthwise__is_a_convolution_for_each_channel(stride: int) -> None:
     pad = np.pad(x, ((0, 0), (1, 1), (0, 0)))
     want = sum(pad[:, t : t + 9] * w[:, t, 0] for t in range(3))[:, ::stride]
     np.testing.assert_allclose(np.array(got), want, atol=1e-5)
+
+
+# ---- scans and reductions along any axis ---------------------------------------
+SHAPES = [(1, 5), (7, 1), (40, 3), (300, 33), (8001, 2), (16_500, 9), (8100, 40), (33_000, 1), (2, 8001), (130, 520)]
+SCANS = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate, "logcumsumexp": np.logaddexp.accumulate}
+
+
+def near_one(shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+    return mx.array(1 + 1e-3 * np.random.default_rng(3).standard_normal(shape)).astype(dtype)
+
+
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_scan__has_the_same_bits_in_every_layout(name: str, dtype: str) -> None:
+    for shape in SHAPES:
+        x = near_one(shape, getattr(mx, dtype))
+        for reverse in (False, True):
+            for inclusive in (True, False):
+                down = getattr(mx, name)(x, axis=0, reverse=reverse, inclusive=inclusive)
+                lines = getattr(mx, name)(mx.contiguous(x.T), axis=1, reverse=reverse, inclusive=inclusive)
+                np.testing.assert_array_equal(np.array(down), np.array(lines).T, str((shape, reverse, inclusive)))
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_scan__is_numpys_down_columns(name: str) -> None:
+    for shape in SHAPES:
+        x = near_one(shape, mx.float32)
+        want = SCANS[name](np.array(x).astype("f8"), 0)
+        np.testing.assert_allclose(np.array(getattr(mx, name)(x, axis=0)), want, 1e-3, err_msg=str(shape))
+
+
+@pytest.mark.parametrize("name", ["sum", "var", "max", "logsumexp", "prod"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_reduction__has_the_same_bits_in_every_layout(name: str, dtype: str) -> None:
+    for shape in SHAPES:
+        x = near_one(shape, getattr(mx, dtype))
+        down = getattr(mx, name)(x, axis=0).astype(mx.float32)
+        rows = getattr(mx, name)(mx.contiguous(x.T), axis=1).astype(mx.float32)
+        np.testing.assert_array_equal(np.array(down), np.array(rows), str(shape))
+
+
+def test_reduction__of_columns_keeps_nan_and_the_first_of_equals() -> None:
+    x = np.random.default_rng(4).integers(0, 5, (300, 70)).astype("f4")
+    np.testing.assert_array_equal(np.array(mx.argmax(mx.array(x), axis=0)), x.argmax(0))
+    x[200, 3] = x[7, 69] = np.nan
+    for name in ("max", "min", "argmax", "argmin"):
+        np.testing.assert_array_equal(np.array(getattr(mx, name)(mx.array(x), axis=0)), getattr(np, name)(x, 0))
+    assert mx.sum(mx.zeros((0, 70)), axis=0).tolist() == [0.0] * 70
+    assert mx.softmax(mx.zeros((0, 70)), axis=0).shape == (0, 70)
+
+
+def test_softmax__of_a_long_row_and_of_columns_sums_to_one() -> None:
+    for shape, axis in (((3_000_001,), 0), ((20_000, 70), 0), ((3, 9000, 5), 1)):
+        y = np.array(mx.softmax(near_one(shape, mx.float32), axis=axis)).astype("f8")
+        np.testing.assert_allclose(y.sum(axis), 1.0, 1e-5)
+
+
+def test_concatenate__of_narrow_and_of_many_parts() -> None:
+    x = np.arange(300_000, dtype="i4").reshape(100_000, 3)
+    parts = [x, x[::-1] + 1, x[:, :1] * 2]
+    got = mx.concatenate([mx.array(p) for p in parts], axis=1)
+    np.testing.assert_array_equal(np.array(got), np.concatenate(parts, 1))
+    a = mx.array(x)
+    got = mx.concatenate([a[i : i + 70] for i in range(0, 100_000, 70)])
+    np.testing.assert_array_equal(np.array(got), x)
+    got = mx.stack([a[:, 0], a[:, 1], a[:, 2]], axis=-1)
+    np.testing.assert_array_equal(np.array(got), x)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int64", "complex64"])
+def test_transposed_copy__of_odd_sizes(dtype: str) -> None:
+    for shape in ((1, 7), (16, 16), (17, 33), (8, 100), (129, 65), (700, 300)):
+        x = np.arange(np.prod(shape)).reshape(shape).astype(dtype if dtype != "int64" else "i8")
+        np.testing.assert_array_equal(np.array(mx.contiguous(mx.array(x).T)), x.T)

@@ -255,16 +255,35 @@ round_BFLOAT16(uint16_t *o, const float *a, int64_t n)
         }                                                                      \
     }
 
+/* Beyond 2^24 to the odd one of the multiples of 512 around it, which float32
+ * holds: a half's rounding cannot tell. */
+INLINE float
+i32_to_odd(int32_t x)
+{
+    int32_t odd = (x & ~511) | ((x & 511) != 0) << 9;
+    bool small = (uint32_t)x + (1U << 24) < 1U << 25;
+
+    return (float)(small ? x : odd);
+}
+
+INLINE float
+u32_to_odd(uint32_t x)
+{
+    uint32_t odd = (x & ~511U) | (uint32_t)((x & 511) != 0) << 9;
+
+    return (float)(x < 1U << 24 ? x : odd);
+}
+
 #define EXACT(x) ((float)(x))
 #define TO_HALVES(X)                                                           \
     X(BOOL, EXACT(a[j]))                                                       \
     X(UINT8, EXACT(a[j]))                                                      \
     X(UINT16, EXACT(a[j]))                                                     \
-    X(UINT32, f64_to_odd((double)a[j]))                                        \
+    X(UINT32, u32_to_odd(a[j]))                                                \
     X(UINT64, u64_to_odd(a[j]))                                                \
     X(INT8, EXACT(a[j]))                                                       \
     X(INT16, EXACT(a[j]))                                                      \
-    X(INT32, f64_to_odd((double)a[j]))                                         \
+    X(INT32, i32_to_odd(a[j]))                                                 \
     X(INT64, i64_to_odd(a[j]))                                                 \
     X(FLOAT64, f64_to_odd(a[j]))                                               \
     X(COMPLEX64, a[j].re)                                                      \

@@ -111,23 +111,78 @@ fold_done(void *out, const void *lanes, fold_op *op)
     acc_store_1(out, fold_lanes(v, MR_LANES, op));
 }
 
+/* a takes n elements. */
+INLINE void
+fold_line(acc *a, const elem *x, int64_t n, fold_op *op)
+{
+    for (; n >= N_LANES; n -= N_LANES, a += N_LANES, x += N_LANES)
+        acc_store(a, op(acc_load(a), x_load(x)));
+    if (n > 0)
+        acc_store_n(a, op(acc_load_n(a, n), x_load_n(x, n)), n);
+}
+
+/* Rows that all go to one lane: four at a time, while the next are brought
+ * near (they lie far apart). */
+INLINE void
+fold_down(acc *a, const char *row, int64_t row_bytes, int64_t n_rows,
+          int64_t n_cols, fold_op *op)
+{
+    for (; n_rows >= 4; n_rows -= 4, row += 4 * row_bytes) {
+        const elem *x[4], *next = (const elem *)(const void *)row;
+        int64_t c = 0;
+
+        for (int i = 0; i < 4; i++)
+            x[i] = (const elem *)(const void *)(row + i * row_bytes);
+        for (; c + N_LANES <= n_cols; c += N_LANES) {
+            V v = acc_load(a + c);
+
+            for (int i = 0; i < 4 && n_rows >= 8; i++)
+                __builtin_prefetch((const char *)(next + c) +
+                                   (4 + i) * row_bytes);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                v = op(v, x_load(x[i] + c));
+            acc_store(a + c, v);
+        }
+        for (int i = 0; c < n_cols && i < 4; i++)
+            fold_line(a + c, x[i] + c, n_cols - c, op);
+    }
+    for (; n_rows > 0; n_rows--, row += row_bytes)
+        fold_line(a, (const elem *)(const void *)row, n_cols, op);
+}
+
+/* Rows and lanes that are one piece of memory each: long lines. */
+INLINE void
+fold_flat(char *lanes, int64_t lane_bytes, const char *row, int64_t row_bytes,
+          int64_t k, int64_t n_rows, int64_t n_cols, fold_op *op)
+{
+    for (int64_t m; n_rows > 0; n_rows -= m, row += m * row_bytes, k = 0) {
+        m = n_rows < MR_LANES - k ? n_rows : MR_LANES - k;
+        fold_line((acc *)(void *)(lanes + k * lane_bytes),
+                  (const elem *)(const void *)row, m * n_cols, op);
+    }
+}
+
 INLINE void
 fold_cols(void *lanes, int64_t lane_bytes, const void *in, int64_t row_bytes,
           int64_t k0, int64_t n_rows, int64_t n_cols, fold_op *op)
 {
     const char *row = in;
 
-    for (int64_t r = 0; r < n_rows; r++, row += row_bytes) {
-        acc *a =
-            (acc *)(void *)((char *)lanes + (k0 + r) % MR_LANES * lane_bytes);
-        const elem *x = (const elem *)(const void *)row;
-        int64_t c = 0;
-
-        for (; c + N_LANES <= n_cols; c += N_LANES)
-            acc_store(a + c, op(acc_load(a + c), x_load(x + c)));
-        if (c < n_cols)
-            acc_store(a + c, op(acc_load(a + c), x_load_n(x + c, n_cols - c)));
+    if (lane_bytes == 0) {
+        fold_down(lanes, row, row_bytes, n_rows, n_cols, op);
+        return;
     }
+    if (lane_bytes == n_cols * (int64_t)sizeof(acc) &&
+        row_bytes == n_cols * (int64_t)sizeof(elem)) {
+        fold_flat(lanes, lane_bytes, row, row_bytes, k0 % MR_LANES, n_rows,
+                  n_cols, op);
+        return;
+    }
+    for (int64_t r = 0; r < n_rows; r++, row += row_bytes)
+        fold_line(
+            (acc *)(void *)((char *)lanes + (k0 + r) % MR_LANES * lane_bytes),
+            (const elem *)(const void *)row, n_cols, op);
 }
 
 INLINE void

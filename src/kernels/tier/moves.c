@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * moves.c -- moving elements of 1 to 16 bytes: strided and transposed.
+ *
+ * A transposition goes by square blocks of a cache line where elements allow
+ * it: rows i and i + half are zipped, log2 times.
  */
 #define MR_LANE_BITS     8
 #define MR_LANE_UNSIGNED 1
@@ -37,49 +40,87 @@ typedef struct wide {
         memcpy(&x, value, sizeof x);                                           \
         for (int64_t i = 0; i < n; i++)                                        \
             o[i] = x;                                                          \
-    }                                                                          \
-    static void transpose_##type(void *out, int64_t out_row, const void *in,   \
-                                 int64_t in_row, int64_t n_rows,               \
-                                 int64_t n_cols)                               \
-    {                                                                          \
-        char *o = out;                                                         \
-        const char *a = in;                                                    \
-        int64_t r = 0;                                                         \
-                                                                               \
-        for (; r + 8 <= n_rows; r += 8) {                                      \
-            int64_t c = 0;                                                     \
-                                                                               \
-            for (; c + 8 <= n_cols; c += 8) {                                  \
-                type t[8][8];                                                  \
-                                                                               \
-                for (int j = 0; j < 8; j++)                                    \
-                    memcpy(t[j],                                               \
-                           a + (c + j) * in_row + r * (int64_t)sizeof(type),   \
-                           sizeof t[j]);                                       \
-                for (int i = 0; i < 8; i++) {                                  \
-                    type row[8];                                               \
-                                                                               \
-                    for (int j = 0; j < 8; j++)                                \
-                        row[j] = t[j][i];                                      \
-                    memcpy(o + (r + i) * out_row + c * (int64_t)sizeof(type),  \
-                           row, sizeof row);                                   \
-                }                                                              \
-            }                                                                  \
-            for (int i = 0; i < 8; i++)                                        \
-                gather_##type(                                                 \
-                    o + (r + i) * out_row + c * (int64_t)sizeof(type),         \
-                    a + c * in_row + (r + i) * (int64_t)sizeof(type), in_row,  \
-                    n_cols - c);                                               \
-        }                                                                      \
-        for (; r < n_rows; r++)                                                \
-            gather_##type(o + r * out_row, a + r * (int64_t)sizeof(type),      \
-                          in_row, n_cols);                                     \
     }
 MOVES(uint8_t)
 MOVES(uint16_t)
 MOVES(uint32_t)
 MOVES(uint64_t)
 MOVES(wide)
+
+#define LOW_8   0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_8  4, 12, 5, 13, 6, 14, 7, 15
+#define LOW_16  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+
+#define BLOCK(type, side)                                                      \
+    typedef type row_##type __attribute__((vector_size(side * sizeof(type)))); \
+    INLINE void block_##type(char *o, int64_t out_row, const char *a,          \
+                             int64_t in_row)                                   \
+    {                                                                          \
+        row_##type t[side], u[side];                                           \
+                                                                               \
+        _Pragma("GCC unroll 16") for (int j = 0; j < side; j++)                \
+            memcpy(&t[j], a + j * in_row, sizeof t[j]);                        \
+        _Pragma("GCC unroll 4") for (int n = 1; n < side; n *= 2)              \
+        {                                                                      \
+            _Pragma("GCC unroll 8") for (int i = 0; i < side / 2; i++)         \
+            {                                                                  \
+                u[2 * i] = __builtin_shufflevector(t[i], t[i + side / 2],      \
+                                                   LOW_##side);                \
+                u[2 * i + 1] = __builtin_shufflevector(t[i], t[i + side / 2],  \
+                                                       HIGH_##side);           \
+            }                                                                  \
+            _Pragma("GCC unroll 16") for (int j = 0; j < side; j++) t[j] =     \
+                u[j];                                                          \
+        }                                                                      \
+        _Pragma("GCC unroll 16") for (int j = 0; j < side; j++)                \
+            memcpy(o + j * out_row, &t[j], sizeof t[j]);                       \
+    }
+BLOCK(uint8_t, 16)
+BLOCK(uint16_t, 16)
+BLOCK(uint32_t, 16)
+BLOCK(uint64_t, 8)
+
+INLINE void
+block_wide(char *o, int64_t out_row, const char *a, int64_t in_row)
+{
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
+            memcpy(o + i * out_row + j * 16, a + j * in_row + i * 16, 16);
+}
+
+/* The lines of the next block are brought near: they may lie far apart. */
+#define TRANSPOSE(type, side)                                                  \
+    static void transpose_##type(void *out, int64_t out_row, const void *in,   \
+                                 int64_t in_row, int64_t n_rows,               \
+                                 int64_t n_cols)                               \
+    {                                                                          \
+        int64_t size = (int64_t)sizeof(type), r = 0;                           \
+        char *o = out;                                                         \
+        const char *a = in;                                                    \
+                                                                               \
+        for (; r + side <= n_rows; r += side) {                                \
+            int64_t c = 0;                                                     \
+                                                                               \
+            for (; c + side <= n_cols; c += side) {                            \
+                for (int j = side; j < 2 * side && c + j < n_cols; j++)        \
+                    __builtin_prefetch(a + (c + j) * in_row + r * size);       \
+                block_##type(o + r * out_row + c * size, out_row,              \
+                             a + c * in_row + r * size, in_row);               \
+            }                                                                  \
+            for (int i = 0; c < n_cols && i < side; i++)                       \
+                gather_##type(o + (r + i) * out_row + c * size,                \
+                              a + c * in_row + (r + i) * size, in_row,         \
+                              n_cols - c);                                     \
+        }                                                                      \
+        for (; r < n_rows; r++)                                                \
+            gather_##type(o + r * out_row, a + r * size, in_row, n_cols);      \
+    }
+TRANSPOSE(uint8_t, 16)
+TRANSPOSE(uint16_t, 16)
+TRANSPOSE(uint32_t, 16)
+TRANSPOSE(uint64_t, 8)
+TRANSPOSE(wide, 4)
 
 #define EACH(f)                                                                \
     {                                                                          \

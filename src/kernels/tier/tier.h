@@ -107,8 +107,8 @@ typedef struct mr_fold_fns {
     /* *acc = the lanes combined */
     void (*done)(void *acc, const void *lanes);
     /* Columns: lane l of column c is at lanes + l * lane_bytes, c-th acc
-     * element; rows k0 ... go to lanes k % 64.  lane_bytes holds whole
-     * vectors. */
+     * element; rows k0 ... go to lanes k % 64.  lane_bytes 0: all of them
+     * to one lane. */
     void (*cols)(void *lanes, int64_t lane_bytes, const void *in,
                  int64_t row_bytes, int64_t k0, int64_t n_rows, int64_t n_cols);
     /* The first n_lanes lanes combined into lane 0. */

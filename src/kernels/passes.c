@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * passes.c -- rows in several passes: long ones, and columns side by side.
+ *
+ * Each pass goes over the blocks of a row (program.h), chunk by chunk: values
+ * first, then the folds take them.  A block's 64 lanes are combined pairwise;
+ * finished blocks join a binary counter.
+ *
+ * Columns: lane l of a block has the points l, l + 64, ...  Where these are
+ * rows in memory (`hop`), the lanes are gone over one after the other, in the
+ * order of the leaves of the tree that combines them, so that one lane and a
+ * counter of finished subtrees are alive for each column, not 64 lanes: wide
+ * panels fit the cache, and what is read are long pieces.  Otherwise points
+ * come in their order and all lanes are alive.
+ *
+ * Rows that are split: rounds, one for each pass.  Units of a round run over
+ * groups of blocks, put the blocks' results into scratch, and begin from the
+ * reductions of earlier rounds, which the joins left there.
+ * Called by: interp.c.  Calls: interp.c, the folds of the tier in use.
+ */
+#include <string.h>
+
+#include "kernels/run.h"
+
+static int64_t
+min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool
+is_fold(const mr_step *t)
+{
+    return t->kind == MR_STEP_FOLD || t->kind == MR_STEP_ARG;
+}
+
+static size_t
+acc_size(const mr_step *t)
+{
+    return mr__elem_size((mr_dtype)t->acc);
+}
+
+/* ---- finished blocks
+ * --------------------------------------------------------------------- */
+
+/* The counter: block b joins those before it of its own size, those twice as
+ * large, and so on. */
+static void
+counter_push(const mr_run *r, const mr_step *t, int64_t b, const void *acc)
+{
+    int64_t width = r->f->lane_bytes[t->dst];
+    char *top = mr__at_blocks(r, t->dst) +
+                width * __builtin_popcountll((unsigned long long)b);
+
+    memcpy(top, acc, acc_size(t) * (size_t)r->rows);
+    for (; b & 1; b >>= 1, top -= width)
+        t->fn.fold->combine(top - width, top, r->rows);
+}
+
+static void *
+counter_total(const mr_run *r, const mr_step *t, int64_t n_blocks)
+{
+    int64_t width = r->f->lane_bytes[t->dst];
+    int n = __builtin_popcountll((unsigned long long)n_blocks);
+    char *at = mr__at_blocks(r, t->dst);
+
+    for (int i = n - 1; i > 0; i--)
+        t->fn.fold->combine(at + (i - 1) * width, at + i * width, r->rows);
+    return at;
+}
+
+/* ---- chunks
+ * --------------------------------------------------------------------- */
+
+/* Points [p, end) of a chunk are in one row of the last reduced dim. */
+static int64_t
+chunk_points(const mr_run *r, int64_t p, int64_t end)
+{
+    const mr_geometry *g = &r->s->g;
+    int64_t n = end - p;
+
+    if (g->strategy == MR_RUN_LONG)
+        return min64(n, g->inner);
+    n = min64(n, g->outer);
+    return r->l->n_red > 1 ? mr__piece_length(r->l, p, n) : n;
+}
+
+/* Pieces of rows that lie apart are beyond what the processor foresees: those
+ * of the n points from p on are brought near while others are worked on. */
+static void
+chunk_foresee(const mr_run *r, const mr_pass *pass, int64_t p, int64_t n,
+              int64_t inner)
+{
+    const mr_geometry *g = &r->s->g;
+
+    n = min64(n, g->outer);
+    for (int i = 0; pass->inputs >> i != 0; i++) {
+        const mr_block_io *io = &r->l->in[i];
+        int64_t size = (int64_t)mr__reg_size(r, i);
+        int64_t row = mr__stride_outer(g, r->l, io, size);
+        const char *at = r->in[i] + mr__point_offset(r->l, io, p);
+
+        if (!(pass->inputs >> i & 1) || (r->low->splat_in >> i & 1) ||
+            mr__stride_inner(g, r->l, io, size) != size)
+            continue;
+        for (int64_t k = 0; k < n; k++, at += row)
+            for (int64_t b = 0; b < inner * size; b += 64)
+                __builtin_prefetch(at + b);
+    }
+    for (int o = 0; pass->outputs >> o != 0; o++) {
+        const mr_block_io *io = &r->l->out[o];
+        int64_t size = (int64_t)mr__reg_size(r, r->low->out_reg[o]);
+        int64_t row = mr__stride_outer(g, r->l, io, size);
+        const char *at = r->out[o] + mr__point_offset(r->l, io, p);
+
+        if (!(pass->outputs >> o & 1) ||
+            mr__stride_inner(g, r->l, io, size) != size)
+            continue;
+        for (int64_t k = 0; k < n; k++, at += row)
+            for (int64_t b = 0; b < inner * size; b += 64)
+                __builtin_prefetch(at + b, 1);
+    }
+}
+
+/* The values of n points from p on, g.hop apart. */
+static void
+chunk_values(mr_run *r, const mr_pass *pass, int64_t p, int64_t n,
+             int64_t inner)
+{
+    bool cols = r->s->g.strategy == MR_RUN_COLS;
+    uint32_t direct = pass->outputs & r->s->direct_out;
+    int64_t outer = cols ? n : 1;
+
+    inner = cols ? inner : n;
+    mr__run_inputs(r, pass, outer, inner, p);
+    /* outputs written in place begin at the chunk's first point */
+    for (int o = 0; direct != 0 && o < r->low->n_out; o++) {
+        if (direct >> o & 1)
+            r->out[o] += mr__point_offset(r->l, &r->l->out[o], p);
+    }
+    mr__run_values(r, pass, outer, inner);
+    for (int o = 0; direct != 0 && o < r->low->n_out; o++) {
+        if (direct >> o & 1)
+            r->out[o] -= mr__point_offset(r->l, &r->l->out[o], p);
+    }
+    mr__run_outputs(r, pass->outputs, outer, inner, p);
+}
+
+/* ---- blocks whose points come in their order
+ * --------------------------------------------------------------------- */
+
+static void
+folds_begin(mr_run *r, const mr_pass *pass, bool args_too)
+{
+    for (int i = 0; i < pass->n; i++) {
+        const mr_step *t = &r->low->step[pass->step[i]];
+        int64_t width = r->f->lane_bytes[t->dst], n = MR_LANES;
+
+        if (t->kind == MR_STEP_ARG && args_too)
+            memset(mr__at_blocks(r, t->dst), 0,
+                   sizeof(uint32_t) * (size_t)r->rows);
+        if (t->kind != MR_STEP_FOLD)
+            continue;
+        if (r->s->g.strategy == MR_RUN_COLS) {
+            if (t->exact_lanes && r->s->g.points < n)
+                n = r->s->g.points > 0 ? r->s->g.points : 1;
+            n *= width / (int64_t)acc_size(t);
+        }
+        t->fn.fold->fill(mr__at_lanes(r, t->dst), n);
+    }
+}
+
+/* The folds of a pass take a chunk whose points start at p, p - block in its
+ * block; first: nothing was folded yet (argmax). */
+static void
+folds_take(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
+           int64_t p, int64_t block, bool first)
+{
+    bool cols = r->s->g.strategy == MR_RUN_COLS;
+
+    for (int i = 0; i < pass->n; i++) {
+        const mr_step *t = &r->low->step[pass->step[i]];
+        int v = t->arg[0];
+        void *lanes = mr__at_lanes(r, t->dst);
+        uint32_t *index = (uint32_t *)(void *)mr__at_blocks(r, t->dst);
+
+        if (t->kind == MR_STEP_FOLD && cols)
+            t->fn.fold->cols(lanes, r->f->lane_bytes[t->dst], r->ptr[v],
+                             r->row_bytes[v], p - block, outer, inner);
+        else if (t->kind == MR_STEP_FOLD)
+            t->fn.fold->step(lanes, r->ptr[v], inner);
+        else if (t->kind == MR_STEP_ARG && cols)
+            t->fn.arg_fns->cols(lanes, index, r->ptr[v], r->row_bytes[v],
+                                (uint32_t)p, outer, inner, first);
+        else if (t->kind == MR_STEP_ARG)
+            t->fn.arg_fns->row(lanes, index, r->ptr[v], inner, (uint32_t)p,
+                               first);
+    }
+}
+
+/* ---- blocks lane by lane
+ * --------------------------------------------------------------------- */
+
+/* The lane that is leaf i of the tree which combines l with l + 32, then 16,
+ * ... 1: the bits of i back to front. */
+static int64_t
+leaf_lane(int i)
+{
+    int64_t l = 0;
+
+    for (int b = 0; b < 6; b++)
+        l |= (int64_t)(i >> b & 1) << (5 - b);
+    return l;
+}
+
+/* Lane i of the tree is finished, on top of the subtrees before it; `absent`
+ * says which of these have no lane.  Returns it for the next. */
+static uint32_t
+leaf_join(mr_run *r, const mr_step *t, int i, bool empty, uint32_t absent)
+{
+    int64_t width = r->f->lane_bytes[t->dst];
+    int top = __builtin_popcount((unsigned)i);
+
+    absent = empty ? absent | 1U << top : absent & ~(1U << top);
+    for (; i & 1; i >>= 1, top--) {
+        char *at = mr__at_lanes(r, t->dst) + top * width;
+
+        if (!(absent >> top & 1))
+            t->fn.fold->combine(at - width, at, r->rows);
+    }
+    return absent;
+}
+
+/* The folds of the points l, l + 64, ... of n, into the top of the tree. */
+static void
+lane_run(mr_run *r, const mr_pass *pass, int64_t block, int i, int64_t n,
+         int64_t inner)
+{
+    int64_t l = leaf_lane(i), next = i + 1 < MR_LANES ? leaf_lane(i + 1) : n;
+    int top = __builtin_popcount((unsigned)i);
+    int64_t count = l < n ? (n - l - 1) / MR_LANES + 1 : 0;
+
+    for (int k = 0; k < pass->n; k++) {
+        const mr_step *t = &r->low->step[pass->step[k]];
+        int64_t width = r->f->lane_bytes[t->dst];
+
+        if (t->kind == MR_STEP_FOLD)
+            t->fn.fold->fill(mr__at_lanes(r, t->dst) + top * width, r->rows);
+    }
+    for (int64_t q = 0, m; q < count; q += m) {
+        m = min64(count - q, r->s->g.outer);
+        if (q + m < count)
+            chunk_foresee(r, pass, block + l + (q + m) * MR_LANES,
+                          count - q - m, inner);
+        else if (next < n)
+            chunk_foresee(r, pass, block + next, (n - next - 1) / MR_LANES + 1,
+                          inner);
+        chunk_values(r, pass, block + l + q * MR_LANES, m, inner);
+        for (int k = 0; k < pass->n; k++) {
+            const mr_step *t = &r->low->step[pass->step[k]];
+            int64_t width = r->f->lane_bytes[t->dst];
+            int v = t->arg[0];
+
+            if (t->kind == MR_STEP_FOLD)
+                t->fn.fold->cols(mr__at_lanes(r, t->dst) + top * width, 0,
+                                 r->ptr[v], r->row_bytes[v], 0, m, inner);
+        }
+    }
+}
+
+static void
+block_by_lanes(mr_run *r, const mr_pass *pass, int64_t block, int64_t n,
+               int64_t inner)
+{
+    uint32_t absent = 0; /* what folds leave out, but those not exact */
+
+    for (int i = 0; i < MR_LANES; i++) {
+        int64_t l = leaf_lane(i);
+        uint32_t after = absent;
+
+        lane_run(r, pass, block, i, n, inner);
+        for (int k = 0; k < pass->n; k++) {
+            const mr_step *t = &r->low->step[pass->step[k]];
+
+            if (t->kind == MR_STEP_FOLD && t->exact_lanes)
+                after = leaf_join(r, t, i, l >= n, absent);
+            else if (t->kind == MR_STEP_FOLD)
+                (void)leaf_join(r, t, i, false, 0);
+        }
+        absent = after;
+    }
+}
+
+/* ---- blocks
+ * --------------------------------------------------------------------- */
+
+/* The block's values of one fold, for each row of the tile. */
+static const void *
+fold_block_done(mr_run *r, const mr_step *t, int64_t n, void *one)
+{
+    char *lanes = mr__at_lanes(r, t->dst);
+
+    if (r->s->g.hop > 1)
+        return lanes;
+    if (r->s->g.strategy == MR_RUN_COLS) {
+        t->fn.fold->cols_done(lanes, r->f->lane_bytes[t->dst],
+                              min64(n, MR_LANES), r->rows);
+        return lanes;
+    }
+    t->fn.fold->done(one, lanes);
+    return one;
+}
+
+/* Values and folds of block b in one pass; fresh: argmax starts anew. */
+static void
+block_run(mr_run *r, const mr_pass *pass, int64_t b, int64_t inner, bool fresh)
+{
+    bool cols = r->s->g.strategy == MR_RUN_COLS;
+    int64_t block = b * MR_RED_BLOCK;
+    int64_t end = min64(block + MR_RED_BLOCK, r->s->g.points);
+
+    if (r->s->g.hop > 1) {
+        block_by_lanes(r, pass, block, end - block, inner);
+        return;
+    }
+    if (pass->folds)
+        folds_begin(r, pass, fresh);
+    for (int64_t p = block, n; p < end; p += n) {
+        n = chunk_points(r, p, end);
+        if (cols && !r->s->g.flat && p + n < r->s->g.points)
+            chunk_foresee(r, pass, p + n, r->s->g.points - p - n, inner);
+        chunk_values(r, pass, p, n, inner);
+        if (pass->folds)
+            folds_take(r, pass, cols ? n : 1, cols ? inner : n, p, block,
+                       fresh && p == block);
+    }
+}
+
+/* Points in their order, or lane by lane in passes with folds. */
+static void
+pass_begin(mr_run *r, const mr_pass *pass)
+{
+    r->s->g.hop = r->s->g.by_lanes && pass->folds ? MR_LANES : 1;
+    memset(r->held, 0, sizeof r->held);
+}
+
+static void
+pass_finish(mr_run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
+{
+    int64_t outer = r->s->g.outer;
+
+    for (int i = 0; i < pass->n; i++) {
+        const mr_step *t = &r->low->step[pass->step[i]];
+
+        if (t->kind == MR_STEP_FOLD)
+            mr__fold_finish(r, t, counter_total(r, t, n_blocks), outer, inner);
+        else if (t->kind == MR_STEP_ARG)
+            mr__arg_finish(r, t, outer, inner);
+    }
+}
+
+void
+mr__run_passes(mr_run *r, int64_t tile)
+{
+    int64_t n_blocks = mr__row_blocks(r->s->g.points), outer, inner;
+    _Alignas(64) char one[16];
+    mr_pass_room room;
+    mr_pass more;
+
+    mr__run_tile(r, tile, &outer, &inner);
+    if (r->s->g.strategy == MR_RUN_LONG)
+        outer = 1;
+    mr__run_row_inputs(r, outer, inner);
+    for (int p = 0; p < r->low->n_pass; p++) {
+        const mr_pass *pass = mr__schedule_pass(r->s, p, &more, &room);
+
+        pass_begin(r, pass);
+        mr__run_rows(r, p, outer, inner);
+        for (int64_t b = 0; pass->n > 0 && b < n_blocks; b++) {
+            int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+
+            block_run(r, pass, b, inner, b == 0);
+            for (int i = 0; pass->folds && i < pass->n; i++) {
+                const mr_step *t = &r->low->step[pass->step[i]];
+
+                if (t->kind == MR_STEP_FOLD)
+                    counter_push(r, t, b, fold_block_done(r, t, n, one));
+            }
+        }
+        if (pass->folds)
+            pass_finish(r, pass, n_blocks, inner);
+    }
+    mr__run_row_outputs(r);
+}
+
+/* ---- split rows
+ * --------------------------------------------------------------------- */
+
+/* Scratch: for each tile the finished reductions (16 bytes a row and fold),
+ * then for each block of each tile the partial ones of the round. */
+
+static char *
+state_at(const mr_run *r, void *scratch, int64_t tile, int fold)
+{
+    int64_t width = mr__tile_rows(&r->s->g);
+
+    return (char *)scratch + tile * (int64_t)mr__state_bytes(r->low, width) +
+           fold * width * 16;
+}
+
+typedef struct partial {
+    char *values;
+    uint32_t *indices;
+} partial;
+
+static partial
+partial_at(const mr_run *r, void *scratch, int64_t tile, int64_t b, int fold)
+{
+    int64_t width = mr__tile_rows(&r->s->g);
+    int64_t n_blocks = mr__row_blocks(r->s->g.points);
+    char *at =
+        (char *)scratch +
+        r->s->g.n_tiles * (int64_t)mr__state_bytes(r->low, width) +
+        (tile * n_blocks + b) * (int64_t)mr__partial_bytes(r->low, width);
+    char *indices = at + r->low->n_fold * width * 16;
+
+    return (partial){at + fold * width * 16,
+                     (uint32_t *)(void *)(indices + fold * width * 4)};
+}
+
+/* Go to a tile in round p: the reductions of earlier rounds and what follows
+ * from them are there. */
+static void
+split_enter(mr_run *r, void *scratch, int64_t tile, int p, int64_t outer,
+            int64_t inner)
+{
+    mr__run_row_inputs(r, outer, inner);
+    for (int q = 0; q <= p; q++) {
+        int fold = 0;
+
+        for (int i = 0; q > 0 && i < r->low->n_step; i++) {
+            const mr_step *t = &r->low->step[i];
+
+            if (!is_fold(t))
+                continue;
+            if (r->low->phase[t->arg[0]] == q - 1) {
+                memcpy(mr__at_row(r, t->dst), state_at(r, scratch, tile, fold),
+                       mr__reg_size(r, t->dst) * (size_t)r->rows);
+                mr__run_publish(r, t->dst, outer, inner);
+            }
+            fold++;
+        }
+        mr__run_rows(r, q, outer, inner);
+    }
+}
+
+static void
+split_leave(mr_run *r, void *scratch, int64_t tile, int p)
+{
+    int fold = 0;
+
+    for (int i = 0; i < r->low->n_step; i++) {
+        const mr_step *t = &r->low->step[i];
+
+        if (!is_fold(t))
+            continue;
+        if (r->low->phase[t->arg[0]] == p)
+            memcpy(state_at(r, scratch, tile, fold), mr__at_row(r, t->dst),
+                   mr__reg_size(r, t->dst) * (size_t)r->rows);
+        fold++;
+    }
+}
+
+void
+mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
+              int64_t end)
+{
+    mr_pass_room room;
+    mr_pass more;
+    const mr_pass *pass = mr__schedule_pass(r->s, p, &more, &room);
+    _Alignas(64) char one[16];
+    int64_t outer, inner;
+
+    mr__run_tile(r, tile, &outer, &inner);
+    if (r->s->g.strategy == MR_RUN_LONG)
+        outer = 1;
+    pass_begin(r, pass);
+    split_enter(r, scratch, tile, p, outer, inner);
+    for (int64_t b = begin; b < end; b++) {
+        int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+        int fold = 0;
+
+        block_run(r, pass, b, inner, true);
+        for (int i = 0; i < pass->n; i++) {
+            const mr_step *t = &r->low->step[pass->step[i]];
+            partial to = partial_at(r, scratch, tile, b, fold);
+            const void *acc = mr__at_lanes(r, t->dst);
+
+            if (!is_fold(t))
+                continue;
+            fold++;
+            if (t->kind == MR_STEP_FOLD)
+                acc = fold_block_done(r, t, n, one);
+            else
+                memcpy(to.indices, mr__at_blocks(r, t->dst),
+                       sizeof(uint32_t) * (size_t)r->rows);
+            memcpy(to.values, acc, acc_size(t) * (size_t)r->rows);
+        }
+    }
+}
+
+/* One fold of all blocks of a tile. */
+static void
+fold_join(mr_run *r, const mr_step *t, void *scratch, int64_t tile, int fold)
+{
+    int64_t n_blocks = mr__row_blocks(r->s->g.points);
+    uint32_t *index = (uint32_t *)(void *)mr__at_blocks(r, t->dst);
+
+    for (int64_t b = 0; b < n_blocks; b++) {
+        partial from = partial_at(r, scratch, tile, b, fold);
+
+        if (t->kind == MR_STEP_FOLD) {
+            counter_push(r, t, b, from.values);
+        } else if (b == 0) {
+            memcpy(mr__at_lanes(r, t->dst), from.values,
+                   acc_size(t) * (size_t)r->rows);
+            memcpy(index, from.indices, sizeof *index * (size_t)r->rows);
+        } else {
+            t->fn.arg_fns->merge(mr__at_lanes(r, t->dst), index, from.values,
+                                 from.indices, r->rows);
+        }
+    }
+}
+
+void
+mr__run_join(mr_run *r, void *scratch, int p, bool last, int64_t tile)
+{
+    mr_pass_room room;
+    mr_pass more;
+    const mr_pass *pass = mr__schedule_pass(r->s, p, &more, &room);
+    int64_t outer, inner;
+    int fold = 0;
+
+    mr__run_tile(r, tile, &outer, &inner);
+    if (r->s->g.strategy == MR_RUN_LONG)
+        outer = 1;
+    pass_begin(r, pass);
+    split_enter(r, scratch, tile, p, outer, inner);
+    for (int i = 0; i < pass->n; i++) {
+        const mr_step *t = &r->low->step[pass->step[i]];
+
+        if (is_fold(t))
+            fold_join(r, t, scratch, tile, fold++);
+    }
+    pass_finish(r, pass, mr__row_blocks(r->s->g.points), inner);
+    split_leave(r, scratch, tile, p);
+    if (!last)
+        return;
+    for (p++; p < r->low->n_pass; p++)
+        mr__run_rows(r, p, outer, inner);
+    mr__run_row_outputs(r);
+}
