@@ -3,6 +3,7 @@
  * matmul.c -- which route a matrix product takes, and the simple routes.
  *
  *   rows    up to 4 rows or columns: limited by memory, so b is read once
+ *   strips  up to 96 rows: b is packed piece by piece in cache (strips.c)
  *   packed  float32 and halves: Marram's own kernel (packed.c)
  *   BLAS    float64, complex, small float32: one-threaded OpenBLAS calls on
  *           tiles; where a tier has no fast kernel all of float32
@@ -31,6 +32,7 @@ typedef enum route {
     ROUTE_ZERO,    /* k == 0 */
     ROUTE_ROWS,
     ROUTE_COLUMNS, /* rows of the transposed problem */
+    ROUTE_STRIPS,
     ROUTE_PACKED,
     ROUTE_TINY,
     ROUTE_BLAS,
@@ -127,6 +129,17 @@ mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
     b->data = (const char *)b->data + w.offset[1] * size;
 }
 
+int64_t
+mr__product_offset(const mr_product *p, int64_t item)
+{
+    mr_walk w = p->batch;
+
+    if (w.ndim == 0)
+        return 0;
+    mr__walk_seek(&w, item);
+    return w.offset[1];
+}
+
 /* c^T = b^T a^T. */
 static mr_product
 product_turn(const mr_product *p)
@@ -174,7 +187,7 @@ route_choose(const mr_product *p)
     turned = product_turn(p);
     if (mr__product_rows_fit(&turned))
         return ROUTE_COLUMNS;
-    return ROUTE_PACKED;
+    return mr__product_strips_fit(p) ? ROUTE_STRIPS : ROUTE_PACKED;
 }
 
 /* ---- BLAS
@@ -313,6 +326,8 @@ route_bytes(const mr_product *p, route r)
     case ROUTE_COLUMNS:
         turned = product_turn(p);
         return mr__product_rows_bytes(&turned);
+    case ROUTE_STRIPS:
+        return mr__product_strips_bytes(p);
     case ROUTE_PACKED:
         return mr__product_packed_bytes(p);
     case ROUTE_TINY:
@@ -360,6 +375,9 @@ route_run(const mr_product *p, route r, void *workspace)
     case ROUTE_COLUMNS:
         turned = product_turn(p);
         mr__product_rows(&turned, workspace);
+        break;
+    case ROUTE_STRIPS:
+        mr__product_strips(p, workspace);
         break;
     case ROUTE_PACKED:
         mr__product_packed(p, workspace);

@@ -94,18 +94,6 @@ chunk_depth(const packed *s, int64_t chunk)
     return left < s->chunk ? left : s->chunk;
 }
 
-/* The offset of b of an item, in elements (pack_b: in its own unit). */
-static int64_t
-item_offset(const mr_product *p, int64_t item)
-{
-    mr_walk w = p->batch;
-
-    if (w.ndim == 0)
-        return 0;
-    mr__walk_seek(&w, item);
-    return w.offset[1];
-}
-
 /* Units: the panels of a of all items, then those of b; of each chunk. */
 static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
@@ -129,7 +117,7 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
 
         to += panels * width * first + panel * width * depth;
         if (!is_a && s->p->pack_b) {
-            s->p->pack_b(s->p->pack_ctx, item_offset(s->p, s->item0 + item),
+            s->p->pack_b(s->p->pack_ctx, mr__product_offset(s->p, s->item0 + item),
                          width, panel, s->depth0 + first, depth, to);
             continue;
         }
