@@ -315,10 +315,27 @@ view_bytes(const mr_kernel_view *x)
     return aligned((size_t)x->size * (size_t)mr__dtype_size(x->dtype));
 }
 
+/* In pairs where the processor likes them, else, or where an operand has
+ * numbers that it does not, widened. */
+static mr_product
+paired(const mr_product *p)
+{
+    mr_product t = *p;
+
+    t.pairs = !p->pack_b && mr__gemm_pairs(p->dtype);
+    return t;
+}
+
+static size_t
+larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 static size_t
 route_bytes(const mr_product *p, route r)
 {
-    mr_product turned;
+    mr_product turned, pairs = paired(p);
 
     switch (r) {
     case ROUTE_ROWS:
@@ -327,9 +344,10 @@ route_bytes(const mr_product *p, route r)
         turned = product_turn(p);
         return mr__product_rows_bytes(&turned);
     case ROUTE_STRIPS:
-        return mr__product_strips_bytes(p);
+        return mr__product_strips_bytes(p); /* those of pairs are half */
     case ROUTE_PACKED:
-        return mr__product_packed_bytes(p);
+        return larger(mr__product_packed_bytes(p),
+                      mr__product_packed_bytes(&pairs));
     case ROUTE_TINY:
     case ROUTE_BLAS:
     case ROUTE_NOTHING:
@@ -361,7 +379,7 @@ product_clear(const mr_product *p)
 static void
 route_run(const mr_product *p, route r, void *workspace)
 {
-    mr_product turned;
+    mr_product turned, pairs = paired(p);
 
     switch (r) {
     case ROUTE_NOTHING:
@@ -377,10 +395,12 @@ route_run(const mr_product *p, route r, void *workspace)
         mr__product_rows(&turned, workspace);
         break;
     case ROUTE_STRIPS:
-        mr__product_strips(p, workspace);
+        if (!pairs.pairs || !mr__product_strips(&pairs, workspace))
+            mr__product_strips(p, workspace);
         break;
     case ROUTE_PACKED:
-        mr__product_packed(p, workspace);
+        if (!pairs.pairs || !mr__product_packed(&pairs, workspace))
+            mr__product_packed(p, workspace);
         break;
     case ROUTE_TINY:
         mr__product_tiny(p);

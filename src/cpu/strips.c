@@ -11,12 +11,20 @@
  * tiers, so a strip's bits depend on neither tier nor threads.
  * Called by: matmul.c, quant_product.c.  Calls: kernels/gemm.h, the pool.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "cpu/product.h"
 #include "kernels/tier/tier.h"
 
-enum { STRIP_DEPTH = 256 };
+enum { STRIP_DEPTH = 256 }; /* floats or pairs */
+
+/* Depths of a piece. */
+static int64_t
+piece_depth(bool pairs)
+{
+    return pairs ? 2 * STRIP_DEPTH : STRIP_DEPTH;
+}
 
 static int64_t
 panels_of(int64_t m)
@@ -31,17 +39,28 @@ mr__strip_floats(int64_t m, int64_t k)
 }
 
 /* Rows of a go to panels, those of a piece of depth together. */
-void
-mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel, float *to)
+bool
+mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel, bool pairs,
+               float *to)
 {
-    int64_t rows = mr__gemm_rows(), panels = panels_of(a->lanes);
+    int64_t rows = mr__gemm_rows(), panels = panels_of(a->lanes), depth;
+    bool fine = true;
 
-    for (int64_t at = 0; at < k; at += STRIP_DEPTH) {
-        int64_t depth = k - at < STRIP_DEPTH ? k - at : STRIP_DEPTH;
+    for (int64_t at = 0; at < k; at += depth) {
+        int64_t steps;
 
-        mr__gemm_pack(a, (int)rows, panel, at, depth,
-                      to + panels * rows * at + panel * rows * depth);
+        depth = k - at < piece_depth(pairs) ? k - at : piece_depth(pairs);
+        steps = pairs ? (depth + 1) / 2 : depth;
+        if (pairs)
+            fine = mr__gemm_pack_pairs(a, (int)rows, panel, at, depth,
+                                       to + panel * rows * steps) &&
+                   fine;
+        else
+            mr__gemm_pack(a, (int)rows, panel, at, depth,
+                          to + panel * rows * steps);
+        to += panels * rows * steps;
     }
+    return fine;
 }
 
 void
@@ -64,30 +83,48 @@ mr__strip_pack_rows(const float *const *x, int64_t m, int64_t k, int64_t panel,
     }
 }
 
-void
+/* One piece of b's strip. */
+static bool
+piece_pack(const mr_strip *s, int64_t strip, int64_t at, int64_t depth,
+           float *to)
+{
+    int cols = mr__gemm_cols();
+
+    if (s->pairs)
+        return mr__gemm_pack_pairs(&s->b, cols, strip, at, depth, to);
+    if (s->pack_b)
+        s->pack_b(s->pack_ctx, s->at, cols, strip, at, depth, to);
+    else
+        mr__gemm_pack(&s->b, cols, strip, at, depth, to);
+    return true;
+}
+
+bool
 mr__strip_run(const mr_strip *s, int64_t strip, float *y)
 {
     _Alignas(64) float b[STRIP_DEPTH * MR_GEMM_MAX_COLS];
-    int64_t rows = mr__gemm_rows(), third = rows / 3, cols = mr__gemm_cols();
-    int64_t panels = panels_of(s->m);
+    int64_t third = mr__gemm_rows() / 3, cols = mr__gemm_cols();
+    int64_t panels = panels_of(s->m), most = piece_depth(s->pairs), depth;
     mr_gemm_chunk g = {.m = (s->m + third - 1) / third * third,
                        .n = cols,
+                       .pairs = s->pairs,
+                       .a = s->a,
                        .b = b,
                        .c = y,
                        .c_row = cols,
                        .dtype = MR_FLOAT32};
 
-    for (int64_t at = 0; at < s->k; at += g.depth) {
-        g.depth = s->k - at < STRIP_DEPTH ? s->k - at : STRIP_DEPTH;
-        if (s->pack_b)
-            s->pack_b(s->pack_ctx, s->at, (int)cols, strip, at, g.depth, b);
-        else
-            mr__gemm_pack(&s->b, (int)cols, strip, at, g.depth, b);
-        g.a = s->a + panels * rows * at;
+    for (int64_t at = 0; at < s->k; at += depth) {
+        depth = s->k - at < most ? s->k - at : most;
+        if (!piece_pack(s, strip, at, depth, b))
+            return false;
+        g.depth = s->pairs ? (depth + 1) / 2 : depth;
         g.first = at == 0;
-        g.last = at + g.depth == s->k;
+        g.last = at + depth == s->k;
         mr__gemm_block(&g, 0, panels, 0, 1);
+        g.a += panels * mr__gemm_rows() * g.depth;
     }
+    return true;
 }
 
 /* ---- a product ------------------------------------------------------------
@@ -95,6 +132,7 @@ mr__strip_run(const mr_strip *s, int64_t strip, float *y)
 
 typedef struct strips {
     const mr_product *p;
+    atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
     bool a_shared;
     int64_t panels, floats, per_item; /* of a; strips of an item */
     float *a;
@@ -128,10 +166,16 @@ mr__product_strips_bytes(const mr_product *p)
     return (size_t)(s.floats * (s.a_shared ? 1 : p->n_items)) * sizeof(float);
 }
 
+static bool
+unfit(strips *s)
+{
+    return atomic_load_explicit(&s->unfit, memory_order_relaxed);
+}
+
 static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const strips *s = ctx;
+    strips *s = ctx;
 
     for (int64_t u = begin; u < end; u++) {
         int64_t item = u / s->panels;
@@ -139,7 +183,9 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         void *c;
 
         mr__product_item(s->p, item, &a, &b, &c);
-        mr__strip_pack(&a, s->p->k, u % s->panels, s->a + item * s->floats);
+        if (!mr__strip_pack(&a, s->p->k, u % s->panels, s->p->pairs,
+                            s->a + item * s->floats))
+            atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
     }
 }
 
@@ -162,15 +208,16 @@ strip_write(const mr_product *p, void *c, int64_t j, int64_t n, const float *y)
 static void
 strip_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const strips *s = ctx;
+    strips *s = ctx;
     const mr_product *p = s->p;
     int64_t cols = mr__gemm_cols();
     _Alignas(64) float y[MR_STRIP_ROWS * MR_GEMM_MAX_COLS];
 
-    for (int64_t u = begin; u < end; u++) {
+    for (int64_t u = begin; u < end && !unfit(s); u++) {
         int64_t item = u / s->per_item, j = u % s->per_item * cols;
         mr_strip strip = {.m = p->m,
                           .k = p->k,
+                          .pairs = p->pairs,
                           .a = s->a + (s->a_shared ? 0 : item) * s->floats,
                           .pack_b = p->pack_b,
                           .pack_ctx = p->pack_ctx};
@@ -179,12 +226,13 @@ strip_piece(void *ctx, int64_t begin, int64_t end)
 
         mr__product_item(p, item, &a, &strip.b, &c);
         strip.at = mr__product_offset(p, item);
-        mr__strip_run(&strip, u % s->per_item, y);
+        if (!mr__strip_run(&strip, u % s->per_item, y))
+            atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
         strip_write(p, c, j, p->n - j < cols ? p->n - j : cols, y);
     }
 }
 
-void
+bool
 mr__product_strips(const mr_product *p, void *workspace)
 {
     strips s = strips_plan(p);
@@ -197,4 +245,5 @@ mr__product_strips(const mr_product *p, void *workspace)
     mr__cpu_for(p->n_items * s.per_item,
                 mr__cpu_grain(depth * cols * (0.2 + 0.02 * (double)p->m)),
                 strip_piece, &s);
+    return !unfit(&s);
 }

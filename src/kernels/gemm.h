@@ -28,6 +28,11 @@
 #define MR_GEMM_MAX_ROWS 12
 #define MR_GEMM_MAX_COLS 32
 
+/* Pairs: bfloat16 stays as it is, two depths in an element of a panel, where
+ * the processor multiplies such pairs faster than floats.  Numbers below 2^-126
+ * count as 0 there, so operands that have some must not go this way. */
+#define MR_GEMM_PAIRS_DEPTH 1024
+
 /* One operand: element (lane, depth) is at data + lane * lane_stride + depth *
  * depth_stride elements. */
 typedef struct mr_gemm_side {
@@ -39,7 +44,8 @@ typedef struct mr_gemm_side {
 
 /* One chunk of depth of one product. */
 typedef struct mr_gemm_chunk {
-    int64_t m, n, depth;
+    int64_t m, n, depth; /* pairs: the number of pairs */
+    bool pairs;
     const float *a, *b; /* packed, all panels of the chunk */
     void *c;            /* rows c_row elements apart, columns adjacent */
     int64_t c_row;
@@ -59,6 +65,13 @@ bool mr__gemm_fast(void);
  * width * depth floats at `to` (64-byte aligned). */
 void mr__gemm_pack(const mr_gemm_side *s, int width, int64_t panel,
                    int64_t depth0, int64_t depth, float *to);
+
+/* Is a product of this dtype faster in pairs? */
+bool mr__gemm_pairs(mr_dtype t);
+/* The same for pairs: width * ((depth + 1) / 2) of them; depth0 is even.
+ * False when some number is below 2^-126 and not 0. */
+bool mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
+                         int64_t depth0, int64_t depth, float *to);
 
 /* The tiles of the panels of a [i0, i1) times those of b [j0, j1). */
 void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
@@ -113,6 +126,19 @@ typedef struct mr_gemm_tier {
     mr_gemv_dot_fn *dot[MR_N_GEMM_KINDS];
 } mr_gemm_tier;
 
+/* Tiles as above, of pairs (tier/gemm_pairs.c); all NULL where a tier has none.
+ */
+typedef struct mr_gemm_pairs {
+    mr_gemm_tile_fn *tile[3][2];
+    /* to[l] = the pair of low[l] and high[l] (NULL: zeros); lanes <= width,
+     * others 0 */
+    void (*zip)(uint32_t *to, const uint16_t *low, const uint16_t *high,
+                int64_t lanes, int64_t width);
+    bool (*tiny)(const uint32_t *pairs, int64_t n);
+} mr_gemm_pairs;
+
+extern const mr_gemm_pairs mr__gemm_pairs_baseline, mr__gemm_pairs_avx2,
+    mr__gemm_pairs_avx512;
 extern const mr_gemm_tier mr__gemm_tier_baseline, mr__gemm_tier_avx2,
     mr__gemm_tier_avx512;
 
