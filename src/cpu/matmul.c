@@ -175,6 +175,11 @@ route_choose(const mr_product *p)
         return ROUTE_ZERO;
     if (mr__product_tiny_fits(p))
         return ROUTE_TINY;
+    turned = product_turn(p);
+    if (mr__product_rows_wide_fit(p))
+        return ROUTE_ROWS;
+    if (mr__product_rows_wide_fit(&turned))
+        return ROUTE_COLUMNS;
     if (!inexact32)
         return blas ? ROUTE_BLAS : ROUTE_PLAIN;
     if (blas && mr__product_blas_side(&p->a, p->k) &&
@@ -184,7 +189,6 @@ route_choose(const mr_product *p)
         return ROUTE_BLAS;
     if (mr__product_rows_fit(p))
         return ROUTE_ROWS;
-    turned = product_turn(p);
     if (mr__product_rows_fit(&turned))
         return ROUTE_COLUMNS;
     return mr__product_strips_fit(p) ? ROUTE_STRIPS : ROUTE_PACKED;
@@ -333,16 +337,32 @@ larger(size_t a, size_t b)
 }
 
 static size_t
+rows_bytes(const mr_product *p)
+{
+    return mr__product_rows_wide_fit(p) ? mr__product_rows_wide_bytes(p)
+                                        : mr__product_rows_bytes(p);
+}
+
+static void
+rows_run(const mr_product *p, void *workspace)
+{
+    if (mr__product_rows_wide_fit(p))
+        mr__product_rows_wide(p, workspace);
+    else
+        mr__product_rows(p, workspace);
+}
+
+static size_t
 route_bytes(const mr_product *p, route r)
 {
     mr_product turned, pairs = paired(p);
 
     switch (r) {
     case ROUTE_ROWS:
-        return mr__product_rows_bytes(p);
+        return rows_bytes(p);
     case ROUTE_COLUMNS:
         turned = product_turn(p);
-        return mr__product_rows_bytes(&turned);
+        return rows_bytes(&turned);
     case ROUTE_STRIPS:
         return mr__product_strips_bytes(p); /* those of pairs are half */
     case ROUTE_PACKED:
@@ -388,11 +408,11 @@ route_run(const mr_product *p, route r, void *workspace)
         product_clear(p);
         break;
     case ROUTE_ROWS:
-        mr__product_rows(p, workspace);
+        rows_run(p, workspace);
         break;
     case ROUTE_COLUMNS:
         turned = product_turn(p);
-        mr__product_rows(&turned, workspace);
+        rows_run(&turned, workspace);
         break;
     case ROUTE_STRIPS:
         if (!pairs.pairs || !mr__product_strips(&pairs, workspace))

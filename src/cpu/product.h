@@ -85,6 +85,11 @@ bool mr__product_rows_fit(const mr_product *p);
 size_t mr__product_rows_bytes(const mr_product *p);
 void mr__product_rows(const mr_product *p, void *workspace);
 
+/* The same of float64 (m <= MR_GEMV_ROWS) and complex numbers (half as many). */
+bool mr__product_rows_wide_fit(const mr_product *p);
+size_t mr__product_rows_wide_bytes(const mr_product *p);
+void mr__product_rows_wide(const mr_product *p, void *workspace);
+
 /* float32, float64, complex: sides whose lanes or depths are adjacent. */
 bool mr__product_blas_side(const mr_gemm_side *s, int64_t depth);
 void mr__product_blas(const mr_product *p);

@@ -387,3 +387,43 @@ mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
             sum->done(y + i * y_row + j, lanes);
         }
 }
+
+void
+mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
+                  const float *b, int64_t b_row, int64_t depth, int64_t n)
+{
+    gemm_tier()->wide[MR_GEMM_FLOAT32](y, y_row, x, x_row, m, b, b_row, depth,
+                                       n);
+}
+
+void
+mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n)
+{
+    gemm_tier()->dot[MR_GEMM_FLOAT32](lanes, x, b, n);
+}
+
+void
+mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
+                  int m, const double *b, int64_t b_row, int64_t depth,
+                  int64_t n)
+{
+    gemm_tier()->f64->wide(y, y_row, x, x_row, m, b, b_row, depth, n);
+}
+
+void
+mr__gemv_dot_f64(double *lanes, const double *x, const double *b, int64_t n)
+{
+    gemm_tier()->f64->dot(lanes, x, b, n);
+}
+
+mr_small_f32_fn *
+mr__gemm_small_f32(void)
+{
+    return gemm_tier()->small;
+}
+
+mr_small_f64_fn *
+mr__gemm_small_f64(void)
+{
+    return gemm_tier()->f64->small;
+}

@@ -89,6 +89,32 @@ void mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row,
 void mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
 
+/* The same in float64: y += x @ b, b's rows b_row apart; lane p % 64 of `lanes`
+ * += x[p] * b[p].  As the tier has them. */
+void mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
+                       int m, const double *b, int64_t b_row, int64_t depth,
+                       int64_t n);
+void mr__gemv_dot_f64(double *lanes, const double *x, const double *b,
+                      int64_t n);
+/* And these in float32. */
+void mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row,
+                       int m, const float *b, int64_t b_row, int64_t depth,
+                       int64_t n);
+void mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n);
+
+/* ---- very small products ---------------------------------------------------
+ * c = a @ b, columns of b and c adjacent, as the tier has it. */
+typedef void mr_small_f32_fn(const float *a, int64_t a_row, int64_t a_depth,
+                             const float *b, int64_t b_row, float *c,
+                             int64_t c_row, int64_t m, int64_t depth,
+                             int64_t n);
+typedef void mr_small_f64_fn(const double *a, int64_t a_row, int64_t a_depth,
+                             const double *b, int64_t b_row, double *c,
+                             int64_t c_row, int64_t m, int64_t depth,
+                             int64_t n);
+mr_small_f32_fn *mr__gemm_small_f32(void);
+mr_small_f64_fn *mr__gemm_small_f64(void);
+
 /* ---- plain loops: integers (wrapping), bool (or of ands), double, complex -
  * Rows [i0, i1) of c, row-major, rows c_row apart. */
 void mr__gemm_plain(const mr_gemm_side *a, const mr_gemm_side *b, void *c,
@@ -112,6 +138,14 @@ typedef enum mr_gemm_kind {
     MR_N_GEMM_KINDS
 } mr_gemm_kind;
 
+/* tier/gemv64.c */
+typedef struct mr_gemv_tier {
+    void (*wide)(double *y, int64_t y_row, const double *x, int64_t x_row,
+                 int m, const void *b, int64_t b_row, int64_t depth, int64_t n);
+    void (*dot)(double *lanes, const double *x, const void *b, int64_t n);
+    mr_small_f64_fn *small;
+} mr_gemv_tier;
+
 typedef struct mr_gemm_tier {
     int32_t rows, cols;
     bool fast;
@@ -124,7 +158,12 @@ typedef struct mr_gemm_tier {
     mr_gemv_wide_fn *wide[MR_N_GEMM_KINDS];
     /* lane p % 64 += x[p] * b[p] */
     mr_gemv_dot_fn *dot[MR_N_GEMM_KINDS];
+    mr_small_f32_fn *small;
+    const mr_gemv_tier *f64;
 } mr_gemm_tier;
+
+extern const mr_gemv_tier mr__gemv_tier_baseline, mr__gemv_tier_avx2,
+    mr__gemv_tier_avx512;
 
 /* Tiles as above, of pairs (tier/gemm_pairs.c); all NULL where a tier has none.
  */
