@@ -136,8 +136,9 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         to += panels * width * steps_of(s, first) +
               panel * width * steps_of(s, depth);
         if (!is_a && s->p->pack_b) {
-            s->p->pack_b(s->p->pack_ctx, mr__product_offset(s->p, s->item0 + item),
-                         width, panel, s->depth0 + first, depth, to);
+            s->p->pack_b(s->p->pack_ctx,
+                         mr__product_offset(s->p, s->item0 + item), width,
+                         panel, s->depth0 + first, depth, to);
             continue;
         }
         mr__product_item(s->p, s->item0 + item, &a, &b, &c);

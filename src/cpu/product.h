@@ -85,7 +85,8 @@ bool mr__product_rows_fit(const mr_product *p);
 size_t mr__product_rows_bytes(const mr_product *p);
 void mr__product_rows(const mr_product *p, void *workspace);
 
-/* The same of float64 (m <= MR_GEMV_ROWS) and complex numbers (half as many). */
+/* The same of float64 (m <= MR_GEMV_ROWS) and complex numbers (half as many).
+ */
 bool mr__product_rows_wide_fit(const mr_product *p);
 size_t mr__product_rows_wide_bytes(const mr_product *p);
 void mr__product_rows_wide(const mr_product *p, void *workspace);

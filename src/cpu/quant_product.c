@@ -22,11 +22,11 @@
 #include "kernels/tier/tier.h"
 
 enum {
-    FEW = 8,         /* rows of an item that stay with the words */
+    FEW = 8,             /* rows of an item that stay with the words */
     RUN = MR_STRIP_ROWS, /* jobs of a run */
-    BAND_ROWS = 64,  /* columns of the result, each a row of w */
-    BAND_COLS = 256, /* the same, each a column of w */
-    DEPTHS = 16,     /* rows of w dequantised together, when it is not turned */
+    BAND_ROWS = 64,      /* columns of the result, each a row of w */
+    BAND_COLS = 256,     /* the same, each a column of w */
+    DEPTHS = 16, /* rows of w dequantised together, when it is not turned */
     ALIGN = 64
 };
 

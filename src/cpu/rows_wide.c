@@ -29,8 +29,8 @@ typedef struct few {
     int64_t parts, rows, columns; /* reals a number; rows of x, columns of b */
     int64_t x_row;                /* reals of a row of x */
     int64_t chunk, n_chunks, band, n_bands; /* in numbers */
-    char *x;                      /* items x rows x x_row */
-    char *sums;                   /* chunks x items x rows x columns */
+    char *x;                                /* items x rows x x_row */
+    char *sums; /* chunks x items x rows x columns */
 } few;
 
 bool
@@ -86,15 +86,16 @@ mr__product_rows_wide_bytes(const mr_product *p)
     few s;
 
     few_plan(p, &s);
-    return (size_t)((x_reals(&s) +
-                     s.n_chunks * p->n_items * s.rows * s.columns) *
-                    real_size(&s));
+    return (
+        size_t)((x_reals(&s) + s.n_chunks * p->n_items * s.rows * s.columns) *
+                real_size(&s));
 }
 
 /* Rows of x: part q of number k at k, or at 2 k and 2 k + 1 where b is read
  * depth by depth. */
 #define X_LAY(name, type)                                                      \
-    static void name(const few *s, int64_t item, int64_t row, const type *from) \
+    static void name(const few *s, int64_t item, int64_t row,                  \
+                     const type *from)                                         \
     {                                                                          \
         int64_t step = s->p->a.depth_stride * s->parts;                        \
         int64_t times = s->wide ? 1 : s->parts;                                \
@@ -214,9 +215,8 @@ few_piece(void *ctx, int64_t begin, int64_t end)
         mr__product_item(p, item, &a, &b, &c);
         from = (const char *)b.data +
                (j * b.lane_stride + at * b.depth_stride) * number;
-        x = s->x + (item * s->rows * s->x_row +
-                    at * (s->wide ? 1 : s->parts)) *
-                       real;
+        x = s->x +
+            (item * s->rows * s->x_row + at * (s->wide ? 1 : s->parts)) * real;
         sums = s->sums + ((chunk * p->n_items + item) * s->rows * s->columns +
                           j * s->parts) *
                              real;

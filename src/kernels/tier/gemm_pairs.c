@@ -46,8 +46,7 @@ tile(int64_t depth, const float *restrict a, const float *restrict b,
 
             memcpy(&pair, a + i, sizeof pair);
             x = (__m512bh)_mm512_set1_epi32((int)pair);
-            sum[i][0] =
-                (R)_mm512_dpbf16_ps((__m512)sum[i][0], x, (__m512bh)b0);
+            sum[i][0] = (R)_mm512_dpbf16_ps((__m512)sum[i][0], x, (__m512bh)b0);
             if (n_vectors > 1)
                 sum[i][1] =
                     (R)_mm512_dpbf16_ps((__m512)sum[i][1], x, (__m512bh)b1);

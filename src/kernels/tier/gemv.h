@@ -52,9 +52,8 @@ wide_rows(lane *restrict y, int64_t y_row, const lane *restrict x,
 }
 
 INLINE void
-wide(lane *y, int64_t y_row, const lane *x, int64_t x_row, int m,
-     const void *b, int64_t b_row, int64_t depth, int64_t n,
-     const mr_gemm_kind kind)
+wide(lane *y, int64_t y_row, const lane *x, int64_t x_row, int m, const void *b,
+     int64_t b_row, int64_t depth, int64_t n, const mr_gemm_kind kind)
 {
     switch (m) {
     case 1:

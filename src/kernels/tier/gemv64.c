@@ -42,6 +42,5 @@ small_f64(const double *a, int64_t a_row, int64_t a_depth, const double *b,
     small(a, a_row, a_depth, b, b_row, c, c_row, m, depth, n);
 }
 
-const mr_gemv_tier MR_TIER_SYM(mr__gemv_tier) = {.wide = wide_f64,
-                                                 .dot = dot_f64,
-                                                 .small = small_f64};
+const mr_gemv_tier MR_TIER_SYM(mr__gemv_tier) = {
+    .wide = wide_f64, .dot = dot_f64, .small = small_f64};
