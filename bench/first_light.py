@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+import worker as w
 
 try:
     import numpy as np
@@ -32,7 +31,6 @@ except ImportError:
 SMALL = 16
 CALLS = 1000
 CHAIN = 100
-SECONDS = 0.1
 FRAMEWORKS = ("mlx", "torch", "jax", "numpy")
 LIBRARIES = ("openblas", "onednn")
 PEERS = ("marram", *FRAMEWORKS, *LIBRARIES)
@@ -90,7 +88,7 @@ class Peer:
         elif name == "torch":
             import torch
 
-            torch.set_num_threads(threads())
+            torch.set_num_threads(w.threads())
             self.array, self.erf = torch.from_numpy, torch.erf
             self.compile, self.lib = torch.compile, torch
         elif name == "jax":
@@ -120,10 +118,6 @@ class Peer:
 
             return jax.nn.softmax(x, axis=-1)
         return self.lib.softmax(x, -1)
-
-
-def threads() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def library_paths(name: str) -> list[str]:
@@ -161,7 +155,7 @@ def library_product(name: str) -> Callable[[], None]:
         args = (no, no, size, size, size, one, pa, size, pb, size, zero, pc, size)
     else:
         prefix = "scipy_" if hasattr(lib, "scipy_cblas_sgemm") else ""
-        getattr(lib, prefix + "openblas_set_num_threads")(threads())
+        getattr(lib, prefix + "openblas_set_num_threads")(w.threads())
         gemm = getattr(lib, prefix + "cblas_sgemm")
         args = (101, 111, 111, n, n, n, one, pa, n, pb, n, zero, pc, n)
 
@@ -228,80 +222,22 @@ def body(p: Peer, case: str) -> Callable[[], None] | None:
     return small_case(p, case)
 
 
-def best_of_round(fn: Callable[[], None]) -> float:
-    best, end = float("inf"), time.perf_counter() + SECONDS
-    while True:
-        start = time.perf_counter()
-        fn()
-        now = time.perf_counter()
-        best = min(best, now - start)
-        if now > end:
-            return best
-
-
 def worker(name: str) -> None:
     if name in LIBRARIES:
         product = library_product(name)
     else:
         p = Peer(name)
-    print(json.dumps("ready"), flush=True)
-    fn: Callable[[], None] | None = None
-    for line in sys.stdin:
-        case = json.loads(line)
-        if case is not None:
-            fn = product if name in LIBRARIES else body(p, case)
-            if fn is not None:
-                fn(), fn()
-            print(json.dumps(fn is not None), flush=True)
-        else:
-            print(json.dumps(best_of_round(fn)), flush=True)
+    library = name in LIBRARIES
+    w.serve(lambda case: product if library else body(p, case))
 
 
 # ---- the parent ----------------------------------------------------------------
 
 
-class Worker:
-    def __init__(self, name: str) -> None:
-        env = dict(os.environ)
-        for key in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
-            env.pop(key, None)
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=env,
-        )
-        self.alive = self.read() == "ready"
-
-    def read(self):
-        line = self.process.stdout.readline()
-        return json.loads(line) if line else None
-
-    def ask(self, case: str | None):
-        """Take a case (a name), or time a round of it (None)."""
-        try:
-            self.process.stdin.write(json.dumps(case) + "\n")
-            self.process.stdin.flush()
-        except OSError:
-            return None
-        return self.read()
-
-
-def measure(workers: dict[str, Worker], name: str, rounds: int) -> dict:
+def measure(workers: dict[str, w.Worker], name: str, rounds: int) -> dict:
     """The best seconds of each peer; rounds are fewer for the very slow."""
-    case = CASES[name]
-    live = {p: w for p, w in workers.items() if case.asks(p) and w.ask(name)}
-    best: dict[str, float] = {}
-    for n in range(rounds):
-        for p, w in live.items():
-            if n >= 3 and best.get(p, 0) > SECONDS:
-                continue
-            t = w.ask(None)
-            if t is not None:
-                best[p] = min(best.get(p, float("inf")), t)
-    return best
+    live = {p: x for p, x in workers.items() if CASES[name].asks(p)}
+    return w.measure(live, name, rounds, w.SECONDS)[0]
 
 
 def compared(best: dict[str, float], against: str) -> str:
@@ -355,20 +291,16 @@ def main() -> None:
     a = ap.parse_args()
     if a.worker:
         return worker(a.worker)
-    workers = {p: Worker(p) for p in PEERS}
-    workers = {p: w for p, w in workers.items() if w.alive}
-    missing = [p for p in PEERS if p not in workers]
-    if missing:
-        print(f"not installed here: {', '.join(missing)}")
-    print(f"{threads()} threads, float32, times in us (best of {a.rounds} rounds)")
+    workers = w.start(__file__, PEERS)
+    print(f"{w.threads()} threads, float32, times in us (best of {a.rounds} rounds)")
     row("case", "marram", "peer", "ratio", "bar")
     if a.case in IN_C:
         report_c(a.rounds)
     for name in CASES:
         if a.case in name:
             report(name, measure(workers, name, a.rounds), a.all)
-    for w in workers.values():
-        w.process.stdin.close()
+    for peer in workers.values():
+        peer.close()
 
 
 if __name__ == "__main__":

@@ -14,12 +14,9 @@ a second.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable
+
+import worker as w
 
 SECONDS = 0.15
 PEERS = ("marram", "mlx", "torch")
@@ -35,76 +32,30 @@ def body(peer: str, name: str, rows: int, size: int) -> tuple[Callable[[], objec
     if peer == "torch":
         import torch
 
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
-        x, w = torch.randn(rows, size), torch.randn(size, size)
-        return lambda: x @ w.T, 4 * size * size
+        torch.set_num_threads(w.threads())
+        x, y = torch.randn(rows, size), torch.randn(size, size)
+        return lambda: x @ y.T, 4 * size * size
     mx = __import__(peer + ".core", fromlist=["core"])
-    x, w = mx.random.normal((rows, size)), mx.random.normal((size, size))
+    x, y = mx.random.normal((rows, size)), mx.random.normal((size, size))
     if name == PLAIN:
-        mx.eval(x, w)
-        return lambda: mx.eval(x @ w.T), 4 * size * size
+        mx.eval(x, y)
+        return lambda: mx.eval(x @ y.T), 4 * size * size
     kw = FORMATS[name]
-    q = mx.quantize(w, **kw)
+    q = mx.quantize(y, **kw)
     mx.eval(x, *q)
     return lambda: mx.eval(mx.quantized_matmul(x, *q, **kw)), sum(a.nbytes for a in q)
 
 
-def best_of_round(fn: Callable[[], object]) -> float:
-    best, end = float("inf"), time.perf_counter() + SECONDS
-    while True:
-        start = time.perf_counter()
-        fn()
-        now = time.perf_counter()
-        best = min(best, now - start)
-        if now > end:
-            return best
-
-
-def worker(peer: str) -> None:
+def worker_run(peer: str) -> None:
     body(peer, PLAIN, 1, 64)[0]()
-    print(json.dumps("ready"), flush=True)
-    fn, _ = body(peer, PLAIN, 1, 64)
-    for line in sys.stdin:
-        case = json.loads(line)
-        if case is None:
-            print(json.dumps(best_of_round(fn)), flush=True)
-            continue
-        fn, n_bytes = body(peer, *case)
-        fn(), fn()
-        print(json.dumps(n_bytes), flush=True)
+    w.serve(lambda case: body(peer, *case), SECONDS)
 
 
 # ---- the parent ----------------------------------------------------------------
-class Worker:
-    def __init__(self, peer: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", peer],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.alive = self.read() == "ready"
-
-    def read(self):
-        line = self.process.stdout.readline()
-        return json.loads(line) if line else None
-
-    def ask(self, case: list | None):
-        """Take a case, or time a round of it (None)."""
-        self.process.stdin.write(json.dumps(case) + "\n")
-        self.process.stdin.flush()
-        return self.read()
-
-
-def measure(workers: dict[str, Worker], name: str, rows: int, size: int, rounds: int) -> tuple[dict[str, float], int]:
+def measure(workers: dict[str, w.Worker], name: str, rows: int, size: int, rounds: int) -> tuple[dict[str, float], int]:
     """The best seconds of each peer, the bytes of Marram's matrix."""
-    live = {p: w for p, w in workers.items() if (p == "torch") == (name == PLAIN) or p == "marram"}
-    n_bytes = {p: w.ask([name, rows, size]) for p, w in live.items()}
-    best = {p: float("inf") for p in live}
-    for _ in range(rounds):
-        for p, w in live.items():
-            best[p] = min(best[p], w.ask(None))
+    live = {p: x for p, x in workers.items() if (p == "torch") == (name == PLAIN) or p == "marram"}
+    best, n_bytes = w.measure(live, [name, rows, size], rounds)
     return best, n_bytes.get("marram", 0)
 
 
@@ -125,19 +76,15 @@ def main() -> None:
     ap.add_argument("--worker", help=argparse.SUPPRESS)
     a = ap.parse_args()
     if a.worker:
-        return worker(a.worker)
-    workers = {p: Worker(p) for p in PEERS}
-    workers = {p: w for p, w in workers.items() if w.alive}
-    missing = [p for p in PEERS if p not in workers]
-    if missing:
-        print(f"not installed here: {', '.join(missing)}")
-    print(f"{len(os.sched_getaffinity(0))} threads, {a.size} x {a.size}, best of {a.rounds} rounds")
+        return worker_run(a.worker)
+    workers = w.start(__file__, PEERS)
+    print(f"{w.threads()} threads, {a.size} x {a.size}, best of {a.rounds} rounds")
     for rows in ROWS:
         for name in (PLAIN, *FORMATS):
             if a.case in name:
                 report(name, rows, *measure(workers, name, rows, a.size, a.rounds))
-    for w in workers.values():
-        w.process.stdin.close()
+    for peer in workers.values():
+        peer.close()
 
 
 if __name__ == "__main__":

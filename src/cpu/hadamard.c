@@ -62,37 +62,24 @@ typedef struct rows {
 /* ---- one row
  * ------------------------------------------------------------------ */
 
-static void
-butterflies_f32(float *x, int64_t n, int64_t run)
-{
-    for (int64_t h = 1; h < run; h *= 2)
-        for (int64_t i = 0; i < n; i += 2 * h) {
-            float *restrict low = x + i, *restrict high = x + i + h;
-
-            for (int64_t j = 0; j < h; j++) {
-                float a = low[j], b = high[j];
-
-                low[j] = a + b;
-                high[j] = a - b;
-            }
-        }
-}
-
-static void
-butterflies_f64(double *x, int64_t n, int64_t run)
-{
-    for (int64_t h = 1; h < run; h *= 2)
-        for (int64_t i = 0; i < n; i += 2 * h) {
-            double *restrict low = x + i, *restrict high = x + i + h;
-
-            for (int64_t j = 0; j < h; j++) {
-                double a = low[j], b = high[j];
-
-                low[j] = a + b;
-                high[j] = a - b;
-            }
-        }
-}
+/* The three steps of a row, in float32 and float64. */
+#define BUTTERFLIES(name, type)                                                \
+    static void name(type *x, int64_t n, int64_t run)                          \
+    {                                                                          \
+        for (int64_t h = 1; h < run; h *= 2)                                   \
+            for (int64_t i = 0; i < n; i += 2 * h) {                           \
+                type *restrict low = x + i, *restrict high = x + i + h;        \
+                                                                               \
+                for (int64_t j = 0; j < h; j++) {                              \
+                    type a = low[j], b = high[j];                              \
+                                                                               \
+                    low[j] = a + b;                                            \
+                    high[j] = a - b;                                           \
+                }                                                              \
+            }                                                                  \
+    }
+BUTTERFLIES(butterflies_f32, float)
+BUTTERFLIES(butterflies_f64, double)
 
 /* Is the sign of input i in result k a plus? */
 static bool
@@ -102,69 +89,42 @@ sign_at(const rows *r, int64_t i, int64_t k)
 }
 
 /* The matrix of order m over rows `run` long, LANES columns at a time. */
-static void
-mix_f32(const rows *r, float *x, int64_t run)
-{
-    float sum[28][LANES];
-
-    for (int64_t j = 0; j < run; j += LANES) {
-        int64_t lanes = run - j < LANES ? run - j : LANES;
-
-        memset(sum, 0, sizeof sum);
-        for (int64_t i = 0; i < r->m; i++)
-            for (int64_t k = 0; k < r->m; k++) {
-                float sign = sign_at(r, i, k) ? 1.0F : -1.0F;
-
-                for (int64_t l = 0; l < lanes; l++)
-                    sum[k][l] += sign * x[i * run + j + l];
-            }
-        for (int64_t k = 0; k < r->m; k++)
-            memcpy(x + k * run + j, sum[k], (size_t)lanes * sizeof *x);
+#define MIX(name, type)                                                        \
+    static void name(const rows *r, type *x, int64_t run)                      \
+    {                                                                          \
+        type sum[28][LANES];                                                   \
+                                                                               \
+        for (int64_t j = 0; j < run; j += LANES) {                             \
+            int64_t lanes = run - j < LANES ? run - j : LANES;                 \
+                                                                               \
+            memset(sum, 0, sizeof sum);                                        \
+            for (int64_t i = 0; i < r->m; i++)                                 \
+                for (int64_t k = 0; k < r->m; k++) {                           \
+                    type sign = (type)(sign_at(r, i, k) ? 1.0 : -1.0);         \
+                                                                               \
+                    for (int64_t l = 0; l < lanes; l++)                        \
+                        sum[k][l] += sign * x[i * run + j + l];                \
+                }                                                              \
+            for (int64_t k = 0; k < r->m; k++)                                 \
+                memcpy(x + k * run + j, sum[k], (size_t)lanes * sizeof *x);    \
+        }                                                                      \
     }
-}
+MIX(mix_f32, float)
+MIX(mix_f64, double)
 
-static void
-mix_f64(const rows *r, double *x, int64_t run)
-{
-    double sum[28][LANES];
-
-    for (int64_t j = 0; j < run; j += LANES) {
-        int64_t lanes = run - j < LANES ? run - j : LANES;
-
-        memset(sum, 0, sizeof sum);
-        for (int64_t i = 0; i < r->m; i++)
-            for (int64_t k = 0; k < r->m; k++) {
-                double sign = sign_at(r, i, k) ? 1.0 : -1.0;
-
-                for (int64_t l = 0; l < lanes; l++)
-                    sum[k][l] += sign * x[i * run + j + l];
-            }
-        for (int64_t k = 0; k < r->m; k++)
-            memcpy(x + k * run + j, sum[k], (size_t)lanes * sizeof *x);
+#define ROW(name, type, butterflies, mix)                                      \
+    static void name(const rows *r, type *x)                                   \
+    {                                                                          \
+        type scale = (type)r->scale;                                           \
+                                                                               \
+        butterflies(x, r->n, r->n / r->m);                                     \
+        if (r->m > 1)                                                          \
+            mix(r, x, r->n / r->m);                                            \
+        for (int64_t i = 0; i < r->n; i++)                                     \
+            x[i] *= scale;                                                     \
     }
-}
-
-static void
-row_f32(const rows *r, float *x)
-{
-    float scale = (float)r->scale;
-
-    butterflies_f32(x, r->n, r->n / r->m);
-    if (r->m > 1)
-        mix_f32(r, x, r->n / r->m);
-    for (int64_t i = 0; i < r->n; i++)
-        x[i] *= scale;
-}
-
-static void
-row_f64(const rows *r, double *x)
-{
-    butterflies_f64(x, r->n, r->n / r->m);
-    if (r->m > 1)
-        mix_f64(r, x, r->n / r->m);
-    for (int64_t i = 0; i < r->n; i++)
-        x[i] *= r->scale;
-}
+ROW(row_f32, float, butterflies_f32, mix_f32)
+ROW(row_f64, double, butterflies_f64, mix_f64)
 
 /* ---- all rows
  * ------------------------------------------------------------------ */

@@ -3,6 +3,7 @@
  * matmul.c -- which route a matrix product takes, and the simple routes.
  *
  *   rows    up to 4 rows or columns: limited by memory, so b is read once
+ *   strips  up to 96 rows: b is packed piece by piece in cache (strips.c)
  *   packed  float32 and halves: Marram's own kernel (packed.c)
  *   BLAS    float64, complex, small float32: one-threaded OpenBLAS calls on
  *           tiles; where a tier has no fast kernel all of float32
@@ -31,6 +32,7 @@ typedef enum route {
     ROUTE_ZERO,    /* k == 0 */
     ROUTE_ROWS,
     ROUTE_COLUMNS, /* rows of the transposed problem */
+    ROUTE_STRIPS,
     ROUTE_PACKED,
     ROUTE_TINY,
     ROUTE_BLAS,
@@ -127,6 +129,17 @@ mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
     b->data = (const char *)b->data + w.offset[1] * size;
 }
 
+int64_t
+mr__product_offset(const mr_product *p, int64_t item)
+{
+    mr_walk w = p->batch;
+
+    if (w.ndim == 0)
+        return 0;
+    mr__walk_seek(&w, item);
+    return w.offset[1];
+}
+
 /* c^T = b^T a^T. */
 static mr_product
 product_turn(const mr_product *p)
@@ -162,6 +175,11 @@ route_choose(const mr_product *p)
         return ROUTE_ZERO;
     if (mr__product_tiny_fits(p))
         return ROUTE_TINY;
+    turned = product_turn(p);
+    if (mr__product_rows_wide_fit(p))
+        return ROUTE_ROWS;
+    if (mr__product_rows_wide_fit(&turned))
+        return ROUTE_COLUMNS;
     if (!inexact32)
         return blas ? ROUTE_BLAS : ROUTE_PLAIN;
     if (blas && mr__product_blas_side(&p->a, p->k) &&
@@ -171,10 +189,9 @@ route_choose(const mr_product *p)
         return ROUTE_BLAS;
     if (mr__product_rows_fit(p))
         return ROUTE_ROWS;
-    turned = product_turn(p);
     if (mr__product_rows_fit(&turned))
         return ROUTE_COLUMNS;
-    return ROUTE_PACKED;
+    return mr__product_strips_fit(p) ? ROUTE_STRIPS : ROUTE_PACKED;
 }
 
 /* ---- BLAS
@@ -302,19 +319,55 @@ view_bytes(const mr_kernel_view *x)
     return aligned((size_t)x->size * (size_t)mr__dtype_size(x->dtype));
 }
 
+/* In pairs where the processor likes them, else, or where an operand has
+ * numbers that it does not, widened. */
+static mr_product
+paired(const mr_product *p)
+{
+    mr_product t = *p;
+
+    t.pairs = !p->pack_b && mr__gemm_pairs(p->dtype);
+    return t;
+}
+
+static size_t
+larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t
+rows_bytes(const mr_product *p)
+{
+    return mr__product_rows_wide_fit(p) ? mr__product_rows_wide_bytes(p)
+                                        : mr__product_rows_bytes(p);
+}
+
+static void
+rows_run(const mr_product *p, void *workspace)
+{
+    if (mr__product_rows_wide_fit(p))
+        mr__product_rows_wide(p, workspace);
+    else
+        mr__product_rows(p, workspace);
+}
+
 static size_t
 route_bytes(const mr_product *p, route r)
 {
-    mr_product turned;
+    mr_product turned, pairs = paired(p);
 
     switch (r) {
     case ROUTE_ROWS:
-        return mr__product_rows_bytes(p);
+        return rows_bytes(p);
     case ROUTE_COLUMNS:
         turned = product_turn(p);
-        return mr__product_rows_bytes(&turned);
+        return rows_bytes(&turned);
+    case ROUTE_STRIPS:
+        return mr__product_strips_bytes(p); /* those of pairs are half */
     case ROUTE_PACKED:
-        return mr__product_packed_bytes(p);
+        return larger(mr__product_packed_bytes(p),
+                      mr__product_packed_bytes(&pairs));
     case ROUTE_TINY:
     case ROUTE_BLAS:
     case ROUTE_NOTHING:
@@ -346,7 +399,7 @@ product_clear(const mr_product *p)
 static void
 route_run(const mr_product *p, route r, void *workspace)
 {
-    mr_product turned;
+    mr_product turned, pairs = paired(p);
 
     switch (r) {
     case ROUTE_NOTHING:
@@ -355,14 +408,19 @@ route_run(const mr_product *p, route r, void *workspace)
         product_clear(p);
         break;
     case ROUTE_ROWS:
-        mr__product_rows(p, workspace);
+        rows_run(p, workspace);
         break;
     case ROUTE_COLUMNS:
         turned = product_turn(p);
-        mr__product_rows(&turned, workspace);
+        rows_run(&turned, workspace);
+        break;
+    case ROUTE_STRIPS:
+        if (!pairs.pairs || !mr__product_strips(&pairs, workspace))
+            mr__product_strips(p, workspace);
         break;
     case ROUTE_PACKED:
-        mr__product_packed(p, workspace);
+        if (!pairs.pairs || !mr__product_packed(&pairs, workspace))
+            mr__product_packed(p, workspace);
         break;
     case ROUTE_TINY:
         mr__product_tiny(p);

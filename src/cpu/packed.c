@@ -12,6 +12,7 @@
  * the panels of b, one after the other, pass by.
  * Called by: matmul.c, conv.c.  Calls: kernels/gemm.h, the pool.
  */
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "cpu/product.h"
@@ -32,6 +33,7 @@ typedef struct packed {
     int64_t group;                          /* items at a time */
     bool a_shared, b_shared;                /* all items have the same */
     float *a, *b, *sums;
+    atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
     /* where the loops are */
     int64_t item0, n_items, depth0, depth, n_chunks; /* depth of the span */
     int64_t block_rows, block_cols;                  /* blocks of an item */
@@ -49,21 +51,24 @@ side_shared(const mr_walk *w, int operand)
 static void
 packed_plan(const mr_product *p, packed *s)
 {
-    int64_t n_chunks = (p->k - 1) / MR_GEMM_DEPTH + 1, bytes;
+    int64_t most = p->pairs ? MR_GEMM_PAIRS_DEPTH : MR_GEMM_DEPTH;
+    int64_t n_chunks = (p->k - 1) / most + 1, bytes, steps;
 
     *s = (packed){.p = p, .rows = mr__gemm_rows(), .cols = mr__gemm_cols()};
     s->chunk = (p->k - 1) / n_chunks + 1;
-    if (p->pack_b)
+    if (p->pack_b || p->pairs)
         s->chunk = (s->chunk + 31) / 32 * 32;
     s->a_panels = (p->m - 1) / s->rows + 1;
     s->b_panels = (p->n - 1) / s->cols + 1;
-    bytes = (s->a_panels * s->rows + s->b_panels * s->cols) * s->chunk * 4;
+    bytes = (s->a_panels * s->rows + s->b_panels * s->cols) * s->chunk;
+    bytes *= p->pairs ? 2 : 4;
     s->span = SPAN_BYTES / bytes;
     s->span = s->span < 1 ? 1 : s->span > n_chunks ? n_chunks : s->span;
     s->span *= s->chunk;
     /* rounded up to whole cache lines */
-    s->a_floats = (s->a_panels * s->rows * s->span + 15) / 16 * 16;
-    s->b_floats = (s->b_panels * s->cols * s->span + 15) / 16 * 16;
+    steps = p->pairs ? s->span / 2 : s->span;
+    s->a_floats = (s->a_panels * s->rows * steps + 15) / 16 * 16;
+    s->b_floats = (s->b_panels * s->cols * steps + 15) / 16 * 16;
     if (p->dtype != MR_FLOAT32 && n_chunks > 1)
         s->sum_floats = p->m * p->n;
     bytes = (s->a_floats + s->b_floats + s->sum_floats) * 4;
@@ -85,6 +90,19 @@ mr__product_packed_bytes(const mr_product *p)
            sizeof(float);
 }
 
+/* Elements of a panel's lane for so much depth. */
+static int64_t
+steps_of(const packed *s, int64_t depth)
+{
+    return s->p->pairs ? (depth + 1) / 2 : depth;
+}
+
+static bool
+unfit(packed *s)
+{
+    return atomic_load_explicit(&s->unfit, memory_order_relaxed);
+}
+
 /* The depth of a chunk of the span. */
 static int64_t
 chunk_depth(const packed *s, int64_t chunk)
@@ -94,23 +112,11 @@ chunk_depth(const packed *s, int64_t chunk)
     return left < s->chunk ? left : s->chunk;
 }
 
-/* The offset of b of an item, in elements (pack_b: in its own unit). */
-static int64_t
-item_offset(const mr_product *p, int64_t item)
-{
-    mr_walk w = p->batch;
-
-    if (w.ndim == 0)
-        return 0;
-    mr__walk_seek(&w, item);
-    return w.offset[1];
-}
-
 /* Units: the panels of a of all items, then those of b; of each chunk. */
 static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const packed *s = ctx;
+    packed *s = ctx;
     int64_t n_a = (s->a_shared ? 1 : s->n_items) * s->a_panels;
     int64_t n_b = (s->b_shared ? 1 : s->n_items) * s->b_panels;
 
@@ -127,15 +133,21 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         mr_gemm_side a, b;
         void *c;
 
-        to += panels * width * first + panel * width * depth;
+        to += panels * width * steps_of(s, first) +
+              panel * width * steps_of(s, depth);
         if (!is_a && s->p->pack_b) {
-            s->p->pack_b(s->p->pack_ctx, item_offset(s->p, s->item0 + item),
-                         width, panel, s->depth0 + first, depth, to);
+            s->p->pack_b(s->p->pack_ctx,
+                         mr__product_offset(s->p, s->item0 + item), width,
+                         panel, s->depth0 + first, depth, to);
             continue;
         }
         mr__product_item(s->p, s->item0 + item, &a, &b, &c);
-        mr__gemm_pack(is_a ? &a : &b, width, panel, s->depth0 + first, depth,
-                      to);
+        if (!s->p->pairs)
+            mr__gemm_pack(is_a ? &a : &b, width, panel, s->depth0 + first,
+                          depth, to);
+        else if (!mr__gemm_pack_pairs(is_a ? &a : &b, width, panel,
+                                      s->depth0 + first, depth, to))
+            atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
     }
 }
 
@@ -150,7 +162,12 @@ block_run(const packed *s, int64_t unit)
     int64_t j0 = block % s->block_cols * wide;
     int64_t i1 = i0 + high, j1 = j0 + wide;
     mr_gemm_chunk g = {
-        .m = p->m, .n = p->n, .c_row = p->c_row, .dtype = p->dtype};
+        .m = p->m,
+        .n = p->n,
+        .pairs = p->pairs,
+        .c_row = p->c_row,
+        .dtype = p->dtype,
+    };
     mr_gemm_side a, b;
 
     mr__product_item(p, s->item0 + item, &a, &b, &g.c);
@@ -161,10 +178,11 @@ block_run(const packed *s, int64_t unit)
     j1 = j1 < s->b_panels ? j1 : s->b_panels;
     for (int64_t chunk = 0; chunk < s->n_chunks; chunk++) {
         int64_t at = s->depth0 + chunk * s->chunk;
+        int64_t depth = chunk_depth(s, chunk);
 
-        g.depth = chunk_depth(s, chunk);
+        g.depth = steps_of(s, depth);
         g.first = at == 0;
-        g.last = at + g.depth == p->k;
+        g.last = at + depth == p->k;
         mr__gemm_block(&g, i0, i1, j0, j1);
         g.a += s->a_panels * s->rows * g.depth;
         g.b += s->b_panels * s->cols * g.depth;
@@ -198,6 +216,8 @@ group_run(packed *s)
                     mr__cpu_grain(0.4 * (double)chunk_depth(s, 0) *
                                   (s->rows + s->cols) / 2.0),
                     pack_piece, s);
+        if (unfit(s))
+            return;
         high = s->a_panels < high ? s->a_panels : high;
         wide = s->b_panels < wide ? s->b_panels : wide;
         block = (double)(high * s->rows * wide * s->cols);
@@ -206,7 +226,7 @@ group_run(packed *s)
     }
 }
 
-void
+bool
 mr__product_packed(const mr_product *p, void *workspace)
 {
     packed s;
@@ -215,10 +235,11 @@ mr__product_packed(const mr_product *p, void *workspace)
     s.a = workspace;
     s.b = s.a + (s.a_shared ? 1 : s.group) * s.a_floats;
     s.sums = s.b + (s.b_shared ? 1 : s.group) * s.b_floats;
-    for (s.item0 = 0; s.item0 < p->n_items; s.item0 += s.group) {
+    for (s.item0 = 0; s.item0 < p->n_items && !unfit(&s); s.item0 += s.group) {
         int64_t left = p->n_items - s.item0;
 
         s.n_items = left < s.group ? left : s.group;
         group_run(&s);
     }
+    return !unfit(&s);
 }

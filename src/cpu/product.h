@@ -31,11 +31,16 @@ typedef struct mr_product {
     void (*pack_b)(const void *ctx, int64_t at, int width, int64_t panel,
                    int64_t depth0, int64_t depth, float *to);
     const void *pack_ctx;
+    /* Run in pairs (gemm.h): the packed routes say whether they could, c is
+     * nothing when not. */
+    bool pairs;
 } mr_product;
 
 /* The sides of one item. */
 void mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
                       mr_gemm_side *b, void **c);
+/* The offset of its b, in elements (pack_b: in its own unit). */
+int64_t mr__product_offset(const mr_product *p, int64_t item);
 
 /* By the best route; c's columns are adjacent, and so are lanes or depths of
  * both sides.  Workspace: 64-byte aligned, as many bytes as asked for. */
@@ -44,12 +49,47 @@ void mr__product_run(const mr_product *p, void *workspace);
 
 /* float32, float16, bfloat16, columns of c adjacent. */
 size_t mr__product_packed_bytes(const mr_product *p);
-void mr__product_packed(const mr_product *p, void *workspace);
+bool mr__product_packed(const mr_product *p, void *workspace);
+
+/* The same dtypes, up to MR_STRIP_ROWS rows (a whole number of each tier's
+ * panels): b is read once and never packed in memory. */
+#define MR_STRIP_ROWS 96
+bool mr__product_strips_fit(const mr_product *p);
+size_t mr__product_strips_bytes(const mr_product *p);
+bool mr__product_strips(const mr_product *p, void *workspace);
+
+/* Its parts.  a: m packed rows (mr__strip_floats of them, 64-byte aligned);
+ * b, or pack_b as in mr_product. */
+typedef struct mr_strip {
+    int64_t m, k, at;
+    bool pairs;
+    const float *a;
+    mr_gemm_side b;
+    void (*pack_b)(const void *ctx, int64_t at, int width, int64_t panel,
+                   int64_t depth0, int64_t depth, float *to);
+    const void *pack_ctx;
+} mr_strip;
+
+int64_t mr__strip_floats(int64_t m, int64_t k);
+bool mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel, bool pairs,
+                    float *to);
+/* The same of rows that lie anywhere. */
+void mr__strip_pack_rows(const float *const *x, int64_t m, int64_t k,
+                         int64_t panel, float *to);
+/* y (room for MR_STRIP_ROWS rows, mr__gemm_cols() apart) = the product with
+ * columns strip * mr__gemm_cols() ... of b.  False: b cannot go in pairs. */
+bool mr__strip_run(const mr_strip *s, int64_t strip, float *y);
 
 /* The same dtypes, m <= MR_GEMV_ROWS, lanes or depths of b adjacent. */
 bool mr__product_rows_fit(const mr_product *p);
 size_t mr__product_rows_bytes(const mr_product *p);
 void mr__product_rows(const mr_product *p, void *workspace);
+
+/* The same of float64 (m <= MR_GEMV_ROWS) and complex numbers (half as many).
+ */
+bool mr__product_rows_wide_fit(const mr_product *p);
+size_t mr__product_rows_wide_bytes(const mr_product *p);
+void mr__product_rows_wide(const mr_product *p, void *workspace);
 
 /* float32, float64, complex: sides whose lanes or depths are adjacent. */
 bool mr__product_blas_side(const mr_gemm_side *s, int64_t depth);

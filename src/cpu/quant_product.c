@@ -3,9 +3,10 @@
  * quant_product.c -- products with packed matrices, whose values are never
  * written out.
  *
- *   few     rows of x meet the packed words: up to FEW rows an item, and all
- *           picked products (gather_qmm)
- *   packed  more rows: panels are dequantised for the packed product (packed.c)
+ *   few     rows of x meet the packed words: up to FEW rows of a matrix
+ *   strips  more: a strip of the matrix is dequantised in cache and meets them
+ *           all (strips.c)
+ *   packed  many: panels are dequantised for the packed product (packed.c)
  *
  * The few rows are a list of jobs, one for each row of the result, in the order
  * of their matrices: so rows that were picked for one matrix read it together.
@@ -21,11 +22,11 @@
 #include "kernels/tier/tier.h"
 
 enum {
-    FEW = 8,         /* rows of an item that stay with the words */
-    RUN = 64,        /* jobs of a run */
-    BAND_ROWS = 64,  /* columns of the result, each a row of w */
-    BAND_COLS = 256, /* the same, each a column of w */
-    DEPTHS = 16,     /* rows of w dequantised together, when it is not turned */
+    FEW = 8,             /* rows of an item that stay with the words */
+    RUN = MR_STRIP_ROWS, /* jobs of a run */
+    BAND_ROWS = 64,      /* columns of the result, each a row of w */
+    BAND_COLS = 256,     /* the same, each a column of w */
+    DEPTHS = 16, /* rows of w dequantised together, when it is not turned */
     ALIGN = 64
 };
 
@@ -48,6 +49,8 @@ typedef struct product {
     job *jobs;
     int64_t n_jobs, *runs, n_runs; /* run i: jobs [runs[i], runs[i + 1]) */
     int64_t n_bands;
+    float *packed; /* rows of long runs, run i from row first_row[i] on */
+    int64_t *first_row;
 } product;
 
 /* ---- reading the operands ---------------------------------------------------
@@ -135,6 +138,16 @@ matrix_at(const product *p, int64_t i)
     return w;
 }
 
+static void
+panel_pack(const void *ctx, int64_t at, int width, int64_t panel,
+           int64_t depth0, int64_t depth, float *to)
+{
+    const product *p = ctx;
+    mr_quant_matrix w = matrix_at(p, at);
+
+    mr__quant_panel(&w, p->turned, width, panel, depth0, depth, to);
+}
+
 /* ---- few rows ---------------------------------------------------------------
  */
 
@@ -148,6 +161,14 @@ static bool
 x_is_float(const product *p)
 {
     return p->a->in[0].dtype == MR_FLOAT32;
+}
+
+/* Rows of panels that n jobs in long runs can take: each run is longer than FEW
+ * and its last panel need not be full. */
+static int64_t
+packed_rows(int64_t n)
+{
+    return n + n / (FEW + 1) * (mr__gemm_rows() - 1);
 }
 
 /* Lays the few's memory out from `at` on (NULL: measures only). */
@@ -167,6 +188,10 @@ few_place(product *p, char *at, int64_t n_jobs)
     bytes += aligned((size_t)n_jobs * sizeof(job));
     p->runs = at ? (int64_t *)(void *)(at + bytes) : NULL;
     bytes += aligned((size_t)(n_jobs + 1) * sizeof(int64_t));
+    p->first_row = at ? (int64_t *)(void *)(at + bytes) : NULL;
+    bytes += aligned((size_t)n_jobs * sizeof(int64_t));
+    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
+    bytes += aligned((size_t)(packed_rows(n_jobs) * p->inner) * sizeof(float));
     p->n_jobs = n_jobs;
     return bytes;
 }
@@ -251,37 +276,92 @@ out_write(const product *p, int64_t row, int64_t j, int64_t n, const float *y)
             (uint16_t *)out->data + at, y, n);
 }
 
+static int64_t
+run_length(const product *p, int64_t run)
+{
+    return p->runs[run + 1] - p->runs[run];
+}
+
+/* Jobs four at a time with columns [j, j + n). */
+static void
+short_run(const product *p, int64_t run, int64_t j, int64_t n)
+{
+    float y[MR_QUANT_ROWS][BAND_COLS];
+    mr_quant_matrix w = matrix_at(p, p->jobs[p->runs[run]].w);
+
+    for (int64_t i = p->runs[run]; i < p->runs[run + 1]; i += MR_QUANT_ROWS) {
+        int64_t left = p->runs[run + 1] - i;
+        int m = left < MR_QUANT_ROWS ? (int)left : MR_QUANT_ROWS;
+
+        (p->turned ? rows_turned : rows_plain)(p, &w, p->jobs + i, m, j, n, y);
+        for (int r = 0; r < m; r++)
+            out_write(p, p->jobs[i + r].out, j, n, y[r]);
+    }
+}
+
+/* All jobs at once, a strip of columns after the other. */
+static void
+long_run(const product *p, int64_t run, int64_t j, int64_t n)
+{
+    _Alignas(64) float y[MR_STRIP_ROWS * MR_GEMM_MAX_COLS];
+    const job *jobs = p->jobs + p->runs[run];
+    int64_t m = run_length(p, run), cols = mr__gemm_cols();
+    mr_strip s = {.m = m,
+                  .k = p->inner,
+                  .at = jobs[0].w,
+                  .a = p->packed + p->first_row[run] * p->inner,
+                  .pack_b = panel_pack,
+                  .pack_ctx = p};
+
+    for (int64_t c = j; c < j + n; c += cols) {
+        int64_t left = j + n - c < cols ? j + n - c : cols;
+
+        mr__strip_run(&s, c / cols, y);
+        for (int64_t i = 0; i < m; i++)
+            out_write(p, jobs[i].out, c, left, y + i * cols);
+    }
+}
+
 static void
 few_piece(void *ctx, int64_t begin, int64_t end)
 {
     const product *p = ctx;
     int64_t band = p->turned ? BAND_ROWS : BAND_COLS;
-    float y[MR_QUANT_ROWS][BAND_COLS];
 
     for (int64_t u = begin; u < end; u++) {
         int64_t run = u / p->n_bands, j = u % p->n_bands * band;
         int64_t n = p->outer - j < band ? p->outer - j : band;
-        mr_quant_matrix w = matrix_at(p, p->jobs[p->runs[run]].w);
 
-        for (int64_t i = p->runs[run]; i < p->runs[run + 1];
-             i += MR_QUANT_ROWS) {
-            int64_t left = p->runs[run + 1] - i;
-            int m = left < MR_QUANT_ROWS ? (int)left : MR_QUANT_ROWS;
-
-            (p->turned ? rows_turned : rows_plain)(p, &w, p->jobs + i, m, j, n,
-                                                   y);
-            for (int r = 0; r < m; r++)
-                out_write(p, p->jobs[i + r].out, j, n, y[r]);
-        }
+        (run_length(p, run) > FEW ? long_run : short_run)(p, run, j, n);
     }
 }
 
-/* The jobs are there. */
+/* Rows of long runs to panels. */
 static void
-few_run(product *p)
+run_pack_piece(void *ctx, int64_t begin, int64_t end)
 {
-    int64_t rows = p->a->in[0].size / p->inner, band;
-    double ns;
+    const product *p = ctx;
+    int64_t rows = mr__gemm_rows();
+    const float *x[MR_STRIP_ROWS];
+
+    for (int64_t run = begin; run < end; run++) {
+        int64_t m = run_length(p, run);
+
+        if (m <= FEW)
+            continue;
+        for (int64_t i = 0; i < m; i++)
+            x[i] = x_row(p, p->jobs[p->runs[run] + i].x);
+        for (int64_t panel = 0; panel * rows < m; panel++)
+            mr__strip_pack_rows(x, m, p->inner, panel,
+                                p->packed + p->first_row[run] * p->inner);
+    }
+}
+
+/* Jobs with one matrix, up to RUN, are a run. */
+static void
+runs_find(product *p)
+{
+    int64_t rows = mr__gemm_rows(), next = 0;
 
     p->n_runs = 0;
     for (int64_t i = 0; i < p->n_jobs; i++) {
@@ -292,7 +372,25 @@ few_run(product *p)
             p->runs[p->n_runs++] = i;
     }
     p->runs[p->n_runs] = p->n_jobs;
+    for (int64_t run = 0; run < p->n_runs; run++) {
+        int64_t m = run_length(p, run);
+
+        p->first_row[run] = next;
+        next += m > FEW ? (m + rows - 1) / rows * rows : 0;
+    }
+}
+
+/* The jobs are there. */
+static void
+few_run(product *p)
+{
+    int64_t rows = p->a->in[0].size / p->inner, band;
+    double ns;
+
+    runs_find(p);
     mr__cpu_for(rows, mr__cpu_grain(1.0 * (double)p->inner), arrange_piece, p);
+    mr__cpu_for(p->n_runs, mr__cpu_grain(2.0 * (double)p->inner),
+                run_pack_piece, p);
     band = p->turned ? BAND_ROWS : BAND_COLS;
     ns = 0.1 * (double)p->inner * (double)(p->outer < band ? p->outer : band);
     mr__cpu_for(p->n_runs * p->n_bands, mr__cpu_grain(ns), few_piece, p);
@@ -300,16 +398,6 @@ few_run(product *p)
 
 /* ---- many rows --------------------------------------------------------------
  */
-
-static void
-panel_pack(const void *ctx, int64_t at, int width, int64_t panel,
-           int64_t depth0, int64_t depth, float *to)
-{
-    const product *p = ctx;
-    mr_quant_matrix w = matrix_at(p, at);
-
-    mr__quant_panel(&w, p->turned, width, panel, depth0, depth, to);
-}
 
 static mr_product
 many_product(const product *p)
@@ -365,7 +453,8 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
     if (p.m <= FEW)
         return few_place(&p, NULL, p.m * p.n_items);
     g = many_product(&p);
-    return mr__product_packed_bytes(&g);
+    return mr__product_strips_fit(&g) ? mr__product_strips_bytes(&g)
+                                      : mr__product_packed_bytes(&g);
 }
 
 mr_code
@@ -379,7 +468,10 @@ mr__cpu_quantized_matmul(const mr_kernel_args *a)
     if (p.m > FEW) {
         mr_product g = many_product(&p);
 
-        mr__product_packed(&g, a->workspace);
+        if (mr__product_strips_fit(&g))
+            mr__product_strips(&g, a->workspace);
+        else
+            mr__product_packed(&g, a->workspace);
         return MR_OK;
     }
     few_place(&p, a->workspace, p.m * p.n_items);

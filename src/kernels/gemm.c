@@ -7,6 +7,7 @@
  */
 #include "kernels/gemm.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kernels/tier/tier.h"
@@ -176,6 +177,109 @@ mr__gemm_pack(const mr_gemm_side *s, int width, int64_t panel, int64_t depth0,
         pack_turned(s, width, lane0, lanes, depth0, depth, to);
 }
 
+/* ---- pairs ------------------------------------------------------------------
+ */
+
+/* Zen 4 and later take a pair in the time of a float; Intel's cores without a
+ * matrix unit take twice as long (82 GFLOP/s where float32 has 173). */
+static bool
+pairs_pay(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+
+/* Relaxed: every thread finds the same. */
+static const mr_gemm_pairs *
+gemm_pairs(void)
+{
+    static atomic_int found; /* 1: not worth it, 2: use them */
+    int f = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (f == 0) {
+        f = mr__tier() == mr__tier_by_id(MR_TIER_AVX512) && pairs_pay() ? 2 : 1;
+        atomic_store_explicit(&found, f, memory_order_relaxed);
+    }
+#if defined(__x86_64__)
+    return f == 2 ? &mr__gemm_pairs_avx512 : NULL;
+#else
+    return NULL;
+#endif
+}
+
+bool
+mr__gemm_pairs(mr_dtype t)
+{
+    return t == MR_BFLOAT16 && gemm_pairs();
+}
+
+/* Depths are adjacent, so a pair is a word; lanes are brought together first,
+ * since halves may lie at odd places. */
+static void
+pairs_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
+             int64_t depth0, int64_t depth, float *to)
+{
+    enum { PIECE = 64 };
+    float words[MR_GEMM_MAX_COLS * PIECE];
+    uint16_t *halves = (uint16_t *)(void *)words;
+
+    for (int64_t p = 0; p < depth; p += 2 * PIECE, to += PIECE * width) {
+        int64_t n = depth - p < 2 * PIECE ? depth - p : 2 * PIECE;
+
+        for (int64_t l = 0; l < lanes; l++) {
+            uint16_t *lane = halves + l * 2 * PIECE;
+
+            memcpy(lane, side_at(s, lane0 + l, depth0 + p), (size_t)n * 2);
+            if (n % 2 != 0)
+                lane[n] = 0;
+        }
+        gemm_tier()->turn(to, words, PIECE, lanes, width, (n + 1) / 2);
+    }
+}
+
+/* Any other layout: two depths at a time. */
+static void
+pairs_zipped(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
+             int64_t depth0, int64_t depth, uint32_t *to)
+{
+    uint16_t dense[2][MR_GEMM_MAX_COLS];
+
+    for (int64_t p = 0; p < depth; p += 2, to += width) {
+        const uint16_t *row[2] = {NULL, NULL};
+
+        for (int i = 0; i < 2 && p + i < depth; i++) {
+            row[i] = side_at(s, lane0, depth0 + p + i);
+            if (s->lane_stride == 1)
+                continue;
+            for (int64_t l = 0; l < lanes; l++)
+                dense[i][l] = row[i][l * s->lane_stride];
+            row[i] = dense[i];
+        }
+        gemm_pairs()->zip(to, row[0], row[1], lanes, width);
+    }
+}
+
+bool
+mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
+                    int64_t depth0, int64_t depth, float *to)
+{
+    int64_t lane0 = panel * width, lanes = s->lanes - lane0;
+    uint32_t *pairs = (uint32_t *)(void *)to;
+
+    lanes = lanes < width ? lanes : width;
+    if (s->depth_stride == 1)
+        pairs_turned(s, width, lane0, lanes, depth0, depth, to);
+    else
+        pairs_zipped(s, width, lane0, lanes, depth0, depth, pairs);
+    return !gemm_pairs()->tiny(pairs, (depth + 1) / 2 * width);
+}
+
+/* ---- tiles ------------------------------------------------------------------
+ */
+
 /* One tile: straight into c where it fits and c is float32, else through a
  * buffer.  Halves add up in `sums` and are rounded after the last chunk. */
 static void
@@ -189,11 +293,13 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     float *to = NULL;
     int64_t to_row = 0;
     bool add = !g->first;
+    mr_gemm_tile_fn *tile;
 
     n_rows = n_rows < t->rows ? n_rows : t->rows;
     n_cols = n_cols < t->cols ? n_cols : t->cols;
     r = (int)((n_rows - 1) / third);
     v = (int)((n_cols - 1) / half);
+    tile = g->pairs ? gemm_pairs()->tile[r][v] : t->tile[r][v];
     if (g->dtype == MR_FLOAT32) {
         to = (float *)g->c + row * g->c_row + col;
         to_row = g->c_row;
@@ -202,9 +308,9 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
         to_row = g->n;
     }
     if (to && n_rows == (r + 1) * third && n_cols == (v + 1) * half) {
-        t->tile[r][v](g->depth, a, b, to, to_row, add);
+        tile(g->depth, a, b, to, to_row, add);
     } else {
-        t->tile[r][v](g->depth, a, b, buffer, t->cols, false);
+        tile(g->depth, a, b, buffer, t->cols, false);
         for (int64_t k = 0; to && k < n_rows; k++)
             for (int64_t l = 0; l < n_cols; l++)
                 to[k * to_row + l] =
@@ -275,4 +381,44 @@ mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
             dot(lanes, x + i * x_row, side_at(b, j, 0), depth);
             sum->done(y + i * y_row + j, lanes);
         }
+}
+
+void
+mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
+                  const float *b, int64_t b_row, int64_t depth, int64_t n)
+{
+    gemm_tier()->wide[MR_GEMM_FLOAT32](y, y_row, x, x_row, m, b, b_row, depth,
+                                       n);
+}
+
+void
+mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n)
+{
+    gemm_tier()->dot[MR_GEMM_FLOAT32](lanes, x, b, n);
+}
+
+void
+mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
+                  int m, const double *b, int64_t b_row, int64_t depth,
+                  int64_t n)
+{
+    gemm_tier()->f64->wide(y, y_row, x, x_row, m, b, b_row, depth, n);
+}
+
+void
+mr__gemv_dot_f64(double *lanes, const double *x, const double *b, int64_t n)
+{
+    gemm_tier()->f64->dot(lanes, x, b, n);
+}
+
+mr_small_f32_fn *
+mr__gemm_small_f32(void)
+{
+    return gemm_tier()->small;
+}
+
+mr_small_f64_fn *
+mr__gemm_small_f64(void)
+{
+    return gemm_tier()->f64->small;
 }

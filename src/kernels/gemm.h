@@ -29,6 +29,11 @@
 #define MR_GEMM_MAX_ROWS 12
 #define MR_GEMM_MAX_COLS 32
 
+/* Pairs: bfloat16 stays as it is, two depths in an element of a panel, where
+ * the processor multiplies such pairs faster than floats.  Numbers below 2^-126
+ * count as 0 there, so operands that have some must not go this way. */
+#define MR_GEMM_PAIRS_DEPTH 1024
+
 /* One operand: element (lane, depth) is at data + lane * lane_stride + depth *
  * depth_stride elements. */
 typedef struct mr_gemm_side {
@@ -40,7 +45,8 @@ typedef struct mr_gemm_side {
 
 /* One chunk of depth of one product. */
 typedef struct mr_gemm_chunk {
-    int64_t m, n, depth;
+    int64_t m, n, depth; /* pairs: the number of pairs */
+    bool pairs;
     const float *a, *b; /* packed, all panels of the chunk */
     void *c;            /* rows c_row elements apart, columns adjacent */
     int64_t c_row;
@@ -61,6 +67,13 @@ bool mr__gemm_fast(void);
 void mr__gemm_pack(const mr_gemm_side *s, int width, int64_t panel,
                    int64_t depth0, int64_t depth, float *to);
 
+/* Is a product of this dtype faster in pairs? */
+bool mr__gemm_pairs(mr_dtype t);
+/* The same for pairs: width * ((depth + 1) / 2) of them; depth0 is even.
+ * False when some number is below 2^-126 and not 0. */
+bool mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
+                         int64_t depth0, int64_t depth, float *to);
+
 /* The tiles of the panels of a [i0, i1) times those of b [j0, j1). */
 void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
                     int64_t j1);
@@ -76,6 +89,32 @@ void mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
 void mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
+
+/* The same in float64: y += x @ b, b's rows b_row apart; lane p % 64 of `lanes`
+ * += x[p] * b[p].  As the tier has them. */
+void mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
+                       int m, const double *b, int64_t b_row, int64_t depth,
+                       int64_t n);
+void mr__gemv_dot_f64(double *lanes, const double *x, const double *b,
+                      int64_t n);
+/* And these in float32. */
+void mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row,
+                       int m, const float *b, int64_t b_row, int64_t depth,
+                       int64_t n);
+void mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n);
+
+/* ---- very small products ---------------------------------------------------
+ * c = a @ b, columns of b and c adjacent, as the tier has it. */
+typedef void mr_small_f32_fn(const float *a, int64_t a_row, int64_t a_depth,
+                             const float *b, int64_t b_row, float *c,
+                             int64_t c_row, int64_t m, int64_t depth,
+                             int64_t n);
+typedef void mr_small_f64_fn(const double *a, int64_t a_row, int64_t a_depth,
+                             const double *b, int64_t b_row, double *c,
+                             int64_t c_row, int64_t m, int64_t depth,
+                             int64_t n);
+mr_small_f32_fn *mr__gemm_small_f32(void);
+mr_small_f64_fn *mr__gemm_small_f64(void);
 
 /* ---- plain loops: integers (wrapping), bool (or of ands), double, complex -
  * Rows [i0, i1) of c, row-major, rows c_row apart. */
@@ -100,6 +139,14 @@ typedef enum mr_gemm_kind {
     MR_N_GEMM_KINDS
 } mr_gemm_kind;
 
+/* tier/gemv64.c */
+typedef struct mr_gemv_tier {
+    void (*wide)(double *y, int64_t y_row, const double *x, int64_t x_row,
+                 int m, const void *b, int64_t b_row, int64_t depth, int64_t n);
+    void (*dot)(double *lanes, const double *x, const void *b, int64_t n);
+    mr_small_f64_fn *small;
+} mr_gemv_tier;
+
 typedef struct mr_gemm_tier {
     int32_t rows, cols;
     bool fast;
@@ -112,9 +159,25 @@ typedef struct mr_gemm_tier {
     mr_gemv_wide_fn *wide[MR_N_GEMM_KINDS];
     /* lane p % 64 += x[p] * b[p] */
     mr_gemv_dot_fn *dot[MR_N_GEMM_KINDS];
+    mr_small_f32_fn *small;
+    const mr_gemv_tier *f64;
 } mr_gemm_tier;
 
-#define MR_X(id, name) extern const mr_gemm_tier mr__gemm_tier_##name;
+/* Tiles as above, of pairs (tier/gemm_pairs.c); all NULL where a tier has none.
+ */
+typedef struct mr_gemm_pairs {
+    mr_gemm_tile_fn *tile[3][2];
+    /* to[l] = the pair of low[l] and high[l] (NULL: zeros); lanes <= width,
+     * others 0 */
+    void (*zip)(uint32_t *to, const uint16_t *low, const uint16_t *high,
+                int64_t lanes, int64_t width);
+    bool (*tiny)(const uint32_t *pairs, int64_t n);
+} mr_gemm_pairs;
+
+#define MR_X(id, name)                                                         \
+    extern const mr_gemm_tier mr__gemm_tier_##name;                            \
+    extern const mr_gemv_tier mr__gemv_tier_##name;                            \
+    extern const mr_gemm_pairs mr__gemm_pairs_##name;
 MR_TIERS(MR_X)
 #undef MR_X
 

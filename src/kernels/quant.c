@@ -233,8 +233,7 @@ scales_read(const void *from, mr_quant_scale kind, int64_t at, int64_t n,
     case MR_SCALE_E4M3:
         break;
     }
-    for (int64_t i = 0; i < n; i++)
-        to[i] = mr__quant_scale_byte(kind, bytes[at + i]);
+    quant_tier()->scales[kind == MR_SCALE_E4M3](bytes + at, n, to);
 }
 
 static float
@@ -474,13 +473,43 @@ mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
         sums[g] = group_sum(x + g * f->group, f->group);
 }
 
+/* Relaxed: every thread finds the same. */
+static bool
+picks_bytes(void)
+{
+#if defined(__x86_64__)
+    static atomic_int found; /* 1: no, 2: yes */
+    int f = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (f == 0) {
+        f = __builtin_cpu_supports("avx512vbmi") ? 2 : 1;
+        atomic_store_explicit(&found, f, memory_order_relaxed);
+    }
+    return f == 2;
+#else
+    return false;
+#endif
+}
+
+/* For 1, 2 or 4 rows. */
+static mr_quant_dot_fn *
+dot_of(const mr_quant_format *f, int m)
+{
+    const mr_quant_tier *t = quant_tier();
+    mr_quant_kind kind = format_kind(f);
+
+    if (f->group >= 64 && t->bytes[kind][m / 2] && picks_bytes())
+        return t->bytes[kind][m / 2];
+    return t->dot[kind][m / 2];
+}
+
 /* m of 1, 2 or 4 rows. */
 static void
 row_dot(const mr_quant_matrix *w, int64_t j, int m, const float *const *x,
         float *y, int64_t y_row)
 {
     const mr_quant_format *f = &w->f;
-    mr_quant_dot_fn *dot = quant_tier()->dot[format_kind(f)][m / 2];
+    mr_quant_dot_fn *dot = dot_of(f, m);
     float scale[MR_QUANT_GROUPS + 16], bias[MR_QUANT_GROUPS + 16];
     float lanes[MR_QUANT_ROWS][16] = {{0.0F}};
     int64_t per_row = w->cols / f->group;

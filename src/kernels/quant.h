@@ -138,10 +138,15 @@ typedef struct mr_quant_tier {
     mr_quant_unpack_fn *unpack[MR_N_QUANT_KINDS];
     /* by the number of rows: 1, 2, 4 */
     mr_quant_dot_fn *dot[MR_N_QUANT_KINDS][3];
+    /* the same bits faster, for groups of 64 and more, on processors with
+       AVX512-VBMI; NULL where there is nothing to win */
+    mr_quant_dot_fn *bytes[MR_N_QUANT_KINDS][3];
     /* lanes of rows side by side: from words[i][lane] the n codes of each lane
        (a multiple of 16), scaled: to[k * step + lane] */
     int32_t lanes;
     mr_quant_lanes_fn *turned[MR_N_QUANT_KINDS];
+    /* bytes as scales: E8M0, E4M3 */
+    void (*scales[2])(const uint8_t *from, int64_t n, float *to);
     /* x[i] = x[i] * scale + bias, rounded twice; bias may be 0 */
     void (*scale)(float *x, int64_t n, float scale, float bias);
     /* the least and the largest of n (a multiple of 16) numbers; NaN where one

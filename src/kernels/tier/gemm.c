@@ -15,6 +15,7 @@
 #define MR_LANE_FLOAT 1
 #include "kernels/tier/lanes.h"
 
+#include "kernels/tier/gemv_load.h"
 #include "kernels/tier/half.h"
 
 #if MR_TIER_ID == MR_TIER_AVX512
@@ -31,17 +32,6 @@
 
 _Static_assert(ROWS <= MR_GEMM_MAX_ROWS, "tile too high");
 _Static_assert(COLS <= MR_GEMM_MAX_COLS, "tile too wide");
-
-/* Without the instruction a fused multiply-add would be a function call. */
-INLINE R
-multiply_add(R a, R b, R c)
-{
-#if MR_TIER_ID == MR_TIER_BASELINE
-    return a * b + c;
-#else
-    return v_fma(a, b, c);
-#endif
-}
 
 INLINE void
 tile(int64_t depth, const float *restrict a, const float *restrict b,
@@ -134,22 +124,6 @@ turn(float *to, const float *from, int64_t lane_stride, int64_t lanes,
     }
 }
 
-/* `left` >= N_LANES means a whole vector: a constant where it is inlined. */
-INLINE R
-load(const float *p, int64_t left)
-{
-    return left >= N_LANES ? v_load(p) : v_load_n(p, left);
-}
-
-INLINE void
-store(float *p, R x, int64_t left)
-{
-    if (left >= N_LANES)
-        v_store(p, x);
-    else
-        v_store_n(p, x, left);
-}
-
 /* Elements i ... of b, halves widened. */
 INLINE R
 load_kind(const void *b, int64_t i, int64_t left, const mr_gemm_kind kind)
@@ -166,101 +140,8 @@ load_kind(const void *b, int64_t i, int64_t left, const mr_gemm_kind kind)
     return kind == MR_GEMM_FLOAT16 ? f16_widen(h) : bf16_widen(h);
 }
 
-/* One vector of columns, `count` depths: the chain of each element is the
- * same whatever the count. */
-INLINE void
-wide_piece(float *restrict y, int64_t y_row, const float *restrict x,
-           int64_t x_row, const void *restrict b, int64_t at, int64_t b_row,
-           int64_t left, const int m, const int count, const mr_gemm_kind kind)
-{
-    R row[4];
-
-#pragma GCC unroll 4
-    for (int p = 0; p < count; p++)
-        row[p] = load_kind(b, at + p * b_row, left, kind);
-#pragma GCC unroll 4
-    for (int i = 0; i < m; i++) {
-        R s = load(y + i * y_row, left);
-
-#pragma GCC unroll 4
-        for (int p = 0; p < count; p++)
-            s = multiply_add(v_set(x[i * x_row + p]), row[p], s);
-        store(y + i * y_row, s, left);
-    }
-}
-
-INLINE void
-wide_rows(float *restrict y, int64_t y_row, const float *restrict x,
-          int64_t x_row, const void *restrict b, int64_t b_row, int64_t depth,
-          int64_t n, const int m, const mr_gemm_kind kind)
-{
-    int64_t whole = n - n % N_LANES, at = 0;
-
-    for (; depth >= 4; depth -= 4, x += 4, at += 4 * b_row) {
-        for (int64_t j = 0; j < whole; j += N_LANES)
-            wide_piece(y + j, y_row, x, x_row, b, at + j, b_row, N_LANES, m, 4,
-                       kind);
-        if (whole < n)
-            wide_piece(y + whole, y_row, x, x_row, b, at + whole, b_row,
-                       n - whole, m, 4, kind);
-    }
-    for (; depth > 0; depth--, x++, at += b_row)
-        for (int64_t j = 0; j < n; j += N_LANES)
-            wide_piece(y + j, y_row, x, x_row, b, at + j, b_row, n - j, m, 1,
-                       kind);
-}
-
-INLINE void
-wide(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
-     const void *b, int64_t b_row, int64_t depth, int64_t n,
-     const mr_gemm_kind kind)
-{
-    switch (m) {
-    case 1:
-        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 1, kind);
-        break;
-    case 2:
-        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 2, kind);
-        break;
-    case 3:
-        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 3, kind);
-        break;
-    default:
-        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 4, kind);
-        break;
-    }
-}
-
-INLINE void
-dot(float *lanes, const float *x, const void *b, int64_t n,
-    const mr_gemm_kind kind)
-{
-    enum { N = MR_LANES / N_LANES };
-    int64_t i = 0;
-    R sum[N];
-
-#pragma GCC unroll 16
-    for (int v = 0; v < N; v++)
-        sum[v] = v_load(lanes + v * N_LANES);
-    for (; i + MR_LANES <= n; i += MR_LANES)
-#pragma GCC unroll 16
-        for (int v = 0; v < N; v++)
-            sum[v] = multiply_add(v_load(x + i + v * N_LANES),
-                                  load_kind(b, i + v * N_LANES, N_LANES, kind),
-                                  sum[v]);
-    if (i < n)
-#pragma GCC unroll 16
-        for (int v = 0; v < N; v++) {
-            int64_t at = i + v * N_LANES;
-
-            if (at < n)
-                sum[v] = multiply_add(load(x + at, n - at),
-                                      load_kind(b, at, n - at, kind), sum[v]);
-        }
-#pragma GCC unroll 16
-    for (int v = 0; v < N; v++)
-        v_store(lanes + v * N_LANES, sum[v]);
-}
+#include "kernels/tier/gemv.h"
+#include "kernels/tier/small.h"
 
 #define ROW_KERNELS(suffix, kind)                                              \
     static void wide_##suffix(float *y, int64_t y_row, const float *x,         \
@@ -278,6 +159,14 @@ ROW_KERNELS(f32, MR_GEMM_FLOAT32)
 ROW_KERNELS(f16, MR_GEMM_FLOAT16)
 ROW_KERNELS(bf16, MR_GEMM_BFLOAT16)
 
+static void
+small_f32(const float *a, int64_t a_row, int64_t a_depth, const float *b,
+          int64_t b_row, float *c, int64_t c_row, int64_t m, int64_t depth,
+          int64_t n)
+{
+    small(a, a_row, a_depth, b, b_row, c, c_row, m, depth, n);
+}
+
 const mr_gemm_tier MR_TIER_SYM(mr__gemm_tier) = {
     .rows = ROWS,
     .cols = COLS,
@@ -288,4 +177,6 @@ const mr_gemm_tier MR_TIER_SYM(mr__gemm_tier) = {
     .turn = turn,
     .wide = {wide_f32, wide_f16, wide_bf16},
     .dot = {dot_f32, dot_f16, dot_bf16},
+    .small = small_f32,
+    .f64 = &MR_TIER_SYM(mr__gemv_tier),
 };

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * strips.c -- products with some rows: more than meet b where it lies, too few
+ * to pay for a packed copy of it.
+ *
+ * All of a is packed.  Then each strip of b, as many columns as a register tile
+ * has, is packed in pieces of STRIP_DEPTH that stay in the first-level cache,
+ * and meets all rows at once: b is read once and its packed form is never in
+ * memory.  A quantised matrix is dequantised on the way.  Sums wait in floats
+ * on the stack, so halves are rounded once; the depth is cut alike in all
+ * tiers, so a strip's bits depend on neither tier nor threads.
+ * Called by: matmul.c, quant_product.c.  Calls: kernels/gemm.h, the pool.
+ */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "cpu/product.h"
+#include "kernels/tier/tier.h"
+
+enum { STRIP_DEPTH = 256 }; /* floats or pairs */
+
+/* Depths of a piece. */
+static int64_t
+piece_depth(bool pairs)
+{
+    return pairs ? 2 * STRIP_DEPTH : STRIP_DEPTH;
+}
+
+static int64_t
+panels_of(int64_t m)
+{
+    return (m - 1) / mr__gemm_rows() + 1;
+}
+
+int64_t
+mr__strip_floats(int64_t m, int64_t k)
+{
+    return (panels_of(m) * mr__gemm_rows() * k + 15) / 16 * 16;
+}
+
+/* Rows of a go to panels, those of a piece of depth together. */
+bool
+mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel, bool pairs,
+               float *to)
+{
+    int64_t rows = mr__gemm_rows(), panels = panels_of(a->lanes), depth;
+    bool fine = true;
+
+    for (int64_t at = 0; at < k; at += depth) {
+        int64_t steps;
+
+        depth = k - at < piece_depth(pairs) ? k - at : piece_depth(pairs);
+        steps = pairs ? (depth + 1) / 2 : depth;
+        if (pairs)
+            fine = mr__gemm_pack_pairs(a, (int)rows, panel, at, depth,
+                                       to + panel * rows * steps) &&
+                   fine;
+        else
+            mr__gemm_pack(a, (int)rows, panel, at, depth,
+                          to + panel * rows * steps);
+        to += panels * rows * steps;
+    }
+    return fine;
+}
+
+void
+mr__strip_pack_rows(const float *const *x, int64_t m, int64_t k, int64_t panel,
+                    float *to)
+{
+    float piece[MR_GEMM_MAX_ROWS * STRIP_DEPTH];
+    int64_t rows = mr__gemm_rows(), panels = panels_of(m);
+    int64_t lanes = m - panel * rows < rows ? m - panel * rows : rows;
+    mr_gemm_side a = {piece, MR_FLOAT32, lanes, STRIP_DEPTH, 1};
+
+    for (int64_t at = 0; at < k; at += STRIP_DEPTH) {
+        int64_t depth = k - at < STRIP_DEPTH ? k - at : STRIP_DEPTH;
+
+        for (int64_t i = 0; i < lanes; i++)
+            memcpy(piece + i * STRIP_DEPTH, x[panel * rows + i] + at,
+                   (size_t)depth * sizeof *piece);
+        mr__gemm_pack(&a, (int)rows, 0, 0, depth,
+                      to + panels * rows * at + panel * rows * depth);
+    }
+}
+
+/* One piece of b's strip. */
+static bool
+piece_pack(const mr_strip *s, int64_t strip, int64_t at, int64_t depth,
+           float *to)
+{
+    int cols = mr__gemm_cols();
+
+    if (s->pairs)
+        return mr__gemm_pack_pairs(&s->b, cols, strip, at, depth, to);
+    if (s->pack_b)
+        s->pack_b(s->pack_ctx, s->at, cols, strip, at, depth, to);
+    else
+        mr__gemm_pack(&s->b, cols, strip, at, depth, to);
+    return true;
+}
+
+bool
+mr__strip_run(const mr_strip *s, int64_t strip, float *y)
+{
+    _Alignas(64) float b[STRIP_DEPTH * MR_GEMM_MAX_COLS];
+    int64_t third = mr__gemm_rows() / 3, cols = mr__gemm_cols();
+    int64_t panels = panels_of(s->m), most = piece_depth(s->pairs), depth;
+    mr_gemm_chunk g = {.m = (s->m + third - 1) / third * third,
+                       .n = cols,
+                       .pairs = s->pairs,
+                       .a = s->a,
+                       .b = b,
+                       .c = y,
+                       .c_row = cols,
+                       .dtype = MR_FLOAT32};
+
+    for (int64_t at = 0; at < s->k; at += depth) {
+        depth = s->k - at < most ? s->k - at : most;
+        if (!piece_pack(s, strip, at, depth, b))
+            return false;
+        g.depth = s->pairs ? (depth + 1) / 2 : depth;
+        g.first = at == 0;
+        g.last = at + depth == s->k;
+        mr__gemm_block(&g, 0, panels, 0, 1);
+        g.a += panels * mr__gemm_rows() * g.depth;
+    }
+    return true;
+}
+
+/* ---- a product ------------------------------------------------------------
+ */
+
+typedef struct strips {
+    const mr_product *p;
+    atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
+    bool a_shared;
+    int64_t panels, floats, per_item; /* of a; strips of an item */
+    float *a;
+} strips;
+
+static strips
+strips_plan(const mr_product *p)
+{
+    strips s = {.p = p,
+                .a_shared = true,
+                .panels = panels_of(p->m),
+                .floats = mr__strip_floats(p->m, p->k),
+                .per_item = (p->n - 1) / mr__gemm_cols() + 1};
+
+    for (int32_t k = 0; k < p->batch.ndim; k++)
+        s.a_shared = s.a_shared && p->batch.stride[0][k] == 0;
+    return s;
+}
+
+bool
+mr__product_strips_fit(const mr_product *p)
+{
+    return p->m <= MR_STRIP_ROWS;
+}
+
+size_t
+mr__product_strips_bytes(const mr_product *p)
+{
+    strips s = strips_plan(p);
+
+    return (size_t)(s.floats * (s.a_shared ? 1 : p->n_items)) * sizeof(float);
+}
+
+static bool
+unfit(strips *s)
+{
+    return atomic_load_explicit(&s->unfit, memory_order_relaxed);
+}
+
+static void
+pack_piece(void *ctx, int64_t begin, int64_t end)
+{
+    strips *s = ctx;
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t item = u / s->panels;
+        mr_gemm_side a, b;
+        void *c;
+
+        mr__product_item(s->p, item, &a, &b, &c);
+        if (!mr__strip_pack(&a, s->p->k, u % s->panels, s->p->pairs,
+                            s->a + item * s->floats))
+            atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
+    }
+}
+
+/* Columns [j, j + n) of c. */
+static void
+strip_write(const mr_product *p, void *c, int64_t j, int64_t n, const float *y)
+{
+    int64_t size = mr__dtype_size(p->dtype), cols = mr__gemm_cols();
+
+    for (int64_t i = 0; i < p->m; i++, y += cols) {
+        char *to = (char *)c + (i * p->c_row + j) * size;
+
+        if (p->dtype == MR_FLOAT32)
+            memcpy(to, y, (size_t)(n * size));
+        else
+            mr__tier()->casts->cast[MR_FLOAT32][p->dtype](to, y, n);
+    }
+}
+
+static void
+strip_piece(void *ctx, int64_t begin, int64_t end)
+{
+    strips *s = ctx;
+    const mr_product *p = s->p;
+    int64_t cols = mr__gemm_cols();
+    _Alignas(64) float y[MR_STRIP_ROWS * MR_GEMM_MAX_COLS];
+
+    for (int64_t u = begin; u < end && !unfit(s); u++) {
+        int64_t item = u / s->per_item, j = u % s->per_item * cols;
+        mr_strip strip = {.m = p->m,
+                          .k = p->k,
+                          .pairs = p->pairs,
+                          .a = s->a + (s->a_shared ? 0 : item) * s->floats,
+                          .pack_b = p->pack_b,
+                          .pack_ctx = p->pack_ctx};
+        mr_gemm_side a;
+        void *c;
+
+        mr__product_item(p, item, &a, &strip.b, &c);
+        strip.at = mr__product_offset(p, item);
+        if (!mr__strip_run(&strip, u % s->per_item, y))
+            atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
+        strip_write(p, c, j, p->n - j < cols ? p->n - j : cols, y);
+    }
+}
+
+bool
+mr__product_strips(const mr_product *p, void *workspace)
+{
+    strips s = strips_plan(p);
+    double depth = (double)p->k, rows = (double)mr__gemm_rows();
+    double cols = (double)mr__gemm_cols();
+
+    s.a = workspace;
+    mr__cpu_for((s.a_shared ? 1 : p->n_items) * s.panels,
+                mr__cpu_grain(0.2 * depth * rows), pack_piece, &s);
+    mr__cpu_for(p->n_items * s.per_item,
+                mr__cpu_grain(depth * cols * (0.2 + 0.02 * (double)p->m)),
+                strip_piece, &s);
+    return !unfit(&s);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm_pairs.c -- register tiles of bfloat16, two depths at a time, for
+ * processors whose vdpbf16ps is worth it.
+ *
+ * An element of a panel is a pair of halves, of depths 2 p and 2 p + 1, in one
+ * lane of 32 bits; else panels and tiles are those of gemm.c.  A product of two
+ * halves is exact in float32 and sums are float32, so all that is lost beside
+ * widened operands are numbers below 2^-126: the instruction takes them for 0.
+ * Hence `tiny` says whether operands have such, and the caller widens then.
+ */
+#include "kernels/gemm.h"
+
+#define MR_LANE_BITS  32
+#define MR_LANE_FLOAT 1
+#include "kernels/tier/lanes.h"
+
+#include "kernels/tier/half.h"
+
+#if MR_TIER_ID == MR_TIER_AVX512
+
+#define THIRD 4
+#define ROWS  (3 * THIRD)
+#define COLS  (2 * N_LANES)
+#define WITH  __attribute__((target("avx512bf16")))
+
+static inline __attribute__((always_inline, target("avx512bf16"))) void
+tile(int64_t depth, const float *restrict a, const float *restrict b,
+     float *restrict c, int64_t c_row, bool add, const int n_rows,
+     const int n_vectors)
+{
+    R sum[ROWS][2];
+
+#pragma GCC unroll 12
+    for (int i = 0; i < n_rows; i++) {
+        sum[i][0] = (R){0};
+        sum[i][1] = (R){0};
+    }
+    for (int64_t p = 0; p < depth; p++, a += ROWS, b += COLS) {
+        R b0 = v_load(b), b1 = n_vectors > 1 ? v_load(b + N_LANES) : b0;
+
+#pragma GCC unroll 12
+        for (int i = 0; i < n_rows; i++) {
+            uint32_t pair;
+            __m512bh x;
+
+            memcpy(&pair, a + i, sizeof pair);
+            x = (__m512bh)_mm512_set1_epi32((int)pair);
+            sum[i][0] = (R)_mm512_dpbf16_ps((__m512)sum[i][0], x, (__m512bh)b0);
+            if (n_vectors > 1)
+                sum[i][1] =
+                    (R)_mm512_dpbf16_ps((__m512)sum[i][1], x, (__m512bh)b1);
+        }
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < n_rows; i++, c += c_row) {
+        v_store(c, add ? v_load(c) + sum[i][0] : sum[i][0]);
+        if (n_vectors > 1)
+            v_store(c + N_LANES,
+                    add ? v_load(c + N_LANES) + sum[i][1] : sum[i][1]);
+    }
+}
+
+#define TILE(name, n_rows, n_vectors)                                          \
+    WITH static void name(int64_t depth, const float *a, const float *b,       \
+                          float *c, int64_t c_row, bool add)                   \
+    {                                                                          \
+        tile(depth, a, b, c, c_row, add, n_rows, n_vectors);                   \
+    }
+TILE(tile_third_half, THIRD, 1)
+TILE(tile_third, THIRD, 2)
+TILE(tile_two_thirds_half, 2 * THIRD, 1)
+TILE(tile_two_thirds, 2 * THIRD, 2)
+TILE(tile_half, 3 * THIRD, 1)
+TILE(tile_whole, 3 * THIRD, 2)
+
+/* Halves i ... (`left` of them at most) as the lower halves of lanes. */
+INLINE U
+lanes_of(const uint16_t *p, int64_t left)
+{
+    HALF h = {0};
+
+    if (left >= N_LANES)
+        memcpy(&h, p, sizeof h);
+    else if (left > 0)
+        memcpy(&h, p, (size_t)left * sizeof *p);
+    return __builtin_convertvector(h, U);
+}
+
+/* Two depths, whose lanes are adjacent; width is a multiple of 4. */
+static void
+zip(uint32_t *to, const uint16_t *low, const uint16_t *high, int64_t lanes,
+    int64_t width)
+{
+    for (int64_t l = 0; l < width; l += N_LANES) {
+        U x = lanes_of(low + l, lanes - l);
+
+        if (high)
+            x |= lanes_of(high + l, lanes - l) << 16;
+        if (width - l >= N_LANES)
+            memcpy(to + l, &x, sizeof x);
+        else
+            memcpy(to + l, &x, (size_t)(width - l) * sizeof *to);
+    }
+}
+
+/* Is there a half that is neither 0 nor normal?  n is a multiple of 4. */
+static bool
+tiny(const uint32_t *pairs, int64_t n)
+{
+    M found = {0};
+
+    for (int64_t i = 0; i < n; i += N_LANES) {
+        U x = {0}, low, high;
+
+        if (n - i >= N_LANES)
+            memcpy(&x, pairs + i, sizeof x);
+        else
+            memcpy(&x, pairs + i, (size_t)(n - i) * sizeof *pairs);
+        low = x & 0x7FFF;
+        high = x >> 16 & 0x7FFF;
+        found |= (M)(low - 1 < 0x7F) | (M)(high - 1 < 0x7F);
+    }
+    return m_any(found);
+}
+
+const mr_gemm_pairs MR_TIER_SYM(mr__gemm_pairs) = {
+    .tile = {{tile_third_half, tile_third},
+             {tile_two_thirds_half, tile_two_thirds},
+             {tile_half, tile_whole}},
+    .zip = zip,
+    .tiny = tiny,
+};
+
+#else
+
+const mr_gemm_pairs MR_TIER_SYM(mr__gemm_pairs) = {.zip = NULL};
+
+#endif

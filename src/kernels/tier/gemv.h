@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemv.h -- products of up to four rows with a matrix, of the lanes that the
+ * including file has chosen.  It says how elements of b are loaded:
+ * load_kind(b, i, left, kind).
+ */
+#ifndef MR_KERNELS_TIER_GEMV_H
+#define MR_KERNELS_TIER_GEMV_H
+
+/* One vector of columns, `count` depths: the chain of each element is the
+ * same whatever the count. */
+INLINE void
+wide_piece(lane *restrict y, int64_t y_row, const lane *restrict x,
+           int64_t x_row, const void *restrict b, int64_t at, int64_t b_row,
+           int64_t left, const int m, const int count, const mr_gemm_kind kind)
+{
+    R row[4];
+
+#pragma GCC unroll 4
+    for (int p = 0; p < count; p++)
+        row[p] = load_kind(b, at + p * b_row, left, kind);
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++) {
+        R s = load(y + i * y_row, left);
+
+#pragma GCC unroll 4
+        for (int p = 0; p < count; p++)
+            s = multiply_add(v_set(x[i * x_row + p]), row[p], s);
+        store(y + i * y_row, s, left);
+    }
+}
+
+INLINE void
+wide_rows(lane *restrict y, int64_t y_row, const lane *restrict x,
+          int64_t x_row, const void *restrict b, int64_t b_row, int64_t depth,
+          int64_t n, const int m, const mr_gemm_kind kind)
+{
+    int64_t whole = n - n % N_LANES, at = 0;
+
+    for (; depth >= 4; depth -= 4, x += 4, at += 4 * b_row) {
+        for (int64_t j = 0; j < whole; j += N_LANES)
+            wide_piece(y + j, y_row, x, x_row, b, at + j, b_row, N_LANES, m, 4,
+                       kind);
+        if (whole < n)
+            wide_piece(y + whole, y_row, x, x_row, b, at + whole, b_row,
+                       n - whole, m, 4, kind);
+    }
+    for (; depth > 0; depth--, x++, at += b_row)
+        for (int64_t j = 0; j < n; j += N_LANES)
+            wide_piece(y + j, y_row, x, x_row, b, at + j, b_row, n - j, m, 1,
+                       kind);
+}
+
+INLINE void
+wide(lane *y, int64_t y_row, const lane *x, int64_t x_row, int m, const void *b,
+     int64_t b_row, int64_t depth, int64_t n, const mr_gemm_kind kind)
+{
+    switch (m) {
+    case 1:
+        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 1, kind);
+        break;
+    case 2:
+        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 2, kind);
+        break;
+    case 3:
+        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 3, kind);
+        break;
+    default:
+        wide_rows(y, y_row, x, x_row, b, b_row, depth, n, 4, kind);
+        break;
+    }
+}
+
+INLINE void
+dot(lane *lanes, const lane *x, const void *b, int64_t n,
+    const mr_gemm_kind kind)
+{
+    enum { N = MR_LANES / N_LANES };
+    int64_t i = 0;
+    R sum[N];
+
+#pragma GCC unroll 16
+    for (int v = 0; v < N; v++)
+        sum[v] = v_load(lanes + v * N_LANES);
+    for (; i + MR_LANES <= n; i += MR_LANES)
+#pragma GCC unroll 16
+        for (int v = 0; v < N; v++)
+            sum[v] = multiply_add(v_load(x + i + v * N_LANES),
+                                  load_kind(b, i + v * N_LANES, N_LANES, kind),
+                                  sum[v]);
+    if (i < n)
+#pragma GCC unroll 16
+        for (int v = 0; v < N; v++) {
+            int64_t at = i + v * N_LANES;
+
+            if (at < n)
+                sum[v] = multiply_add(load(x + at, n - at),
+                                      load_kind(b, at, n - at, kind), sum[v]);
+        }
+#pragma GCC unroll 16
+    for (int v = 0; v < N; v++)
+        v_store(lanes + v * N_LANES, sum[v]);
+}
+
+#endif
