@@ -124,6 +124,9 @@ size_t mr__cpu_rms_norm_workspace(const mr_kernel_args *a);
 mr_code mr__cpu_attention(const mr_kernel_args *a);
 size_t mr__cpu_attention_workspace(const mr_kernel_args *a);
 double mr__cpu_attention_cost(const mr_kernel_args *a);
+mr_code mr__cpu_attention_back(const mr_kernel_args *a);
+size_t mr__cpu_attention_back_workspace(const mr_kernel_args *a);
+double mr__cpu_attention_back_cost(const mr_kernel_args *a);
 
 mr_code mr__cpu_conv(const mr_kernel_args *a);
 size_t mr__cpu_conv_workspace(const mr_kernel_args *a);
