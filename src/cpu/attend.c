@@ -18,7 +18,6 @@
 #include "cpu/attend.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/pool.h"
@@ -167,52 +166,6 @@ mr__attend_store(const mr_attend_job *j, int64_t item, int64_t r, int64_t n,
         memcpy(to, from, (size_t)(n * j->width) * sizeof *from);
     else
         mr__tier()->casts->cast[MR_FLOAT32][j->dtype](to, from, n * j->width);
-}
-
-/* ---- units over the pool
- * ------------------------------------------------------ */
-
-typedef struct units {
-    _Atomic int64_t next;
-    int64_t n;
-    char *workspace;
-    size_t slot_bytes;
-    void (*body)(const void *ctx, int64_t unit, char *slot);
-    const void *ctx;
-} units;
-
-/* Each slot takes units until none are left: they may differ in length. */
-static void
-units_piece(void *ctx, int64_t begin, int64_t end)
-{
-    units *u = ctx;
-
-    for (int64_t slot = begin; slot < end; slot++)
-        for (;;) {
-            /* relaxed: only who takes which unit */
-            int64_t unit =
-                atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed);
-
-            if (unit >= u->n)
-                break;
-            u->body(u->ctx, unit, u->workspace + (size_t)slot * u->slot_bytes);
-        }
-}
-
-void
-mr__attend_units(const mr_attend_job *j, int64_t n, char *workspace,
-                 size_t slot_bytes,
-                 void (*body)(const void *ctx, int64_t unit, char *slot),
-                 const void *ctx)
-{
-    units u = {.n = n,
-               .workspace = workspace,
-               .slot_bytes = slot_bytes,
-               .body = body,
-               .ctx = ctx};
-
-    atomic_init(&u.next, 0);
-    mr__cpu_for(n < j->n_slots ? n : j->n_slots, 1, units_piece, &u);
 }
 
 /* ---- tiles
@@ -578,9 +531,9 @@ mr__attend_tiles(const mr_attend_job *j, char *workspace)
     tiles t;
 
     tiles_plan(j, &t);
-    mr__attend_units(j, j->batch * j->heads * t.n_blocks, workspace,
-                     (size_t)tiles_slot_floats(&t) * sizeof(float), tiles_unit,
-                     &t);
+    mr__cpu_units(j->n_slots, j->batch * j->heads * t.n_blocks, workspace,
+                  (size_t)tiles_slot_floats(&t) * sizeof(float), tiles_unit,
+                  &t);
 }
 
 /* ---- the row of the table

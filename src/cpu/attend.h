@@ -60,12 +60,6 @@ float mr__attend_sink(const mr_attend_job *j, int64_t item, int64_t r);
 /* Rows r ... r + n of an item's output, from floats; n * width of them. */
 void mr__attend_store(const mr_attend_job *j, int64_t item, int64_t r,
                       int64_t n, float *from);
-/* body for each of n units with a piece of the workspace of its own. */
-void mr__attend_units(const mr_attend_job *j, int64_t n, char *workspace,
-                      size_t slot_bytes,
-                      void (*body)(const void *ctx, int64_t unit, char *slot),
-                      const void *ctx);
-
 /* Tiles of keys; with j->top set, only the sums. */
 size_t mr__attend_tiles_bytes(const mr_attend_job *j);
 void mr__attend_tiles(const mr_attend_job *j, char *workspace);

@@ -558,8 +558,8 @@ static void
 back_pass(back *b, int want, char *workspace)
 {
     b->want = want;
-    mr__attend_units(&b->j, b->items * n_runs(b) * n_spans(b), workspace,
-                     slot_bytes(b), back_unit, b);
+    mr__cpu_units(b->j.n_slots, b->items * n_runs(b) * n_spans(b), workspace,
+                  slot_bytes(b), back_unit, b);
 }
 
 /* ---- the row of the table --------------------------------------------------
@@ -620,8 +620,8 @@ mr__cpu_attention_back(const mr_kernel_args *a)
     workspace += (size_t)(3 * n) * sizeof(float);
     stats_job(&b, &stats);
     mr__attend_tiles(&stats, workspace);
-    mr__attend_units(&b.j, b.items * ((b.j.rows - 1) / ROWS + 1), workspace,
-                     dots_bytes(&b), dots_unit, &b);
+    mr__cpu_units(b.j.n_slots, b.items * ((b.j.rows - 1) / ROWS + 1), workspace,
+                  dots_bytes(&b), dots_unit, &b);
     mr__cpu_for(b.items * b.j.group,
                 mr__cpu_grain(10.0 * (double)(b.j.sinks ? b.j.lq : 1)),
                 sinks_piece, &b);

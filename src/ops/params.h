@@ -352,6 +352,14 @@ typedef struct mr_conv_params {
     bool flip;
 } mr_conv_params;
 
+/* conv_weight: inputs x (N, spatial..., C) and g (N, out..., O), float32;
+ * output (O, kernel..., C / groups): what comes back to the weights of
+ * conv_general when g comes back to its output.  input_dilation is 1. */
+typedef struct mr_conv_weight_params {
+    mr_conv_params of;
+    mr_ints kernel;
+} mr_conv_weight_params;
+
 /* ---- quantisation ---------------------------------------------------------
  * Packed w is uint32 (..., rows, K * bits / 32): the codes of a row are one
  * little-endian stream of bits.  scales (and biases) are (..., rows, K /
