@@ -18,7 +18,6 @@
 #include "cpu/attend.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/pool.h"
@@ -38,8 +37,8 @@ enum {
 /* ---- reading the operands ---------------------------------------------------
  */
 
-static void
-job_read(const mr_kernel_args *a, mr_attend_job *j)
+void
+mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
 {
     const mr_attention_params *p = a->params;
     int next = 3;
@@ -114,13 +113,20 @@ run_load(float *to, const void *data, mr_dtype t, int64_t at, int64_t stride,
 }
 
 void
-mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r, float *to)
+mr__attend_row(const mr_attend_job *j, const mr_kernel_view *x, int64_t item,
+               int64_t r, int64_t n, float *to)
 {
     int64_t head = item % j->heads * j->group + r / j->lq;
-    int64_t at = item / j->heads * j->q.stride[0] + head * j->q.stride[1] +
-                 r % j->lq * j->q.stride[2];
+    int64_t at = item / j->heads * x->stride[0] + head * x->stride[1] +
+                 r % j->lq * x->stride[2];
 
-    run_load(to, j->q.data, j->dtype, at, j->q.stride[3], j->depth);
+    run_load(to, x->data, j->dtype, at, x->stride[3], n);
+}
+
+void
+mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r, float *to)
+{
+    mr__attend_row(j, &j->q, item, r, j->depth, to);
     for (int64_t i = 0; i < j->depth; i++)
         to[i] *= j->scale;
 }
@@ -160,52 +166,6 @@ mr__attend_store(const mr_attend_job *j, int64_t item, int64_t r, int64_t n,
         memcpy(to, from, (size_t)(n * j->width) * sizeof *from);
     else
         mr__tier()->casts->cast[MR_FLOAT32][j->dtype](to, from, n * j->width);
-}
-
-/* ---- units over the pool
- * ------------------------------------------------------ */
-
-typedef struct units {
-    _Atomic int64_t next;
-    int64_t n;
-    char *workspace;
-    size_t slot_bytes;
-    void (*body)(const void *ctx, int64_t unit, char *slot);
-    const void *ctx;
-} units;
-
-/* Each slot takes units until none are left: they may differ in length. */
-static void
-units_piece(void *ctx, int64_t begin, int64_t end)
-{
-    units *u = ctx;
-
-    for (int64_t slot = begin; slot < end; slot++)
-        for (;;) {
-            /* relaxed: only who takes which unit */
-            int64_t unit =
-                atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed);
-
-            if (unit >= u->n)
-                break;
-            u->body(u->ctx, unit, u->workspace + (size_t)slot * u->slot_bytes);
-        }
-}
-
-void
-mr__attend_units(const mr_attend_job *j, int64_t n, char *workspace,
-                 size_t slot_bytes,
-                 void (*body)(const void *ctx, int64_t unit, char *slot),
-                 const void *ctx)
-{
-    units u = {.n = n,
-               .workspace = workspace,
-               .slot_bytes = slot_bytes,
-               .body = body,
-               .ctx = ctx};
-
-    atomic_init(&u.next, 0);
-    mr__cpu_for(n < j->n_slots ? n : j->n_slots, 1, units_piece, &u);
 }
 
 /* ---- tiles
@@ -364,13 +324,6 @@ tile_pack(block *b, int64_t key0)
         mr__gemm_pack(&v, width, p, 0, n, b->v + p * width * n);
 }
 
-/* The last key that row r of the item sees, causally. */
-static int64_t
-row_limit(const mr_attend_job *j, int64_t r)
-{
-    return r % j->lq + j->lk - j->lq;
-}
-
 static int64_t
 panel_limit(const block *b, int64_t panel)
 {
@@ -380,7 +333,7 @@ panel_limit(const block *b, int64_t panel)
     if (!j->causal)
         return j->lk - 1;
     for (int64_t i = 0; i < panel_rows(b, panel); i++) {
-        int64_t l = row_limit(j, b->row0 + panel * b->t->cols + i);
+        int64_t l = mr__attend_limit(j, b->row0 + panel * b->t->cols + i);
 
         most = l > most ? l : most;
     }
@@ -428,7 +381,7 @@ panel_limits(const block *b, int64_t panel, float *limit)
     if (!j->causal)
         return NULL;
     for (int64_t i = 0; i < b->t->cols; i++) {
-        int64_t l = row_limit(j, row0 + (i < n ? i : n - 1)) - b->key0;
+        int64_t l = mr__attend_limit(j, row0 + (i < n ? i : n - 1)) - b->key0;
 
         any = any || l < b->n_keys - 1;
         limit[i] = (float)(l < -1 ? -1 : l < KEYS ? l : KEYS);
@@ -473,6 +426,8 @@ panel_run(block *b, int64_t panel)
     masks.limit = panel_limits(b, panel, limit);
     t->tier->step(b->s, t->cols, b->n_keys, width, &masks,
                   b->top + panel * t->cols, b->sum + panel * t->cols, fade);
+    if (j->width == 0)
+        return;
     if (any_fades(fade, width))
         t->tier->multiply(o, t->cols, j->width, width, fade);
     g.m = j->width;
@@ -518,6 +473,14 @@ block_end(block *b)
     const tiles *t = b->t;
     const mr_attend_job *j = t->j;
 
+    if (j->top) {
+        size_t bytes = (size_t)b->n_rows * sizeof *b->top;
+        int64_t at = b->item * j->rows + b->row0;
+
+        memcpy(j->top + at, b->top, bytes);
+        memcpy(j->sum + at, b->sum, bytes);
+        return;
+    }
     for (int64_t p = 0; p < b->n_panels; p++) {
         float *o = panel_sums(b, p);
         int64_t n = panel_rows(b, p);
@@ -553,6 +516,26 @@ tiles_unit(const void *ctx, int64_t unit, char *slot)
     block_end(&b);
 }
 
+size_t
+mr__attend_tiles_bytes(const mr_attend_job *j)
+{
+    tiles t;
+
+    tiles_plan(j, &t);
+    return (size_t)(j->n_slots * tiles_slot_floats(&t)) * sizeof(float);
+}
+
+void
+mr__attend_tiles(const mr_attend_job *j, char *workspace)
+{
+    tiles t;
+
+    tiles_plan(j, &t);
+    mr__cpu_units(j->n_slots, j->batch * j->heads * t.n_blocks, workspace,
+                  (size_t)tiles_slot_floats(&t) * sizeof(float), tiles_unit,
+                  &t);
+}
+
 /* ---- the row of the table
  * ------------------------------------------------------ */
 
@@ -566,24 +549,21 @@ size_t
 mr__cpu_attention_workspace(const mr_kernel_args *a)
 {
     mr_attend_job j;
-    tiles t;
 
-    job_read(a, &j);
+    mr__attend_job(a, &j);
     if (job_empty(&j))
         return 0;
     if (mr__attend_few_fits(&j))
         return mr__attend_few_bytes(&j);
-    tiles_plan(&j, &t);
-    return (size_t)(j.n_slots * tiles_slot_floats(&t)) * sizeof(float);
+    return mr__attend_tiles_bytes(&j);
 }
 
 mr_code
 mr__cpu_attention(const mr_kernel_args *a)
 {
     mr_attend_job j;
-    tiles t;
 
-    job_read(a, &j);
+    mr__attend_job(a, &j);
     if (job_empty(&j)) { /* no keys: sums of nothing */
         memset(j.to, 0,
                (size_t)a->out[0].size * (size_t)mr__dtype_size(j.dtype));
@@ -593,10 +573,7 @@ mr__cpu_attention(const mr_kernel_args *a)
         mr__attend_few(&j, a->workspace);
         return MR_OK;
     }
-    tiles_plan(&j, &t);
-    mr__attend_units(&j, j.batch * j.heads * t.n_blocks, a->workspace,
-                     (size_t)tiles_slot_floats(&t) * sizeof(float), tiles_unit,
-                     &t);
+    mr__attend_tiles(&j, a->workspace);
     return MR_OK;
 }
 

@@ -4,7 +4,7 @@
  *
  * The query heads that share a key head are rows of one problem: row r is
  * query r % lq of the head's (r / lq)-th one.  attend.c picks the route from
- * shape and strides alone.
+ * shape and strides alone; attend_back.c is the way back.
  */
 #ifndef MR_CPU_ATTEND_H
 #define MR_CPU_ATTEND_H
@@ -31,13 +31,28 @@ typedef struct mr_attend_job {
     int64_t batch, heads, group, lq, lk, depth, width; /* heads of k */
     int64_t rows;                                      /* group * lq */
     int n_slots;
+    /* set: only these are wanted, for each row of each item: the largest score
+     * and the sum of exp(score - top); width is 0 */
+    float *top, *sum;
 } mr_attend_job;
+
+/* The operands and parameters of a call; the first three inputs are q, k, v. */
+void mr__attend_job(const mr_kernel_args *a, mr_attend_job *j);
 
 /* Elements of a key head's matrices from the start of the operand. */
 int64_t mr__attend_offset(const mr_kernel_view *x, int64_t item, int64_t heads);
 /* Row r of an item's queries, scaled, `depth` floats. */
 void mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r,
                       float *to);
+/* Row r of an item of x (B, Hq, Lq, n), as n floats. */
+void mr__attend_row(const mr_attend_job *j, const mr_kernel_view *x,
+                    int64_t item, int64_t r, int64_t n, float *to);
+/* The last key that row r of an item sees, causally. */
+static inline int64_t
+mr__attend_limit(const mr_attend_job *j, int64_t r)
+{
+    return r % j->lq + j->lk - j->lq;
+}
 /* The first element of the mask for row r of an item and key 0. */
 const void *mr__attend_mask(const mr_attend_job *j, int64_t item, int64_t r);
 /* The logit that joins row r; -inf without sinks. */
@@ -45,11 +60,9 @@ float mr__attend_sink(const mr_attend_job *j, int64_t item, int64_t r);
 /* Rows r ... r + n of an item's output, from floats; n * width of them. */
 void mr__attend_store(const mr_attend_job *j, int64_t item, int64_t r,
                       int64_t n, float *from);
-/* body for each of n units with a piece of the workspace of its own. */
-void mr__attend_units(const mr_attend_job *j, int64_t n, char *workspace,
-                      size_t slot_bytes,
-                      void (*body)(const void *ctx, int64_t unit, char *slot),
-                      const void *ctx);
+/* Tiles of keys; with j->top set, only the sums. */
+size_t mr__attend_tiles_bytes(const mr_attend_job *j);
+void mr__attend_tiles(const mr_attend_job *j, char *workspace);
 
 /* Few rows: keys and values are read once, in place. */
 bool mr__attend_few_fits(const mr_attend_job *j);

@@ -282,9 +282,9 @@ mr__attend_few(const mr_attend_job *j, char *workspace)
 
     few_plan(j, &f);
     f.part = (float *)(void *)workspace;
-    mr__attend_units(j, items * f.n_chunks,
-                     workspace + (size_t)few_part_floats(&f) * sizeof(float),
-                     (size_t)few_slot_floats(&f) * sizeof(float), few_unit, &f);
+    mr__cpu_units(j->n_slots, items * f.n_chunks,
+                  workspace + (size_t)few_part_floats(&f) * sizeof(float),
+                  (size_t)few_slot_floats(&f) * sizeof(float), few_unit, &f);
     mr__cpu_for(items * j->rows,
                 mr__cpu_grain(50.0 + (double)f.n_chunks * (double)j->width),
                 finish_piece, &f);

@@ -18,11 +18,10 @@
 
 enum { PATCH_BYTES = 8 << 20, ALIGN = 64 };
 
-static void
-conv_plan(const mr_kernel_args *a, mr_conv *c)
+void
+mr__conv_plan(const mr_conv_params *p, const mr_kernel_view *x,
+              const mr_kernel_view *w, const mr_kernel_view *out, mr_conv *c)
 {
-    const mr_conv_params *p = a->params;
-    const mr_kernel_view *x = &a->in[0], *w = &a->in[1], *out = &a->out[0];
     int n = x->ndim - 2;
 
     *c = (mr_conv){.p = p,
@@ -57,6 +56,12 @@ conv_plan(const mr_kernel_args *a, mr_conv *c)
         c->plain || c->k == 0 ? c->n_rows : PATCH_BYTES / (c->k * c->item);
     c->chunk = c->chunk < 96 ? 96 : c->chunk;
     c->chunk = c->chunk < c->n_rows ? c->chunk : c->n_rows;
+}
+
+static void
+conv_plan(const mr_kernel_args *a, mr_conv *c)
+{
+    mr__conv_plan(a->params, &a->in[0], &a->in[1], &a->out[0], c);
 }
 
 /* The product of `rows` rows of patches with the weights of a group. */
@@ -96,6 +101,8 @@ mr__cpu_conv_workspace(const mr_kernel_args *a)
     conv_plan(a, &c);
     if (mr__conv_depthwise_fits(&c))
         return mr__conv_depthwise_bytes(&c);
+    if (mr__conv_window_fits(&c))
+        return mr__conv_window_bytes(&c);
     p = conv_product(&c, c.chunk);
     whole = mr__product_bytes(&p);
     p = conv_product(&c, (c.n_rows - 1) % c.chunk + 1);
@@ -215,6 +222,10 @@ mr__cpu_conv(const mr_kernel_args *a)
     conv_plan(a, &c);
     if (mr__conv_depthwise_fits(&c)) {
         mr__conv_depthwise(&c, workspace);
+        return MR_OK;
+    }
+    if (mr__conv_window_fits(&c)) {
+        mr__conv_window(&c, workspace);
         return MR_OK;
     }
     c.patches = workspace;

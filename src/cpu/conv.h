@@ -31,6 +31,11 @@ typedef struct mr_conv {
     int64_t row0, group;
 } mr_conv;
 
+/* From the shapes of x, the weights and the output. */
+void mr__conv_plan(const mr_conv_params *p, const mr_kernel_view *x,
+                   const mr_kernel_view *w, const mr_kernel_view *out,
+                   mr_conv *c);
+
 /* The input position of a tap at an output position along an axis; -1 where
  * there is a zero. */
 static inline int64_t
@@ -55,5 +60,10 @@ mr__conv_position(const mr_conv *c, int axis, int64_t out, int64_t tap)
 bool mr__conv_depthwise_fits(const mr_conv *c);
 size_t mr__conv_depthwise_bytes(const mr_conv *c);
 void mr__conv_depthwise(const mr_conv *c, void *workspace);
+
+/* float32, read in place. */
+bool mr__conv_window_fits(const mr_conv *c);
+size_t mr__conv_window_bytes(const mr_conv *c);
+void mr__conv_window(const mr_conv *c, void *workspace);
 
 #endif

@@ -37,6 +37,12 @@ void mr__cpu_for(int64_t n, int64_t grain, mr_cpu_body *body, void *ctx);
  * microseconds. */
 int64_t mr__cpu_grain(double ns);
 
+/* body for each of n units that may differ in length, over n_slots threads at
+ * most, with a piece of the workspace for each of these. */
+void mr__cpu_units(int n_slots, int64_t n, char *workspace, size_t slot_bytes,
+                   void (*body)(const void *ctx, int64_t unit, char *slot),
+                   const void *ctx);
+
 /* ---- walks --------------------------------------------------------------- */
 
 /* Points of a loop nest in row-major order, with the offset (in elements) of
@@ -124,10 +130,16 @@ size_t mr__cpu_rms_norm_workspace(const mr_kernel_args *a);
 mr_code mr__cpu_attention(const mr_kernel_args *a);
 size_t mr__cpu_attention_workspace(const mr_kernel_args *a);
 double mr__cpu_attention_cost(const mr_kernel_args *a);
+mr_code mr__cpu_attention_back(const mr_kernel_args *a);
+size_t mr__cpu_attention_back_workspace(const mr_kernel_args *a);
+double mr__cpu_attention_back_cost(const mr_kernel_args *a);
 
 mr_code mr__cpu_conv(const mr_kernel_args *a);
 size_t mr__cpu_conv_workspace(const mr_kernel_args *a);
 double mr__cpu_conv_cost(const mr_kernel_args *a);
+mr_code mr__cpu_conv_weight(const mr_kernel_args *a);
+size_t mr__cpu_conv_weight_workspace(const mr_kernel_args *a);
+double mr__cpu_conv_weight_cost(const mr_kernel_args *a);
 
 mr_code mr__cpu_mask_places(const mr_kernel_args *a);
 mr_code mr__cpu_mask_compress(const mr_kernel_args *a);

@@ -12,7 +12,7 @@
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-enum { CHUNK = 512, WORDS = 1 << 14 };
+enum { CHUNK = 512, PAIRS = 1 << 13 };
 
 /* ---- arange
  * --------------------------------------------------------------------- */
@@ -62,6 +62,9 @@ mr__cpu_arange(const mr_kernel_args *a)
 /* ---- random_bits
  * ------------------------------------------------------------------- */
 
+/* A piece is PAIRS words of a stream's lower half and those as far into its
+ * upper half: each block of the generator makes one of each.  The first piece
+ * has the middle word of an odd stream too. */
 typedef struct bits {
     const mr_kernel_view *key;
     mr_walk keys;
@@ -71,47 +74,59 @@ typedef struct bits {
     int64_t n_pieces;
 } bits;
 
+/* Words [first, first + n) of a stream at `to`, which may be no place for
+ * words. */
+static void
+words_copy(const bits *b, const uint32_t *key, char *to, int64_t first,
+           int64_t n)
+{
+    for (int64_t i = 0, m; i < n; i += m) {
+        uint32_t words[CHUNK];
+        int64_t left = b->bytes - (first + i) * 4;
+
+        m = n - i < CHUNK ? n - i : CHUNK;
+        mr__random_bits(key[0], key[1], (uint64_t)b->n_words,
+                        (uint64_t)(first + i), (uint64_t)m, words);
+        memcpy(to + (first + i) * 4, words,
+               (size_t)(left < m * 4 ? left : m * 4));
+    }
+}
+
 static void
 bits_piece(void *ctx, int64_t begin, int64_t end)
 {
     const bits *b = ctx;
-    int64_t pair = b->key->stride[b->key->ndim - 1];
+    int64_t step = b->key->stride[b->key->ndim - 1];
+    int64_t pairs = b->n_words / 2, upper = b->n_words - pairs;
 
     for (int64_t u = begin; u < end; u++) {
-        int64_t stream = u / b->n_pieces, first = u % b->n_pieces * WORDS;
-        int64_t n = b->n_words - first < WORDS ? b->n_words - first : WORDS;
-        bool cut = (first + n) * 4 > b->bytes;
-        char *to = b->to + stream * b->bytes + first * 4;
-        const uint32_t *key;
-        uint32_t k0, k1, last;
+        int64_t stream = u / b->n_pieces, first = u % b->n_pieces * PAIRS;
+        int64_t n = pairs - first < PAIRS ? pairs - first : PAIRS;
+        char *to = b->to + stream * b->bytes;
         mr_walk w = b->keys;
+        const uint32_t *at;
+        uint32_t key[2];
 
         mr__walk_seek(&w, stream);
-        key = (const uint32_t *)b->key->data + w.offset[0];
-        k0 = key[0];
-        k1 = key[pair];
-        /* words may only be written to where words are */
+        at = (const uint32_t *)b->key->data + w.offset[0];
+        key[0] = at[0];
+        key[1] = at[step];
+        if (first == 0 && upper > pairs)
+            words_copy(b, key, to, pairs, 1);
         if ((uintptr_t)to % 4 != 0) {
-            for (int64_t i = 0, m; i < n; i += m) {
-                uint32_t words[CHUNK];
-                int64_t left = b->bytes - (first + i) * 4;
-
-                m = n - i < CHUNK ? n - i : CHUNK;
-                mr__random_bits(k0, k1, (uint64_t)b->n_words,
-                                (uint64_t)(first + i), (uint64_t)m, words);
-                memcpy(to + i * 4, words,
-                       (size_t)(left < m * 4 ? left : m * 4));
-            }
+            words_copy(b, key, to, first, n);
+            words_copy(b, key, to, upper + first, n);
             continue;
         }
-        n -= cut ? 1 : 0;
-        mr__random_bits(k0, k1, (uint64_t)b->n_words, (uint64_t)first,
-                        (uint64_t)n, (uint32_t *)(void *)to);
-        if (cut) {
-            mr__random_bits(k0, k1, (uint64_t)b->n_words, (uint64_t)(first + n),
-                            1, &last);
-            memcpy(to + n * 4, &last, (size_t)(b->bytes - (first + n) * 4));
+        if (n > 0 && (upper + first + n) * 4 > b->bytes) { /* a cut word */
+            n--;
+            words_copy(b, key, to, first + n, 1);
+            words_copy(b, key, to, upper + first + n, 1);
         }
+        mr__random_pairs()(key[0], key[1], (uint64_t)b->n_words,
+                           (uint64_t)first, (uint64_t)n,
+                           (uint32_t *)(void *)to + first,
+                           (uint32_t *)(void *)to + upper + first);
     }
 }
 
@@ -129,15 +144,15 @@ mr__cpu_random_bits(const mr_kernel_args *a)
     for (int64_t k = 0; k < p->shape.n; k++)
         b.bytes *= p->shape.v[k];
     b.n_words = (b.bytes + 3) / 4;
-    b.n_pieces = (b.n_words - 1) / WORDS + 1;
+    b.n_pieces = b.n_words < 2 ? 1 : (b.n_words / 2 - 1) / PAIRS + 1;
     mr__walk_init(&b.keys, key->ndim, key->dim, skip);
     mr__walk_add(&b.keys, key->ndim, key->stride, skip);
     mr__walk_merge(&b.keys);
     n_keys = mr__walk_size(&b.keys);
     mr__cpu_for(
         n_keys * b.n_pieces,
-        mr__cpu_grain(50.0 +
-                      2.0 * (double)(b.n_words < WORDS ? b.n_words : WORDS)),
+        mr__cpu_grain(50.0 + 1.0 * (double)(b.n_words < 2 * PAIRS ? b.n_words
+                                                                  : 2 * PAIRS)),
         bits_piece, &b);
     return MR_OK;
 }

@@ -5,6 +5,7 @@
  * Called by: every kernel of this folder.
  */
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/control.h"
@@ -40,6 +41,48 @@ mr__cpu_for(int64_t n, int64_t grain, mr_cpu_body *body, void *ctx)
     else
         mr__pool_loop((n - 1) / r.grain + 1, range_piece, &r);
     mr__control_leave(control);
+}
+
+typedef struct units {
+    _Atomic int64_t next;
+    int64_t n;
+    char *workspace;
+    size_t slot_bytes;
+    void (*body)(const void *ctx, int64_t unit, char *slot);
+    const void *ctx;
+} units;
+
+/* Each slot takes units until none are left. */
+static void
+units_piece(void *ctx, int64_t begin, int64_t end)
+{
+    units *u = ctx;
+
+    for (int64_t slot = begin; slot < end; slot++)
+        for (;;) {
+            /* relaxed: only who takes which unit */
+            int64_t unit =
+                atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed);
+
+            if (unit >= u->n)
+                break;
+            u->body(u->ctx, unit, u->workspace + (size_t)slot * u->slot_bytes);
+        }
+}
+
+void
+mr__cpu_units(int n_slots, int64_t n, char *workspace, size_t slot_bytes,
+              void (*body)(const void *ctx, int64_t unit, char *slot),
+              const void *ctx)
+{
+    units u = {.n = n,
+               .workspace = workspace,
+               .slot_bytes = slot_bytes,
+               .body = body,
+               .ctx = ctx};
+
+    atomic_init(&u.next, 0);
+    mr__cpu_for(n < n_slots ? n : n_slots, 1, units_piece, &u);
 }
 
 int64_t

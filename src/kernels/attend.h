@@ -49,8 +49,19 @@ typedef void mr_attend_scale_fn(float *y, int64_t row, int64_t n_rows,
 typedef void mr_attend_dots_fn(float *s, const float *x, const void *key,
                                int64_t key_row, int64_t n_keys, int64_t depth);
 
+/* The way back, rows as they are (a row a query, a column a key): scores s
+ * become weights exp(s - top) * scale, and g, what comes back to the weights,
+ * becomes what comes back to the scores, weight * (g - dot), 0 where masks drop
+ * the pair.  n_rows rows of `width` <= MR_GEMM_MAX_COLS, `row` apart; here
+ * masks->limit counts a row's keys: column c counts when c <= limit[row]. */
+typedef void mr_attend_back_fn(float *s, float *g, int64_t row, int64_t n_rows,
+                               int64_t width, const mr_attend_masks *masks,
+                               const float *top, const float *scale,
+                               const float *dot);
+
 typedef struct mr_attend_tier {
     mr_attend_step_fn *step;
+    mr_attend_back_fn *back;
     mr_attend_scale_fn *multiply, *divide;
     mr_attend_dots_fn *dots[MR_N_GEMM_KINDS];
 } mr_attend_tier;

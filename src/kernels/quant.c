@@ -14,6 +14,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/float8.h"

@@ -12,5 +12,17 @@
  * made alone, by any thread. */
 void mr__random_bits(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first,
                      uint64_t count, uint32_t *out);
+/* Words [first, first + count) of the stream's lower half and those as far into
+ * its upper half, at the cost of one of both: a block makes one of each.  The
+ * upper half begins at word n_words - n_words / 2. */
+typedef void mr_random_pairs_fn(uint32_t k0, uint32_t k1, uint64_t n_words,
+                                uint64_t first, uint64_t count, uint32_t *low,
+                                uint32_t *high);
+
+extern mr_random_pairs_fn mr__random_pairs_baseline, mr__random_pairs_avx2,
+    mr__random_pairs_avx512;
+
+/* The one of the tier in use. */
+mr_random_pairs_fn *mr__random_pairs(void);
 
 #endif

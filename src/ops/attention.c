@@ -2,12 +2,13 @@
  *
  * attention.c -- scaled dot-product attention.
  *
- * float32 and halves have an operator, whose kernel never holds the scores;
- * float64 is composed of products and a softmax, and so are all rules, in
- * float32.  Query heads that share a key head are rows of one product: (B, Hq,
- * Lq, D) is seen as (B, Hkv, Hq / Hkv * Lq, D), so nothing is repeated.
+ * float32 and halves have an operator, whose kernel never holds the scores,
+ * and so does its way back (attention_back.c); float64 is composed of products
+ * and a softmax, and so are the gradient of a mask and the tangents, in
+ * float32.
  * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
+#include "ops/attention.h"
 #include "array/dtype.h"
 #include "base/error.h"
 #include "gen/build.h"
@@ -19,8 +20,8 @@
 #include "ops/params.h"
 #include "ops/rules.h"
 
-/* ---- scores, made of other operators
- * -------------------------------------------- */
+/* ---- checks ----------------------------------------------------------------
+ */
 
 static mr_code
 check_attention(const mr_array *q, const mr_array *k, const mr_array *v)
@@ -47,110 +48,6 @@ check_attention(const mr_array *q, const mr_array *k, const mr_array *v)
     return MR_OK;
 }
 
-/* Scores below every number that a sum could notice: a row that is masked as a
- * whole stays finite, and gives the mean of the values. */
-static mr_array *
-masked_score(mr_dtype t)
-{
-    return mr__number(t, t == MR_FLOAT64 ? -0x1.fffffffffffffp1023
-                                         : -0x1.fffffep127);
-}
-
-static mr_array *
-apply_mask(mr_array *s, mr_array *mask)
-{
-    mr_text tm, ts;
-
-    if (mask == NULL)
-        return NULL;
-    if ((mr_dtype)mask->dtype == MR_BOOL)
-        mask = mr_where(mask, s, masked_score((mr_dtype)s->dtype));
-    else
-        mask = mr_add(s, mr__cast(mask, (mr_dtype)s->dtype));
-    if (mask != NULL && (mask->ndim != 4 || mask->size != s->size))
-        return mr__fail_null(MR_E_SHAPE,
-                             "the mask makes scores of shape %s: it must "
-                             "broadcast to theirs, %s",
-                             mr__shape_of(mask, &tm), mr__shape_of(s, &ts));
-    return mask;
-}
-
-/* Query i sees keys up to i + (Lkv - Lq). */
-static mr_array *
-apply_causal(mr_array *s)
-{
-    int64_t lq = s->dim[2], lk = s->dim[3];
-
-    return apply_mask(s, mr_tri(lq, lk, lk - lq, MR_BOOL));
-}
-
-/* One logit a query head joins the row, as its last column. */
-static mr_array *
-softmax_with_sinks(mr_array *s, mr_array *sinks)
-{
-    mr_list shape = mr__dims(s);
-    mr_array *extra;
-
-    extra = mr_reshape(mr__cast(sinks, (mr_dtype)s->dtype),
-                       MR_SHAPE(sinks->dim[0], s->dim[1], 1, 1));
-    shape.v[3] = 1;
-    extra = mr_broadcast_to(extra, mr__shape(&shape));
-    s = mr_concatenate(((mr_array *[]){s, extra}), 2, 3);
-    return mr_softmax(s, MR_AXES(-1), true);
-}
-
-/* (B, Hkv, rows, n) and (B, Hq, Lq, n) hold the same in the same order. */
-static mr_array *
-by_key_head(mr_array *x, const mr_array *k)
-{
-    int64_t rows;
-
-    if (x == NULL)
-        return NULL;
-    rows = x->dim[1] / k->dim[1] * x->dim[2];
-    return mr_reshape(x, MR_SHAPE(x->dim[0], k->dim[1], rows, x->dim[3]));
-}
-
-/* (B, Hq, rows, n) from the products of a key head. */
-static mr_array *
-by_query_head(mr_array *x, const mr_array *q)
-{
-    return x == NULL ? NULL
-                     : mr_reshape(x, MR_SHAPE(q->dim[0], q->dim[1], q->dim[2],
-                                              x->dim[3]));
-}
-
-/* softmax(scale q k^T + mask), with a last column of sinks where there are
- * such; mask and sinks as the operator has them, or MR_NONE. */
-static mr_array *
-weights(mr_array *q, mr_array *k, double scale, mr_array *mask, bool causal,
-        mr_array *sinks)
-{
-    mr_array *s;
-
-    if (q == NULL || k == NULL)
-        return NULL;
-    s = mr_matmul(by_key_head(mr__scale(q, scale), k), mr_swapaxes(k, -1, -2));
-    s = by_query_head(s, q);
-    if (s != NULL && causal)
-        s = apply_causal(s);
-    if (s != NULL && mr__given(mask))
-        s = apply_mask(s, mask);
-    if (s == NULL)
-        return NULL;
-    return mr__given(sinks) ? softmax_with_sinks(s, sinks)
-                            : mr_softmax(s, MR_AXES(-1), true);
-}
-
-/* Without the column of sinks. */
-static mr_array *
-of_keys(mr_array *p, const mr_array *k)
-{
-    if (p == NULL || p->dim[3] == k->dim[2])
-        return p;
-    return mr__slice_one(p, 3, MR_INT_NONE, -1, 1);
-}
-
 /* -- attention ------------------------------------------------------------- */
 
 static const mr_field attention_fields[] = {
@@ -170,105 +67,12 @@ attention_infer(const mr_op_call *c, mr_aval *out)
     return MR_OK;
 }
 
-static mr_array *
-widened(mr_array *x)
-{
-    return x == NULL ? NULL : mr__cast(x, MR_FLOAT32);
-}
-
-static mr_array *
-rule_mask(const mr_rule *r)
-{
-    const mr_attention_params *p = mr__params(r->node);
-
-    return p->has_mask ? r->primal[3] : MR_NONE;
-}
-
-static mr_array *
-rule_sinks(const mr_rule *r)
-{
-    const mr_attention_params *p = mr__params(r->node);
-
-    return p->has_sinks ? r->primal[3 + p->has_mask] : MR_NONE;
-}
-
-/* The weights once more, in float32. */
-static mr_array *
-rule_weights(const mr_rule *r)
-{
-    const mr_attention_params *p = mr__params(r->node);
-
-    return weights(widened(r->primal[0]), widened(r->primal[1]), p->scale,
-                   rule_mask(r), p->causal, rule_sinks(r));
-}
-
-static mr_array *
-key_weights(const mr_rule *r)
-{
-    return of_keys(mr_rule_once(r, 0, rule_weights), r->primal[1]);
-}
-
-/* The weight of the sink of each row. */
-static mr_array *
-sink_weights(const mr_rule *r)
-{
-    mr_array *p = mr_rule_once(r, 0, rule_weights);
-
-    return p == NULL ? NULL : mr__slice_one(p, 3, -1, MR_INT_NONE, 1);
-}
-
-/* x (B, Hq, Lq, D) times y (B, Hkv, Lk, D), transposed. */
-static mr_array *
-times_keys(mr_array *x, mr_array *y)
-{
-    mr_array *s;
-
-    if (x == NULL || y == NULL)
-        return NULL;
-    s = mr_matmul(by_key_head(x, y), mr_swapaxes(y, -1, -2));
-    return by_query_head(s, x);
-}
-
-/* Weights (B, Hq, Lq, Lk) times y (B, Hkv, Lk, D). */
-static mr_array *
-times_values(mr_array *p, mr_array *y)
-{
-    if (p == NULL || y == NULL)
-        return NULL;
-    return by_query_head(mr_matmul(by_key_head(p, y), y), p);
-}
-
-/* Weights, transposed, times x (B, Hq, Lq, D): (B, Hkv, Lk, D). */
-static mr_array *
-times_queries(mr_array *p, mr_array *x, const mr_array *k)
-{
-    if (p == NULL || x == NULL)
-        return NULL;
-    return mr_matmul(mr_swapaxes(by_key_head(p, k), -1, -2), by_key_head(x, k));
-}
-
-/* Slopes of scores that a mask dropped are zero. */
-static mr_array *
-unmasked(const mr_rule *r, mr_array *s)
-{
-    const mr_attention_params *p = mr__params(r->node);
-    mr_array *mask = rule_mask(r);
-
-    if (s != NULL && p->causal) {
-        int64_t lq = s->dim[2], lk = s->dim[3];
-
-        s = mr__masked(mr_tri(lq, lk, lk - lq, MR_BOOL), s);
-    }
-    if (s != NULL && p->has_mask && (mr_dtype)mask->dtype == MR_BOOL)
-        s = mr__masked(mask, s);
-    return s;
-}
-
 /* What comes back to each row's mean: the output times its cotangent. */
 static mr_array *
 back_to_rows(const mr_rule *r)
 {
-    return mr_sum(mr_multiply(widened(r->output[0]), widened(r->cotangent[0])),
+    return mr_sum(mr_multiply(mr__scores_widened(r->output[0]),
+                              mr__scores_widened(r->cotangent[0])),
                   MR_AXES(-1), true);
 }
 
@@ -276,37 +80,42 @@ back_to_rows(const mr_rule *r)
 static mr_array *
 back_to_scores(const mr_rule *r)
 {
-    mr_array *back =
-        times_keys(widened(r->cotangent[0]), widened(r->primal[2]));
+    mr_array *back = mr__scores_times_keys(mr__scores_widened(r->cotangent[0]),
+                                           mr__scores_widened(r->primal[2]));
 
-    return mr_multiply(key_weights(r),
-                       mr_subtract(back, mr_rule_once(r, 2, back_to_rows)));
+    return mr_multiply(mr__scores_rule_weights(r),
+                       mr_subtract(back, back_to_rows(r)));
+}
+
+/* All gradients but the mask's, in one go. */
+static mr_array *
+way_back(const mr_rule *r)
+{
+    const mr_attention_params *of = mr__params(r->node);
+    mr_attention_back_params p = {.of = *of};
+    mr_array *in[7];
+
+    for (int i = 0; i < r->n_in; i++)
+        in[i] = r->primal[i];
+    in[r->n_in] = r->cotangent[0];
+    in[r->n_in + 1] = r->output[0];
+    return mr__node_new(&mr__op_attention_back, &p, r->n_in + 2, in);
 }
 
 static mr_array *
 attention_vjp(const mr_rule *r, int i)
 {
     const mr_attention_params *p = mr__params(r->node);
-    mr_array *k = widened(r->primal[1]), *c = NULL;
     const mr_array *like = r->primal[i];
+    mr_array *c;
 
-    if (i == 2) {
-        c = times_queries(key_weights(r), widened(r->cotangent[0]), k);
-    } else if (i == 3 + p->has_mask) {
-        c = mr_multiply(sink_weights(r), mr_rule_once(r, 2, back_to_rows));
-        c = mr__sum_to(mr_negative(c), 4,
-                       (int64_t[]){like->dim[0], like->dim[1], 1, 1});
-        c = mr_squeeze(c, MR_AXES(2, 3));
+    if (i == 3 && p->has_mask) {
+        c = mr__sum_to(back_to_scores(r), 4, like->dim);
     } else {
-        c = mr_rule_once(r, 1, back_to_scores);
-        if (i == 3)
-            c = mr__sum_to(c, 4, like->dim);
-        else
-            c = unmasked(r, c);
-        if (i == 0)
-            c = mr__scale(times_values(c, k), p->scale);
-        if (i == 1)
-            c = mr__scale(times_queries(c, widened(r->primal[0]), k), p->scale);
+        c = mr_rule_once(r, 1, way_back);
+        c = c == NULL ? NULL : mr__node_output(c, i < 3 ? i : 3);
+        if (i >= 3)
+            c = mr__sum_to(c, 2, like->dim);
     }
     return c == NULL ? NULL : mr__cast(c, (mr_dtype)like->dtype);
 }
@@ -316,66 +125,45 @@ static mr_array *
 scores_tangent(const mr_rule *r, int i)
 {
     const mr_attention_params *p = mr__params(r->node);
-    mr_array *q = widened(r->primal[0]), *k = widened(r->primal[1]);
-    mr_array *t = widened(r->tangent[i]);
+    mr_array *q = mr__scores_widened(r->primal[0]),
+             *k = mr__scores_widened(r->primal[1]);
+    mr_array *t = mr__scores_widened(r->tangent[i]);
 
     if (i == 3)
         return t;
-    t = i == 0 ? times_keys(t, k) : times_keys(q, t);
-    return unmasked(r, t == NULL ? NULL : mr__scale(t, p->scale));
+    t = i == 0 ? mr__scores_times_keys(t, k) : mr__scores_times_keys(q, t);
+    return mr__scores_unmasked(r, t == NULL ? NULL : mr__scale(t, p->scale));
 }
 
 static mr_array *
 attention_jvp(const mr_rule *r, int i)
 {
     const mr_attention_params *p = mr__params(r->node);
-    mr_array *w = key_weights(r), *v = widened(r->primal[2]), *t, *y;
+    mr_array *w = mr__scores_rule_weights(r),
+             *v = mr__scores_widened(r->primal[2]), *t, *y;
 
     if (i == 2) {
-        y = times_values(w, widened(r->tangent[2]));
+        y = mr__scores_times_values(w, mr__scores_widened(r->tangent[2]));
     } else if (i == 3 + p->has_mask) {
-        t = mr_expand_dims(widened(r->tangent[i]), MR_AXES(-1, -2));
-        t = mr_multiply(sink_weights(r), t);
-        y = times_values(mr_negative(mr_multiply(w, t)), v);
+        t = mr_expand_dims(mr__scores_widened(r->tangent[i]), MR_AXES(-1, -2));
+        t = mr_multiply(mr__scores_rule_sinks(r), t);
+        y = mr__scores_times_values(mr_negative(mr_multiply(w, t)), v);
     } else {
         t = mr_multiply(w, scores_tangent(r, i));
         t = mr_subtract(t, mr_multiply(w, mr_sum(t, MR_AXES(-1), true)));
-        y = times_values(t, v);
+        y = mr__scores_times_values(t, v);
     }
     return y == NULL ? NULL : mr__cast(y, (mr_dtype)r->primal[0]->dtype);
-}
-
-/* (N, B, ...) as (N * B, ...); an axis 1 of size 1 is made B long. */
-static mr_array *
-batch_joined(mr_array *x, int64_t b)
-{
-    mr_list shape;
-
-    if (x == NULL)
-        return NULL;
-    shape = mr__dims(x);
-    shape.v[1] = b;
-    return mr_flatten(mr_broadcast_to(x, mr__shape(&shape)), 0, 1);
 }
 
 static mr_array *
 attention_vmap(const mr_batch *b)
 {
-    mr_array *in[5], *y;
-    int64_t own = 0;
+    mr_array *in[7], *y;
+    int64_t own = mr__scores_batch(b, 0, in);
 
-    for (int i = 0; i < b->n_in; i++) {
-        in[i] = b->in[i];
-        if (i < 3) {
-            in[i] = mr__batch_in(b, i);
-            own = in[i] == NULL ? 0 : in[i]->dim[1];
-        }
-        /* one mask for all entries stays one */
-        if (i < 3 || b->batched[i] || in[i]->dim[0] != 1)
-            in[i] = batch_joined(mr__batch_in(b, i), own);
-        if (in[i] == NULL)
-            return NULL;
-    }
+    if (own < 0)
+        return NULL;
     y = mr__node_new(b->node->op, mr__params(b->node), b->n_in, in);
     return y == NULL ? NULL : mr_unflatten(y, 0, MR_SHAPE(b->size, own));
 }
@@ -460,7 +248,9 @@ mr__build_scaled_dot_product_attention(mr_array *q, mr_array *k, mr_array *v,
             return NULL;
     if (t != MR_FLOAT64)
         return mr__node_new(&mr__op_attention, &p, n, in);
-    return times_values(
-        of_keys(weights(in[0], in[1], scale, mask, causal, sinks), in[1]),
+    return mr__scores_times_values(
+        mr__scores_of_keys(
+            mr__scores_weights(in[0], in[1], scale, mask, causal, sinks),
+            in[1]),
         in[2]);
 }

@@ -11,6 +11,7 @@
  *                  places; the rows beyond the kernel are cropped.
  * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "array/dtype.h"
@@ -183,25 +184,34 @@ exchange_channels(mr_array *w, int64_t groups)
     return mr_reshape(w, mr__shape(&shape));
 }
 
+/* What comes back to x when g comes back to the output. */
+static mr_array *
+back_to_input(const conv *c, const mr_array *x, mr_array *w, mr_array *g)
+{
+    conv back = *c;
+
+    if (w == NULL || g == NULL)
+        return NULL;
+    back.stride = c->input_dilation;
+    back.input_dilation = c->stride;
+    back.flip = !c->flip;
+    for (int64_t i = 0; i < c->low.n; i++) {
+        int64_t kernel = spread(w->dim[i + 1], c->kernel_dilation.v[i]);
+        int64_t given = spread(g->dim[i + 1], c->stride.v[i]);
+        int64_t want = spread(x->dim[i + 1], c->input_dilation.v[i]);
+
+        back.low.v[i] = kernel - 1 - c->low.v[i];
+        back.high.v[i] = want + kernel - 1 - given - back.low.v[i];
+    }
+    return conv_node(g, exchange_channels(w, c->groups), &back);
+}
+
 static mr_array *
 input_vjp(const mr_rule *r)
 {
-    const mr_array *x = r->primal[0];
-    mr_array *w = r->primal[1];
-    conv c = conv_of(r->node), back = c;
+    conv c = conv_of(r->node);
 
-    back.stride = c.input_dilation;
-    back.input_dilation = c.stride;
-    back.flip = !c.flip;
-    for (int64_t i = 0; i < c.low.n; i++) {
-        int64_t kernel = spread(w->dim[i + 1], c.kernel_dilation.v[i]);
-        int64_t given = spread(r->output[0]->dim[i + 1], c.stride.v[i]);
-        int64_t want = spread(x->dim[i + 1], c.input_dilation.v[i]);
-
-        back.low.v[i] = kernel - 1 - c.low.v[i];
-        back.high.v[i] = want + kernel - 1 - given - back.low.v[i];
-    }
-    return conv_node(r->cotangent[0], exchange_channels(w, c.groups), &back);
+    return back_to_input(&c, r->primal[0], r->primal[1], r->cotangent[0]);
 }
 
 /* (N, S..., g * m) to (m, S..., g * N). */
@@ -228,85 +238,137 @@ batch_as_channels(mr_array *x, int64_t groups)
     return mr_reshape(x, mr__shape(&shape));
 }
 
-enum { DEPTHWISE_TAPS = 64 };
+/* ---- the weight's gradient, in one go --------------------------------------
+ */
 
-/* Groups of one channel and one output, so many taps: the gradient of a tap is
- * the sum of the cotangent times what it saw. */
+/* Not for float64, nor where zeros lie between the entries of the input. */
 static bool
-is_depthwise(const conv *c, const mr_array *x, const mr_array *w)
+has_weight_node(const conv *c, const mr_array *x)
 {
-    int64_t taps = 1;
-    bool dense = true;
+    bool dense = (mr_dtype)x->dtype != MR_FLOAT64;
 
-    for (int64_t i = 0; i < c->low.n; i++) {
-        taps *= w->dim[i + 1];
-        dense = dense && c->input_dilation.v[i] == 1 && c->low.v[i] >= 0 &&
-                c->high.v[i] >= 0;
-    }
-    return dense && c->groups > 1 && w->dim[0] == c->groups &&
-           x->dim[x->ndim - 1] == c->groups && taps > 0 &&
-           taps <= DEPTHWISE_TAPS;
-}
-
-/* What tap t sees of padded x, at each position of the output g. */
-static mr_array *
-tap_view(mr_array *x, const mr_array *w, const mr_array *g, const conv *c,
-         int64_t t)
-{
-    for (int64_t i = c->low.n - 1; i >= 0; i--) {
-        int64_t kernel = w->dim[i + 1], at = t % kernel;
-        int64_t n = g->dim[i + 1];
-
-        t /= kernel;
-        at = (c->flip ? kernel - 1 - at : at) * c->kernel_dilation.v[i];
-        x = x == NULL ? NULL
-                      : mr__slice_one(x, (int32_t)i + 1, at,
-                                      at + (n - 1) * c->stride.v[i] + 1,
-                                      c->stride.v[i]);
-    }
-    return x;
+    for (int64_t i = 0; i < c->low.n; i++)
+        dense = dense && c->input_dilation.v[i] == 1;
+    return dense;
 }
 
 static mr_array *
-depthwise_weight_vjp(const mr_rule *r, const conv *c)
+weight_node(mr_array *x, mr_array *g, const conv *c, mr_ints kernel)
 {
-    mr_array *x = r->primal[0], *g = r->cotangent[0], *y[DEPTHWISE_TAPS];
-    const mr_array *w = r->primal[1];
-    mr_dtype wide = mr__accumulate_dtype((mr_dtype)x->dtype);
-    mr_list low = {.n = x->ndim}, high = {.n = x->ndim}, shape = mr__dims(w);
-    int32_t axes[MAX_SPATIAL + 1], n = 0;
-    mr_array *in[2] = {x, NULL};
-    mr_pad_params pad;
-    int64_t taps = 1;
+    mr_conv_weight_params p = {
+        {mr__ints(&c->stride), mr__ints(&c->low), mr__ints(&c->high),
+         mr__ints(&c->kernel_dilation), mr__ints(&c->input_dilation), c->groups,
+         c->flip},
+        kernel};
 
-    for (int32_t i = 0; i < x->ndim; i++) {
-        bool spatial = i > 0 && i < x->ndim - 1;
-
-        low.v[i] = spatial ? c->low.v[i - 1] : 0;
-        high.v[i] = spatial ? c->high.v[i - 1] : 0;
-        if (spatial)
-            taps *= w->dim[i];
-        if (i < x->ndim - 1)
-            axes[n++] = i;
-    }
-    in[1] = mr__number((mr_dtype)x->dtype, 0.0);
-    if (in[1] == NULL)
+    if (x == NULL || g == NULL)
         return NULL;
-    pad = (mr_pad_params){mr__ints(&low), mr__ints(&high)};
-    x = mr__node_new(&mr__op_pad_constant, &pad, 2, in);
-    for (int64_t t = 0; t < taps; t++) {
-        mr_array *seen = tap_view(x, w, g, c, t);
-
-        if (seen == NULL)
-            return NULL;
-        seen = mr_multiply(mr__cast(seen, wide), mr__cast(g, wide));
-        y[t] = mr_sum(seen, (mr_axes){axes, n}, false);
-        if (y[t] == NULL)
-            return NULL;
-    }
-    x = mr_reshape(mr_stack(y, (int)taps, 1), mr__shape(&shape));
-    return x == NULL ? NULL : mr__cast(x, (mr_dtype)w->dtype);
+    return mr__node_new(&mr__op_conv_weight, &p, 2, (mr_array *[]){x, g});
 }
+
+static mr_code
+weight_infer(const mr_op_call *call, mr_aval *out)
+{
+    const mr_conv_weight_params *p = call->params;
+    const mr_array *x = call->in[0], *g = call->in[1];
+    int32_t n = x->ndim - 2;
+    mr_text tx, tg;
+
+    if (n < 1 || n > MAX_SPATIAL || g->ndim != x->ndim || p->kernel.n != n ||
+        g->dim[0] != x->dim[0] || p->of.groups < 1 ||
+        g->dim[n + 1] % p->of.groups != 0 || x->dim[n + 1] % p->of.groups != 0)
+        return mr__fail(MR_E_SHAPE,
+                        "shapes %s and %s with %d axes of a kernel and %lld "
+                        "groups: needs (N, spatial..., C), (N, spatial..., O)",
+                        mr__shape_of(x, &tx), mr__shape_of(g, &tg),
+                        (int)p->kernel.n, (long long)p->of.groups);
+    out->dtype = MR_FLOAT32;
+    out->ndim = n + 2;
+    out->dim[0] = g->dim[n + 1];
+    for (int32_t i = 0; i < n; i++)
+        out->dim[i + 1] = p->kernel.v[i];
+    out->dim[n + 1] = x->dim[n + 1] / p->of.groups;
+    return mr__check_shape(out->ndim, out->dim);
+}
+
+static mr_array *
+weight_node_vjp(const mr_rule *r, int i)
+{
+    conv c = conv_of(r->node);
+    mr_array *h = r->cotangent[0];
+
+    return i == 0 ? back_to_input(&c, r->primal[0], h, r->primal[1])
+                  : conv_node(r->primal[0], h, &c);
+}
+
+static mr_array *
+weight_node_jvp(const mr_rule *r, int i)
+{
+    const mr_conv_weight_params *p = mr__params(r->node);
+    conv c = conv_of(r->node);
+
+    return i == 0 ? weight_node(r->tangent[0], r->primal[1], &c, p->kernel)
+                  : weight_node(r->primal[0], r->tangent[1], &c, p->kernel);
+}
+
+/* (B, N, S..., C) to (N, S..., B * C). */
+static mr_array *
+batch_to_channels(mr_array *x)
+{
+    x = mr_moveaxis(x, 0, -2);
+    return x == NULL ? NULL : mr_flatten(x, x->ndim - 2, x->ndim - 1);
+}
+
+/* The batch becomes groups. */
+static mr_array *
+weight_node_vmap(const mr_batch *b)
+{
+    const mr_conv_weight_params *p = mr__params(b->node);
+    conv c = conv_of(b->node);
+    mr_array *y;
+
+    c.groups *= b->size;
+    if (b->size == 0)
+        c.groups = 1;
+    y = weight_node(batch_to_channels(mr__batch_in(b, 0)),
+                    batch_to_channels(mr__batch_in(b, 1)), &c, p->kernel);
+    return y == NULL
+               ? NULL
+               : mr_unflatten(
+                     y, 0,
+                     MR_SHAPE(b->size, b->size == 0 ? 0 : y->dim[0] / b->size));
+}
+
+#define FIELD(tag_, kind_, member_)                                            \
+    {                                                                          \
+        (tag_), (uint16_t)offsetof(mr_conv_weight_params, of.member_),         \
+            MR_FIELD_##kind_, #member_                                         \
+    }
+static const mr_field weight_fields[] = {
+    FIELD(1, INTS, stride),
+    FIELD(2, INTS, low),
+    FIELD(3, INTS, high),
+    FIELD(4, INTS, kernel_dilation),
+    FIELD(5, INTS, input_dilation),
+    FIELD(6, INT, groups),
+    FIELD(7, BOOL, flip),
+    MR_FIELD(8, DIMS, mr_conv_weight_params, kernel),
+};
+
+const mr_op mr__op_conv_weight = {
+    .id = MR_OP_CONV_WEIGHT,
+    .version = 1,
+    .n_in = 2,
+    .name = "conv_weight",
+    MR__PARAMS(mr_conv_weight_params, weight_fields),
+    .infer = weight_infer,
+    .vjp = weight_node_vjp,
+    .jvp = weight_node_jvp,
+    .vmap = weight_node_vmap,
+};
+
+/* ---- the rules of conv_general ---------------------------------------------
+ */
 
 static mr_array *
 weight_vjp(const mr_rule *r)
@@ -316,8 +378,11 @@ weight_vjp(const mr_rule *r)
     conv c = conv_of(r->node), back = c;
     int32_t axes[MAX_SPATIAL], n = 0;
 
-    if (is_depthwise(&c, x, w) && g->size > 0)
-        return depthwise_weight_vjp(r, &c);
+    if (has_weight_node(&c, x)) {
+        y = weight_node(mr__cast(x, MR_FLOAT32), mr__cast(g, MR_FLOAT32), &c,
+                        (mr_ints){w->dim + 1, c.low.n});
+        return y == NULL ? NULL : mr__cast(y, (mr_dtype)w->dtype);
+    }
     back.stride = c.kernel_dilation;
     back.kernel_dilation = c.stride;
     back.flip = false;

@@ -250,6 +250,15 @@ typedef struct mr_attention_params {
     bool causal, has_mask, has_sinks;
 } mr_attention_params;
 
+/* attention_back: the inputs of attention, then what comes back to its output,
+ * then that output, both like it.  Outputs: what comes back to q, k and v, like
+ * these, and to the sinks, float32 (B, Hq), 0 without sinks; with `lead` their
+ * first axis is cut into these and the rest. */
+typedef struct mr_attention_back_params {
+    mr_attention_params of;
+    mr_ints lead;
+} mr_attention_back_params;
+
 /* ---- order, scans -------------------------------------------------------- */
 
 /* sort, argsort (output uint32), mr_axis_params: ascending, stable, NaN last;
@@ -342,6 +351,14 @@ typedef struct mr_conv_params {
     int64_t groups;
     bool flip;
 } mr_conv_params;
+
+/* conv_weight: inputs x (N, spatial..., C) and g (N, out..., O), float32;
+ * output (O, kernel..., C / groups): what comes back to the weights of
+ * conv_general when g comes back to its output.  input_dilation is 1. */
+typedef struct mr_conv_weight_params {
+    mr_conv_params of;
+    mr_ints kernel;
+} mr_conv_weight_params;
 
 /* ---- quantisation ---------------------------------------------------------
  * Packed w is uint32 (..., rows, K * bits / 32): the codes of a row are one

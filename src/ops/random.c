@@ -384,8 +384,8 @@ unit(mr_array *key, mr_shape shape, mr_dtype t)
 
     if (u == NULL)
         return NULL;
-    u = mr_divide(mr__cast(u, MR_FLOAT32),
-                  mr__number(MR_FLOAT32, 4294967296.0));
+    /* by a power of two: the quotient's bits, without a division */
+    u = mr_multiply(mr__cast(u, MR_FLOAT32), mr__number(MR_FLOAT32, 0x1p-32));
     u = mr_minimum(u, mr__number(MR_FLOAT32, below_one(t)));
     return u == NULL ? NULL : mr__cast(u, t);
 }

@@ -92,6 +92,56 @@ step(float *s, int64_t row, int64_t n_keys, int64_t width,
     }
 }
 
+/* A row of the way back. */
+INLINE void
+back_row(float *s, float *g, int64_t width, const uint8_t *keep,
+         const float *add, const float *limit, R top, R scale, R dot)
+{
+    static const float column[MR_GEMM_MAX_COLS] = {
+        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+    R low = v_set(MR_ATTEND_MASKED);
+
+    for (int64_t c = 0; c < width; c += N_LANES) {
+        R x = v_load(s + c), y;
+
+        if (limit)
+            x = v_select(v_le(v_load(column + c), v_set(*limit)), x, low);
+        if (keep)
+            x = v_select(m_load(keep + c), x, low);
+        if (add)
+            x = x + v_load(add + c);
+        x = v_exp(x - top) * scale;
+        y = x * (v_load(g + c) - dot);
+        if (limit)
+            y = v_select(v_le(v_load(column + c), v_set(*limit)), y, (R){0});
+        if (keep)
+            y = v_select(m_load(keep + c), y, (R){0});
+        v_store(s + c, x);
+        v_store(g + c, y);
+    }
+}
+
+static void
+back(float *s, float *g, int64_t row, int64_t n_rows, int64_t width,
+     const mr_attend_masks *m, const float *top, const float *scale,
+     const float *dot)
+{
+    bool plain = !m->keep && !m->add && !m->limit;
+
+    for (int64_t i = 0; i < n_rows; i++, s += row, g += row) {
+        R from = v_set(top[i]), by = v_set(scale[i]), d = v_set(dot[i]);
+
+        from = v_select(v_eq(from, v_neg(INFINITE)), (R){0}, from);
+        if (plain)
+            back_row(s, g, width, NULL, NULL, NULL, from, by, d);
+        else
+            back_row(s, g, width, m->keep ? m->keep + i * row : NULL,
+                     m->add ? m->add + i * row : NULL,
+                     m->limit ? m->limit + i : NULL, from, by, d);
+    }
+}
+
 static void
 multiply(float *y, int64_t row, int64_t n_rows, int64_t width, const float *x)
 {
@@ -213,6 +263,7 @@ DOTS(dots_bf16, MR_GEMM_BFLOAT16)
 
 const mr_attend_tier MR_TIER_SYM(mr__attend_tier) = {
     .step = step,
+    .back = back,
     .multiply = multiply,
     .divide = divide,
     .dots = {dots_f32, dots_f16, dots_bf16},

@@ -7,6 +7,8 @@
  * of counter (i, h + i) gives words i and h + i; for odd N the middle word
  * h - 1 is the first output of the block (h - 1, 0).
  */
+#include "kernels/random.h"
+
 #define MR_LANE_BITS     32
 #define MR_LANE_UNSIGNED 1
 #include "kernels/tier/lanes.h"
@@ -102,6 +104,15 @@ bits(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first, uint64_t count,
 
         v_store_n(out + (pairs - first), x.x0, 1);
     }
+}
+
+void
+MR_TIER_SYM(mr__random_pairs)(uint32_t k0, uint32_t k1, uint64_t n_words,
+                              uint64_t first, uint64_t count, uint32_t *low,
+                              uint32_t *high)
+{
+    both_words(k0, k1, first, count, (uint32_t)(n_words - n_words / 2), low,
+               high);
 }
 
 const mr_tier_random MR_TIER_SYM(mr__tier_random) = {.bits = bits};

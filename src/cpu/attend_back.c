@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attend_back.c -- the gradients of attention, without the weights in memory.
+ *
+ * With P the weights, G what comes back to the output O and D the sum of G * O
+ * over a row: what comes back to the scores is S' = P * (G v^T - D), and dq =
+ * scale S' k, dk = scale S'^T q, dv = P^T G (T. Dao and others,
+ * "FlashAttention", 2022).  A first round of tiles (attend.c) finds each row's
+ * largest score and sum, so P is made again, exactly as it was, a tile at a
+ * time: ROWS queries by KEYS keys, rows as they are.  So P and S' are the
+ * packed sides of the products for dv and dk as they lie, and S' is turned
+ * once, for dq.
+ *
+ * A block of keys is packed with its sums of dk and dv, and tiles of rows pass
+ * by.  With enough items a unit is an item and does everything; otherwise units
+ * are runs of rows, for dq, then blocks of keys, for dk and dv.  Each element
+ * adds the same tiles in the same order both ways, so the bits are those of any
+ * number of threads.
+ * Called by: device.c.  Calls: attend.c, kernels/attend.h, kernels/gemm.h.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/attend.h"
+#include "kernels/copy.h"
+#include "kernels/tier/tier.h"
+#include "ops/params.h"
+
+enum {
+    ROWS = 144, /* a multiple of every tier's rows */
+    KEYS = 128, /* and of every tier's columns */
+    BLOCK_FLOATS = 250000,
+    MAX_BLOCK = 1024,
+    RUN_TILES = 4,        /* of rows, where these are units */
+    ITEM_FLOATS = 262144, /* of dq, where it is a half */
+    WANT_Q = 1,
+    WANT_KV = 2
+};
+
+typedef struct back {
+    mr_attend_job j;
+    mr_kernel_view g, o;
+    const mr_attend_tier *tier;
+    char *dq, *dk, *dv;
+    float *dsinks;
+    float *top, *scale, *dot;   /* of all rows: scale is 1 / sum */
+    int64_t items, cols, high;  /* of the packed kernel's panels */
+    int64_t block, n_blocks;    /* keys packed together */
+    int64_t run;                /* rows of a unit that wants dq alone */
+    int64_t k_panels, v_panels; /* of cols, over depth and width */
+    int64_t deep, wide;         /* depth and width, to whole panels of high */
+    int64_t q_floats;           /* of dq held back */
+    int want;
+} back;
+
+/* A unit at work: rows [row0, row1) of an item by blocks [block0, block1). */
+typedef struct unit {
+    const back *b;
+    int64_t item, row0, row1, block0, block1;
+    int64_t key0, n_keys; /* the block */
+    int64_t tile0, n;     /* the tile of rows */
+    float *k, *v, *k_deep, *dk, *dv;
+    float *q, *g, *q_deep, *g_deep;
+    float *s, *ds, *turned, *mask, *stage, *dq;
+} unit;
+
+static int64_t
+lines(int64_t floats)
+{
+    return (floats + 15) / 16 * 16;
+}
+
+static int64_t
+up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static const char *
+place(const mr_kernel_view *x, int64_t at)
+{
+    return (const char *)x->data + at * mr__dtype_size(x->dtype);
+}
+
+/* ---- the plan --------------------------------------------------------------
+ */
+
+static void
+back_plan(const mr_kernel_args *a, back *b)
+{
+    mr_attend_job *j = &b->j;
+    int64_t per;
+
+    memset(b, 0, sizeof *b);
+    mr__attend_job(a, j);
+    b->g = a->in[a->n_in - 2];
+    b->o = a->in[a->n_in - 1];
+    b->dq = a->out[0].data;
+    b->dk = a->out[1].data;
+    b->dv = a->out[2].data;
+    b->dsinks = a->out[3].data;
+    b->tier = mr__attend();
+    b->items = j->batch * j->heads;
+    b->cols = mr__gemm_cols();
+    b->high = mr__gemm_rows();
+    b->k_panels = up(j->depth, b->cols) / b->cols;
+    b->v_panels = up(j->width, b->cols) / b->cols;
+    b->deep = up(j->depth, b->high);
+    b->wide = up(j->width, b->high);
+    per = 2 * j->depth + 2 * j->width + b->k_panels * b->cols + 1;
+    b->block = BLOCK_FLOATS / per / KEYS * KEYS;
+    b->block = b->block < KEYS ? KEYS : b->block;
+    b->block = b->block < MAX_BLOCK ? b->block : MAX_BLOCK;
+    if (b->block > up(j->lk, KEYS))
+        b->block = up(j->lk, KEYS);
+    b->run = RUN_TILES * ROWS;
+    b->want = WANT_Q | WANT_KV;
+    if (b->items < 2 * j->n_slots ||
+        (j->dtype != MR_FLOAT32 && j->rows * j->depth > ITEM_FLOATS)) {
+        b->want = 0;
+        while (b->block > KEYS &&
+               b->items * (j->lk / b->block) < 3 * j->n_slots)
+            b->block -= KEYS;
+        while (b->run > ROWS && b->items * (j->rows / b->run) < 3 * j->n_slots)
+            b->run -= ROWS;
+    }
+    b->n_blocks = j->lk > 0 ? (j->lk - 1) / b->block + 1 : 0;
+    b->q_floats =
+        j->dtype == MR_FLOAT32 ? 0 : (b->want ? j->rows : b->run) * j->depth;
+}
+
+/* A slot's pieces one after the other; with at NULL only counted. */
+static int64_t
+slot_floats(const back *b, float *at, unit *u)
+{
+    const mr_attend_job *j = &b->j;
+    int64_t most = j->depth > j->width ? j->depth : j->width;
+    int64_t n_stage = up(ROWS, b->cols) * most, sum = 0;
+    struct {
+        float **to;
+        int64_t floats;
+    } piece[] = {
+        {&u->k, b->block * j->depth},
+        {&u->v, b->block * j->width},
+        {&u->k_deep, b->block * b->k_panels * b->cols},
+        {&u->dk, b->block * j->depth},
+        {&u->dv, b->block * j->width},
+        {&u->q, ROWS * j->depth},
+        {&u->g, ROWS * j->width},
+        {&u->q_deep, ROWS * b->deep},
+        {&u->g_deep, ROWS * b->wide},
+        {&u->s, ROWS * KEYS},
+        {&u->ds, ROWS * KEYS},
+        {&u->turned, ROWS * KEYS},
+        {&u->mask, j->mask ? 2 * ROWS * b->cols : 0},
+        {&u->stage, n_stage},
+        {&u->dq, b->q_floats},
+    };
+
+    for (size_t i = 0; i < sizeof piece / sizeof *piece; i++) {
+        if (at)
+            *piece[i].to = at + sum;
+        sum += lines(piece[i].floats);
+    }
+    return sum;
+}
+
+static size_t
+slot_bytes(const back *b)
+{
+    unit spare;
+
+    return (size_t)slot_floats(b, NULL, &spare) * sizeof(float);
+}
+
+/* ---- rows: their largest scores, sums and D --------------------------------
+ */
+
+static int64_t
+rows_floats(const back *b)
+{
+    return lines(b->items * b->j.rows);
+}
+
+static void
+stats_job(const back *b, mr_attend_job *j)
+{
+    *j = b->j;
+    j->width = 0;
+    j->top = b->top;
+    j->sum = b->scale;
+}
+
+static void
+dots_unit(const void *ctx, int64_t unit_, char *slot)
+{
+    const back *b = ctx;
+    const mr_attend_job *j = &b->j;
+    float *g = (float *)(void *)slot, *o = g + lines(j->width);
+    int64_t n_units = (j->rows - 1) / ROWS + 1, item = unit_ / n_units;
+    int64_t r = unit_ % n_units * ROWS, end = r + ROWS;
+
+    for (end = end < j->rows ? end : j->rows; r < end; r++) {
+        int64_t at = item * j->rows + r;
+
+        mr__attend_row(j, &b->g, item, r, j->width, g);
+        mr__attend_row(j, &b->o, item, r, j->width, o);
+        b->tier->dots[MR_GEMM_FLOAT32](b->dot + at, g, o, j->width, 1,
+                                       j->width);
+        b->scale[at] = 1.0F / b->scale[at];
+    }
+}
+
+static size_t
+dots_bytes(const back *b)
+{
+    return (size_t)(2 * lines(b->j.width)) * sizeof(float);
+}
+
+/* -(weight of the sink) * D, over the rows of a query head. */
+static void
+sinks_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const back *b = ctx;
+    const mr_attend_job *j = &b->j;
+
+    for (int64_t h = begin; h < end; h++) {
+        int64_t item = h / j->group, r0 = h % j->group * j->lq;
+        float sink = mr__attend_sink(j, item, r0);
+        double sum = 0.0;
+
+        for (int64_t i = 0; j->sinks && i < j->lq; i++) {
+            int64_t at = item * j->rows + r0 + i;
+
+            sum -= exp((double)sink - (double)b->top[at]) *
+                   (double)b->scale[at] * (double)b->dot[at];
+        }
+        b->dsinks[h] = (float)sum;
+    }
+}
+
+/* ---- packing ---------------------------------------------------------------
+ */
+
+/* All lanes of a side, panel after panel. */
+static void
+side_pack(const mr_gemm_side *s, int64_t width, int64_t depth, float *to)
+{
+    for (int64_t p = 0; p * width < s->lanes; p++)
+        mr__gemm_pack(s, (int)width, p, 0, depth, to + p * width * depth);
+}
+
+/* Keys [key0, key0 + n_keys) and their values, for all three products; the
+ * third by pieces of KEYS, since it adds up over keys. */
+static void
+block_pack(unit *u)
+{
+    const back *b = u->b;
+    const mr_attend_job *j = &b->j;
+    int64_t k0 =
+        mr__attend_offset(&j->k, u->item, j->heads) + u->key0 * j->k.stride[2];
+    int64_t v0 =
+        mr__attend_offset(&j->v, u->item, j->heads) + u->key0 * j->v.stride[2];
+    mr_gemm_side k = {place(&j->k, k0), j->dtype, u->n_keys, j->k.stride[2],
+                      j->k.stride[3]};
+    mr_gemm_side v = {place(&j->v, v0), j->dtype, u->n_keys, j->v.stride[2],
+                      j->v.stride[3]};
+
+    side_pack(&k, b->cols, j->depth, u->k);
+    side_pack(&v, b->cols, j->width, u->v);
+    for (int64_t i = 0; i < u->n_keys; i += KEYS) {
+        int64_t n = u->n_keys - i < KEYS ? u->n_keys - i : KEYS;
+        mr_gemm_side deep = {place(&j->k, k0 + i * j->k.stride[2]), j->dtype,
+                             j->depth, j->k.stride[3], j->k.stride[2]};
+
+        if (b->want != WANT_KV)
+            side_pack(&deep, b->cols, n, u->k_deep + i * b->k_panels * b->cols);
+    }
+    memset(u->dk, 0, (size_t)(b->block * j->depth) * sizeof(float));
+    memset(u->dv, 0, (size_t)(b->block * j->width) * sizeof(float));
+}
+
+static void
+tile_pack(unit *u)
+{
+    const back *b = u->b;
+    const mr_attend_job *j = &b->j;
+    mr_gemm_side flat = {u->stage, MR_FLOAT32, u->n, j->depth, 1};
+    mr_gemm_side deep = {u->stage, MR_FLOAT32, j->depth, 1, j->depth};
+
+    for (int64_t i = 0; i < u->n; i++)
+        mr__attend_query(j, u->item, u->tile0 + i, u->stage + i * j->depth);
+    side_pack(&flat, b->high, j->depth, u->q);
+    if (b->want != WANT_Q)
+        side_pack(&deep, b->high, u->n, u->q_deep);
+    for (int64_t i = 0; i < u->n; i++)
+        mr__attend_row(j, &b->g, u->item, u->tile0 + i, j->width,
+                       u->stage + i * j->width);
+    flat.lane_stride = j->width;
+    deep.lanes = deep.depth_stride = j->width;
+    side_pack(&flat, b->high, j->width, u->g);
+    if (b->want != WANT_Q)
+        side_pack(&deep, b->high, u->n, u->g_deep);
+}
+
+/* ---- a tile of rows by KEYS keys -------------------------------------------
+ */
+
+/* The mask of the tile's rows for n keys from `key` on, as its scores lie. */
+static void
+tile_mask(unit *u, int64_t key, int64_t n, mr_attend_masks *masks)
+{
+    const back *b = u->b;
+    const mr_attend_job *j = &b->j;
+    mr_dtype m = j->mask->dtype;
+    int64_t size = mr__dtype_size(m);
+    bool half = m == MR_FLOAT16 || m == MR_BFLOAT16;
+    char *tile = (char *)(half ? u->mask + ROWS * b->cols : u->mask);
+
+    for (int64_t i = 0, run; i < u->n; i += run) {
+        int64_t left = j->lq - (u->tile0 + i) % j->lq;
+        const char *from = mr__attend_mask(j, u->item, u->tile0 + i);
+
+        run = left < u->n - i ? left : u->n - i;
+        mr__copy_strided(
+            (size_t)size, 2, (int64_t[]){run, n}, tile + i * b->cols * size,
+            (int64_t[]){b->cols * size, size},
+            from + key * j->mask_stride[3] * size,
+            (int64_t[]){j->mask_stride[2] * size, j->mask_stride[3] * size});
+    }
+    if (half)
+        mr__tier()->casts->cast[m][MR_FLOAT32](u->mask, tile, u->n * b->cols);
+    masks->keep = m == MR_BOOL ? (const uint8_t *)tile : NULL;
+    masks->add = m == MR_BOOL ? NULL : u->mask;
+}
+
+/* Limits of the rows among the keys from `key` on; NULL when all see all n. */
+static const float *
+tile_limits(const unit *u, int64_t key, int64_t n, float *limit)
+{
+    const mr_attend_job *j = &u->b->j;
+    bool any = false;
+
+    if (!j->causal)
+        return NULL;
+    for (int64_t i = 0; i < u->n; i++) {
+        int64_t l = mr__attend_limit(j, u->tile0 + i) - key;
+
+        any = any || l < n - 1;
+        limit[i] = (float)(l < -1 ? -1 : l < KEYS ? l : KEYS);
+    }
+    return any ? limit : NULL;
+}
+
+/* Does a row of the tile see a key from `key` on?  One that sees none at all
+ * weighs all alike. */
+static bool
+tile_sees(const unit *u, int64_t key)
+{
+    const back *b = u->b;
+    const float *top = b->top + u->item * b->j.rows + u->tile0;
+
+    if (!b->j.causal)
+        return true;
+    for (int64_t i = 0; i < u->n; i++)
+        if (mr__attend_limit(&b->j, u->tile0 + i) >= key ||
+            top[i] <= MR_ATTEND_MASKED)
+            return true;
+    return false;
+}
+
+static void
+product(const float *a, int64_t m, const float *b, int64_t n, int64_t depth,
+        float *c, int64_t c_row, bool add)
+{
+    mr_gemm_chunk g = {.m = m,
+                       .n = n,
+                       .depth = depth,
+                       .a = a,
+                       .b = b,
+                       .c = c,
+                       .c_row = c_row,
+                       .dtype = MR_FLOAT32,
+                       .first = !add,
+                       .last = true};
+
+    if (m > 0 && n > 0)
+        mr__gemm_block(&g, 0, (m - 1) / mr__gemm_rows() + 1, 0,
+                       (n - 1) / mr__gemm_cols() + 1);
+}
+
+/* Keys of the block from `at` on, one panel: weights and slopes of its scores,
+ * and what these add to dk and dv. */
+static void
+panel_run(unit *u, int64_t at, float *s, float *ds, int64_t n)
+{
+    const back *b = u->b;
+    const mr_attend_job *j = &b->j;
+    int64_t row = u->item * j->rows + u->tile0;
+    mr_attend_masks masks = {0};
+    float limit[ROWS];
+
+    product(u->q, u->n, u->k + at * j->depth, b->cols, j->depth, s, b->cols,
+            false);
+    product(u->g, u->n, u->v + at * j->width, b->cols, j->width, ds, b->cols,
+            false);
+    if (j->mask)
+        tile_mask(u, u->key0 + at, n, &masks);
+    masks.limit = tile_limits(u, u->key0 + at, n, limit);
+    b->tier->back(s, ds, b->cols, u->n, b->cols, &masks, b->top + row,
+                  b->scale + row, b->dot + row);
+    if (b->want == WANT_Q)
+        return;
+    product(u->g_deep, j->width, s, b->cols, u->n, u->dv + at * j->width,
+            b->cols, true);
+    product(u->q_deep, j->depth, ds, b->cols, u->n, u->dk + at * j->depth,
+            b->cols, true);
+}
+
+/* dq += slopes of n keys from `at` on times these. */
+static void
+queries_add(unit *u, int64_t at, int64_t n, float *dq)
+{
+    const back *b = u->b;
+    int64_t depth = b->j.depth;
+
+    for (int64_t k = 0; k < n; k += b->cols) {
+        int64_t m = n - k < b->cols ? n - k : b->cols;
+        mr_gemm_side side = {u->ds + k * ROWS, MR_FLOAT32, u->n, b->cols, 1};
+
+        for (int64_t p = 0; p * b->high < u->n; p++)
+            mr__gemm_pack(&side, (int)b->high, p, 0, m,
+                          u->turned + p * b->high * n + k * b->high);
+    }
+    product(u->turned, u->n, u->k_deep + at * b->k_panels * b->cols, depth, n,
+            dq, depth, true);
+}
+
+static void
+tile_run(unit *u, float *dq)
+{
+    const back *b = u->b;
+    bool packed = false;
+
+    for (int64_t at = 0; at < u->n_keys; at += KEYS) {
+        int64_t n = u->n_keys - at < KEYS ? u->n_keys - at : KEYS;
+
+        if (!tile_sees(u, u->key0 + at))
+            continue;
+        if (!packed)
+            tile_pack(u);
+        packed = true;
+        for (int64_t k = 0; k < n; k += b->cols)
+            panel_run(u, at + k, u->s + k * ROWS, u->ds + k * ROWS,
+                      n - k < b->cols ? n - k : b->cols);
+        if (b->want != WANT_KV)
+            queries_add(u, at, n, dq);
+    }
+}
+
+/* ---- a unit ----------------------------------------------------------------
+ */
+
+/* Sums that lie turned, a column a key, to rows of the output. */
+static void
+keys_store(unit *u, const float *sums, int64_t n_cols, char *to)
+{
+    const back *b = u->b;
+    mr_dtype t = b->j.dtype;
+    int64_t size = mr__dtype_size(t);
+
+    to += (u->item * b->j.lk + u->key0) * n_cols * size;
+    for (int64_t k = 0; k < u->n_keys; k += b->cols) {
+        int64_t n = u->n_keys - k < b->cols ? u->n_keys - k : b->cols;
+        void *rows = t == MR_FLOAT32 ? (void *)to : u->stage;
+
+        mr__tier()->moves->transpose[2](rows, n_cols * 4, sums + k * n_cols,
+                                        b->cols * 4, n, n_cols);
+        if (t != MR_FLOAT32)
+            mr__tier()->casts->cast[MR_FLOAT32][t](to, rows, n * n_cols);
+        to += n * n_cols * size;
+    }
+}
+
+/* The scale of the scores, and the rounding of halves. */
+static void
+queries_store(const unit *u, float *dq, char *to)
+{
+    const mr_attend_job *j = &u->b->j;
+    int64_t n = (u->row1 - u->row0) * j->depth;
+
+    for (int64_t i = 0; i < n; i++)
+        dq[i] *= j->scale;
+    if (j->dtype != MR_FLOAT32)
+        mr__tier()->casts->cast[MR_FLOAT32][j->dtype](to, dq, n);
+}
+
+static void
+unit_run(unit *u)
+{
+    const back *b = u->b;
+    const mr_attend_job *j = &b->j;
+    char *to = b->dq + (u->item * j->rows + u->row0) * j->depth *
+                           mr__dtype_size(j->dtype);
+    float *dq = j->dtype == MR_FLOAT32 ? (float *)(void *)to : u->dq;
+
+    if (b->want != WANT_KV)
+        memset(dq, 0, (size_t)((u->row1 - u->row0) * j->depth) * sizeof *dq);
+    for (int64_t i = u->block0; i < u->block1; i++) {
+        u->key0 = i * b->block;
+        u->n_keys = j->lk - u->key0 < b->block ? j->lk - u->key0 : b->block;
+        block_pack(u);
+        for (u->tile0 = u->row0; u->tile0 < u->row1; u->tile0 += ROWS) {
+            u->n = u->row1 - u->tile0 < ROWS ? u->row1 - u->tile0 : ROWS;
+            tile_run(u, dq + (u->tile0 - u->row0) * j->depth);
+        }
+        if (b->want != WANT_Q) {
+            keys_store(u, u->dk, j->depth, b->dk);
+            keys_store(u, u->dv, j->width, b->dv);
+        }
+    }
+    if (b->want != WANT_KV)
+        queries_store(u, dq, to);
+}
+
+static int64_t
+n_runs(const back *b)
+{
+    return b->want == WANT_Q ? (b->j.rows - 1) / b->run + 1 : 1;
+}
+
+static int64_t
+n_spans(const back *b)
+{
+    return b->want == WANT_KV ? b->n_blocks : 1;
+}
+
+static void
+back_unit(const void *ctx, int64_t number, char *slot)
+{
+    const back *b = ctx;
+    unit u = {.b = b, .item = number % b->items, .block1 = b->n_blocks};
+    int64_t part = number / b->items;
+
+    u.row1 = b->j.rows;
+    if (b->want == WANT_Q) { /* the last rows first: causal ones are longer */
+        u.row0 = (n_runs(b) - 1 - part) * b->run;
+        u.row1 = u.row0 + b->run < u.row1 ? u.row0 + b->run : u.row1;
+    } else if (b->want == WANT_KV) {
+        u.block0 = part;
+        u.block1 = part + 1;
+    }
+    slot_floats(b, (float *)(void *)slot, &u);
+    unit_run(&u);
+}
+
+static void
+back_pass(back *b, int want, char *workspace)
+{
+    b->want = want;
+    mr__cpu_units(b->j.n_slots, b->items * n_runs(b) * n_spans(b), workspace,
+                  slot_bytes(b), back_unit, b);
+}
+
+/* ---- the row of the table --------------------------------------------------
+ */
+
+static bool
+back_empty(const back *b)
+{
+    return b->items * b->j.rows * b->j.lk * b->j.width == 0;
+}
+
+size_t
+mr__cpu_attention_back_workspace(const mr_kernel_args *a)
+{
+    size_t most, stats;
+    mr_attend_job j;
+    back b;
+
+    back_plan(a, &b);
+    if (back_empty(&b))
+        return 0;
+    stats_job(&b, &j);
+    most = (size_t)b.j.n_slots * slot_bytes(&b);
+    stats = mr__attend_tiles_bytes(&j);
+    most = most > stats ? most : stats;
+    stats = (size_t)b.j.n_slots * dots_bytes(&b);
+    most = most > stats ? most : stats;
+    return (size_t)(3 * rows_floats(&b)) * sizeof(float) + most;
+}
+
+static void
+outputs_clear(const mr_kernel_args *a)
+{
+    for (int i = 0; i < 4; i++)
+        if (a->out[i].size > 0)
+            memset(a->out[i].data, 0,
+                   (size_t)a->out[i].size *
+                       (size_t)mr__dtype_size(a->out[i].dtype));
+}
+
+mr_code
+mr__cpu_attention_back(const mr_kernel_args *a)
+{
+    char *workspace = a->workspace;
+    mr_attend_job stats;
+    int64_t n;
+    back b;
+
+    back_plan(a, &b);
+    if (back_empty(&b)) {
+        outputs_clear(a);
+        return MR_OK;
+    }
+    n = rows_floats(&b);
+    b.top = (float *)(void *)workspace;
+    b.scale = b.top + n;
+    b.dot = b.scale + n;
+    workspace += (size_t)(3 * n) * sizeof(float);
+    stats_job(&b, &stats);
+    mr__attend_tiles(&stats, workspace);
+    mr__cpu_units(b.j.n_slots, b.items * ((b.j.rows - 1) / ROWS + 1), workspace,
+                  dots_bytes(&b), dots_unit, &b);
+    mr__cpu_for(b.items * b.j.group,
+                mr__cpu_grain(10.0 * (double)(b.j.sinks ? b.j.lq : 1)),
+                sinks_piece, &b);
+    if (b.want) {
+        back_pass(&b, WANT_Q | WANT_KV, workspace);
+        return MR_OK;
+    }
+    back_pass(&b, WANT_Q, workspace);
+    back_pass(&b, WANT_KV, workspace);
+    return MR_OK;
+}
+
+/* Six products where attention has two. */
+double
+mr__cpu_attention_back_cost(const mr_kernel_args *a)
+{
+    return 3.0 * mr__cpu_attention_cost(a);
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * window.c -- convolution that reads its input where it lies, float32.
+ *
+ * MR_WINDOW_ROWS output positions by a panel of output channels stay in
+ * registers while the taps go by (kernels/window.h); a table says where each
+ * tap of each position begins, so there are no patches.  What is beyond an edge
+ * is a line of zeros.  Few channels: the taps of the last axis are one segment,
+ * and only those that hang over an edge are copied.  With dilated inputs
+ * the positions of a line are taken phase by phase, so that a tap that falls
+ * between entries does so for all of them and costs nothing.
+ * The weights are packed once.  Depths are cut at CHUNK or more, by shape
+ * alone. Called by: conv.c.  Calls: kernels/window.h, kernels/gemm.h.
+ */
+#include <string.h>
+
+#include "base/pool.h"
+#include "cpu/conv.h"
+#include "kernels/gemm.h"
+#include "kernels/window.h"
+
+enum {
+    ROWS = MR_WINDOW_ROWS,
+    UNIT_ROWS = 96,
+    TABLE = 12288, /* pointers of a unit */
+    CHUNK = 512,
+    SHORT = 16, /* channels: taps of a line are joined below */
+    FEW_OUTPUTS = 2,
+    MAX_SLOTS = 256
+};
+
+typedef struct window {
+    const mr_conv *c;
+    const mr_window_tier *tier;
+    int64_t cols;             /* of a panel */
+    int64_t group_floats;     /* packed weights of a group */
+    int64_t segments, length; /* of a position */
+    int64_t chunk;            /* segments in a row */
+    int64_t rows;             /* of a unit */
+    int64_t n_spare, n_zeros; /* floats */
+    int n_slots;
+    float *weights;
+} window;
+
+typedef struct slot {
+    const float **x;
+    float *zeros, *spare, *dump;
+} slot;
+
+static int64_t
+lines(int64_t floats)
+{
+    return (floats + 15) / 16 * 16;
+}
+
+bool
+mr__conv_window_fits(const mr_conv *c)
+{
+    bool dilated = false;
+
+    for (int i = 0; i < c->n_spatial; i++)
+        dilated = dilated || c->p->input_dilation.v[i] > 1;
+    return c->dtype == MR_FLOAT32 && !c->plain && c->k > 0 &&
+           (c->group_outputs >= FEW_OUTPUTS || dilated || c->p->groups > 1);
+}
+
+static int64_t
+panel_floats(const window *w, int64_t n)
+{
+    return lines(w->c->k *
+                 ((n + w->tier->lanes - 1) / w->tier->lanes * w->tier->lanes));
+}
+
+static void
+window_plan(const mr_conv *c, window *w)
+{
+    bool joined = c->runs && c->group_channels < SHORT;
+    int64_t last = c->kernel[c->n_spatial - 1];
+    int64_t rest = c->group_outputs;
+
+    *w = (window){.c = c, .tier = mr__window()};
+    w->cols = w->tier->cols;
+    w->length = c->group_channels * (joined ? last : 1);
+    w->segments = c->taps / (joined ? last : 1);
+    w->chunk = (CHUNK + w->length - 1) / w->length;
+    w->rows = TABLE / w->segments / ROWS * ROWS;
+    w->rows = w->rows < ROWS ? ROWS : w->rows;
+    w->rows = w->rows < UNIT_ROWS ? w->rows : UNIT_ROWS;
+    w->n_zeros = c->channels > w->length ? c->channels : w->length;
+    w->n_spare = joined ? w->rows * w->segments * w->length : 0;
+    for (; rest > 0; rest -= w->cols)
+        w->group_floats += panel_floats(w, rest < w->cols ? rest : w->cols);
+    w->n_slots = mr__pool_threads();
+    w->n_slots = w->n_slots < MAX_SLOTS ? w->n_slots : MAX_SLOTS;
+}
+
+static size_t
+slot_bytes(const window *w)
+{
+    size_t table = (size_t)(w->rows * w->segments) * sizeof(float *);
+    int64_t floats =
+        lines(w->n_zeros) + lines(w->n_spare) + lines(MR_WINDOW_COLS);
+
+    return ((table + 63) & ~(size_t)63) + (size_t)floats * sizeof(float);
+}
+
+size_t
+mr__conv_window_bytes(const mr_conv *c)
+{
+    window w;
+
+    window_plan(c, &w);
+    return (size_t)(w.group_floats * c->p->groups) * sizeof(float) +
+           (size_t)w.n_slots * slot_bytes(&w);
+}
+
+/* ---- weights ---------------------------------------------------------------
+ */
+
+static void
+weights_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const window *w = ctx;
+    const mr_conv *c = w->c;
+    int64_t n_panels = (c->group_outputs - 1) / w->cols + 1;
+    int64_t whole = panel_floats(w, w->cols);
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t group = u / n_panels, from = u % n_panels * w->cols;
+        int64_t n = c->group_outputs - from, lanes = w->tier->lanes;
+        mr_gemm_side s = {NULL, MR_FLOAT32, 0, c->k, 1};
+
+        n = n < w->cols ? n : w->cols;
+        s.lanes = n;
+        s.data = c->w + (group * c->group_outputs + from) * c->k * c->item;
+        mr__gemm_pack(&s, (int)((n + lanes - 1) / lanes * lanes), 0, 0, c->k,
+                      w->weights + group * w->group_floats +
+                          u % n_panels * whole);
+    }
+}
+
+/* ---- where taps begin ------------------------------------------------------
+ */
+
+/* Output position `row` of the order in which they are taken: each line of the
+ * last axis phase by phase.  Its place in the output, row-major. */
+static int64_t
+row_place(const mr_conv *c, int64_t row, int64_t *out)
+{
+    int last = c->n_spatial - 1;
+    int64_t n = c->out[last], at = row % n, line = row / n;
+    int64_t phases = c->p->input_dilation.v[last];
+
+    for (int64_t f = 0; phases > 1 && f < phases; f++) {
+        int64_t count = f < n ? (n - 1 - f) / phases + 1 : 0;
+
+        if (at < count) {
+            at = f + at * phases;
+            break;
+        }
+        at -= count;
+    }
+    out[last] = at;
+    row = line * n + at;
+    for (int i = last - 1; i >= 0; i--) {
+        out[i] = line % c->out[i];
+        line /= c->out[i];
+    }
+    out[MR_CONV_SPATIAL] = line; /* of the batch */
+    return row;
+}
+
+/* The taps of a line of the kernel as one segment, in x or made in `spare`. */
+static const float *
+joined_segment(const window *w, const float *line, int64_t out, float *spare)
+{
+    const mr_conv *c = w->c;
+    int last = c->n_spatial - 1;
+    int64_t n = c->kernel[last], each = c->channels;
+    int64_t first = out * c->p->stride.v[last] - c->p->low.v[last];
+    int64_t low = first < 0 ? -first : 0, high = c->in[last] - first;
+
+    if (low == 0 && high >= n)
+        return line + first * each;
+    high = high < 0 ? 0 : high < n ? high : n;
+    low = low < high ? low : high;
+    memset(spare, 0, (size_t)(n * each) * sizeof *spare);
+    memcpy(spare + low * each, line + (first + low) * each,
+           (size_t)((high - low) * each) * sizeof *spare);
+    return spare;
+}
+
+/* The segments of one position; those beyond an edge are NULL. */
+static void
+position_segments(const window *w, const int64_t *out, float *spare,
+                  const float **x)
+{
+    const mr_conv *c = w->c;
+    int64_t tap[MR_CONV_SPATIAL] = {0};
+    bool joined = w->segments != c->taps || w->length != c->group_channels;
+    int n = c->n_spatial, axes = joined ? n - 1 : n;
+
+    for (int64_t s = 0; s < w->segments; s++) {
+        int64_t from = out[MR_CONV_SPATIAL];
+        bool inside = true;
+
+        for (int i = 0; i < axes && inside; i++) {
+            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
+
+            inside = at >= 0;
+            from = from * c->in[i] + at;
+        }
+        x[s * ROWS] = NULL;
+        if (inside && joined)
+            x[s * ROWS] = joined_segment(w,
+                                         (const float *)(const void *)c->x +
+                                             from * c->in[n - 1] * c->channels,
+                                         out[n - 1], spare + s * w->length);
+        else if (inside)
+            x[s * ROWS] =
+                (const float *)(const void *)c->x + from * c->channels;
+        for (int i = axes - 1; i >= 0; i--) {
+            if (++tap[i] < c->kernel[i])
+                break;
+            tap[i] = 0;
+        }
+    }
+}
+
+/* The table of ROWS positions: beyond edges zeros, or NULL where that is so for
+ * all of them.  Positions beyond the last are it again, and go nowhere. */
+static void
+tile_find(const window *w, const slot *s, int64_t row0, int64_t tile,
+          const float **x, float **to)
+{
+    const mr_conv *c = w->c;
+
+    for (int i = 0; i < ROWS; i++) {
+        int64_t row = row0 + tile * ROWS + i, place;
+        int64_t out[MR_CONV_SPATIAL + 1];
+        bool there = row < c->n_rows;
+
+        place = row_place(c, there ? row : c->n_rows - 1, out);
+        position_segments(
+            w, out,
+            s->spare +
+                (w->n_spare ? (tile * ROWS + i) * w->segments * w->length : 0),
+            x + i);
+        to[i] = there ? (float *)(void *)c->to + place * c->outputs : NULL;
+    }
+    for (int64_t k = 0; k < w->segments; k++) {
+        bool any = false;
+
+        for (int i = 0; i < ROWS; i++)
+            any = any || x[k * ROWS + i];
+        for (int i = 0; any && i < ROWS; i++)
+            if (!x[k * ROWS + i])
+                x[k * ROWS + i] = s->zeros;
+    }
+}
+
+/* ---- a unit ----------------------------------------------------------------
+ */
+
+/* Segments [s0, s0 + n_segments) of all tiles with the panel of channels from
+ * `from` on of a group. */
+static void
+panel_run(const window *w, const slot *s, float *const (*to)[ROWS],
+          int64_t n_tiles, int64_t group, int64_t from, int64_t s0)
+{
+    const mr_conv *c = w->c;
+    int64_t n = c->group_outputs - from, wide = w->tier->lanes;
+    int64_t count = w->segments - s0;
+    const float *weights = w->weights + group * w->group_floats +
+                           from / w->cols * panel_floats(w, w->cols);
+
+    n = n < w->cols ? n : w->cols;
+    wide = (n + wide - 1) / wide * wide;
+    count = count < w->chunk ? count : w->chunk;
+    for (int64_t t = 0; t < n_tiles; t++) {
+        float *at[ROWS];
+
+        for (int i = 0; i < ROWS; i++)
+            at[i] =
+                to[t][i] ? to[t][i] + group * c->group_outputs + from : s->dump;
+        w->tier->taps(at, s->x + (t * w->segments + s0) * ROWS,
+                      group * c->group_channels, count, w->length,
+                      weights + s0 * w->length * wide, n, s0 > 0);
+    }
+}
+
+static void
+window_unit(const void *ctx, int64_t unit, char *piece)
+{
+    const window *w = ctx;
+    const mr_conv *c = w->c;
+    int64_t row0 = unit * w->rows, left = c->n_rows - row0;
+    int64_t n_tiles = ((left < w->rows ? left : w->rows) - 1) / ROWS + 1;
+    size_t table = (size_t)(w->rows * w->segments) * sizeof(float *);
+    float *to[UNIT_ROWS / ROWS][ROWS];
+    slot s = {.x = (const float **)(void *)piece};
+
+    s.zeros = (float *)(void *)(piece + ((table + 63) & ~(size_t)63));
+    s.spare = s.zeros + lines(w->n_zeros);
+    s.dump = s.spare + lines(w->n_spare);
+    memset(s.zeros, 0, (size_t)w->n_zeros * sizeof(float));
+    memset(s.dump, 0, MR_WINDOW_COLS * sizeof(float));
+    for (int64_t t = 0; t < n_tiles; t++)
+        tile_find(w, &s, row0, t, s.x + t * w->segments * ROWS, to[t]);
+    for (int64_t s0 = 0; s0 < w->segments; s0 += w->chunk)
+        for (int64_t group = 0; group < c->p->groups; group++)
+            for (int64_t from = 0; from < c->group_outputs; from += w->cols)
+                panel_run(w, &s, (float *const(*)[ROWS])to, n_tiles, group,
+                          from, s0);
+}
+
+void
+mr__conv_window(const mr_conv *c, void *workspace)
+{
+    int64_t n_panels = (c->group_outputs - 1) / mr__window()->cols + 1;
+    window w;
+
+    window_plan(c, &w);
+    w.weights = workspace;
+    mr__cpu_for(c->p->groups * n_panels,
+                mr__cpu_grain(0.5 * (double)(c->k * w.cols)), weights_piece,
+                &w);
+    mr__cpu_units(w.n_slots, (c->n_rows - 1) / w.rows + 1,
+                  (char *)workspace +
+                      (size_t)(w.group_floats * c->p->groups) * sizeof(float),
+                  slot_bytes(&w), window_unit, &w);
+}

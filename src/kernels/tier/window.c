@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * window.c -- the register tiles of convolutions, once per instruction set.
+ *
+ * 6 x 64 with 32 registers of 16 lanes, 6 x 16 with 16 of 8.  An element is a
+ * chain of fused multiply-adds in the order of segments or positions, whatever
+ * the tier.
+ */
+#include "kernels/window.h"
+
+#define MR_LANE_BITS  32
+#define MR_LANE_FLOAT 1
+#include "kernels/tier/lanes.h"
+
+#if MR_TIER_ID == MR_TIER_AVX512
+#define VECTORS 4
+#else
+#define VECTORS 2
+#endif
+#define ROWS MR_WINDOW_ROWS
+
+_Static_assert(VECTORS *N_LANES <= MR_WINDOW_COLS, "panel too wide");
+
+INLINE R
+multiply_add(R a, R b, R c)
+{
+#if MR_TIER_ID == MR_TIER_BASELINE
+    return a * b + c;
+#else
+    return v_fma(a, b, c);
+#endif
+}
+
+INLINE R
+load(const float *p, int64_t left)
+{
+    return left >= N_LANES ? v_load(p) : v_load_n(p, left);
+}
+
+INLINE void
+store(float *p, R x, int64_t left)
+{
+    if (left >= N_LANES)
+        v_store(p, x);
+    else
+        v_store_n(p, x, left);
+}
+
+INLINE void
+taps_of(float *const *c, const float *const *x, int64_t at, int64_t segments,
+        int64_t length, const float *w, int64_t n, bool add, const int vectors)
+{
+    R sum[ROWS][VECTORS];
+
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = (R){0};
+    for (int64_t s = 0; s < segments; s++, x += ROWS) {
+        const float *a[ROWS];
+
+        if (!x[0]) {
+            w += length * vectors * N_LANES;
+            continue;
+        }
+#pragma GCC unroll 6
+        for (int i = 0; i < ROWS; i++)
+            a[i] = x[i] + at;
+        for (int64_t p = 0; p < length; p++, w += vectors * N_LANES) {
+            R b[VECTORS];
+
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                b[v] = v_load(w + v * N_LANES);
+#pragma GCC unroll 6
+            for (int i = 0; i < ROWS; i++) {
+                R y = v_set(a[i][p]);
+
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++)
+                    sum[i][v] = multiply_add(y, b[v], sum[i][v]);
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            float *to = c[i] + v * N_LANES;
+            int64_t left = n - v * N_LANES;
+
+            store(to, add ? load(to, left) + sum[i][v] : sum[i][v], left);
+        }
+}
+
+static void
+taps(float *const *c, const float *const *x, int64_t at, int64_t segments,
+     int64_t length, const float *w, int64_t n, bool add)
+{
+    switch ((n - 1) / N_LANES) {
+    case 0:
+        taps_of(c, x, at, segments, length, w, n, add, 1);
+        break;
+#if VECTORS > 2
+    case 2:
+        taps_of(c, x, at, segments, length, w, n, add, 3);
+        break;
+    case 3:
+        taps_of(c, x, at, segments, length, w, n, add, 4);
+        break;
+#endif
+    default:
+        taps_of(c, x, at, segments, length, w, n, add, 2);
+        break;
+    }
+}
+
+INLINE void
+back_of(float *c, int64_t c_row, const mr_window_run *runs, int64_t n_runs,
+        int64_t x_step, int64_t g_step, const int rows, const int vectors)
+{
+    R sum[ROWS][VECTORS];
+
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = v_load(c + i * c_row + v * N_LANES);
+    for (int64_t r = 0; r < n_runs; r++) {
+        const float *x = runs[r].x, *g = runs[r].g;
+
+        for (int64_t p = 0; p < runs[r].n; p++, x += x_step, g += g_step) {
+            R b[VECTORS];
+
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                b[v] = v_load(g + v * N_LANES);
+#pragma GCC unroll 6
+            for (int i = 0; i < rows; i++) {
+                R y = v_set(x[i]);
+
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++)
+                    sum[i][v] = multiply_add(y, b[v], sum[i][v]);
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            v_store(c + i * c_row + v * N_LANES, sum[i][v]);
+}
+
+INLINE void
+back_rows(float *c, int64_t c_row, const mr_window_run *runs, int64_t n_runs,
+          int64_t x_step, int64_t g_step, int64_t n_rows, const int vectors)
+{
+    switch (n_rows) {
+    case 6:
+        back_of(c, c_row, runs, n_runs, x_step, g_step, 6, vectors);
+        break;
+    case 4:
+        back_of(c, c_row, runs, n_runs, x_step, g_step, 4, vectors);
+        break;
+    case 3:
+        back_of(c, c_row, runs, n_runs, x_step, g_step, 3, vectors);
+        break;
+    case 2:
+        back_of(c, c_row, runs, n_runs, x_step, g_step, 2, vectors);
+        break;
+    case 1:
+        back_of(c, c_row, runs, n_runs, x_step, g_step, 1, vectors);
+        break;
+    default:
+        back_of(c, c_row, runs, n_runs, x_step, g_step, 5, vectors);
+        break;
+    }
+}
+
+static void
+back(float *c, int64_t c_row, const mr_window_run *runs, int64_t n_runs,
+     int64_t x_step, int64_t g_step, int64_t n_rows, int64_t n)
+{
+    switch ((n - 1) / N_LANES) {
+    case 0:
+        back_rows(c, c_row, runs, n_runs, x_step, g_step, n_rows, 1);
+        break;
+#if VECTORS > 2
+    case 2:
+        back_rows(c, c_row, runs, n_runs, x_step, g_step, n_rows, 3);
+        break;
+    case 3:
+        back_rows(c, c_row, runs, n_runs, x_step, g_step, n_rows, 4);
+        break;
+#endif
+    default:
+        back_rows(c, c_row, runs, n_runs, x_step, g_step, n_rows, 2);
+        break;
+    }
+}
+
+/* One tap over its runs, `vectors` vectors of channels. */
+INLINE void
+deep_of(float *c, const mr_window_run *runs, int64_t n_runs, int64_t x_step,
+        int64_t g_step, int64_t at, int64_t left, const int vectors)
+{
+    R sum[4];
+
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        sum[v] = load(c + at + v * N_LANES, left - v * N_LANES);
+    for (int64_t r = 0; r < n_runs; r++) {
+        const float *x = runs[r].x, *g = runs[r].g;
+
+        if (!x)
+            continue;
+        x += at;
+        g += at;
+        for (int64_t p = 0; p < runs[r].n; p++, x += x_step, g += g_step)
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                sum[v] = multiply_add(load(x + v * N_LANES, left - v * N_LANES),
+                                      load(g + v * N_LANES, left - v * N_LANES),
+                                      sum[v]);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        store(c + at + v * N_LANES, sum[v], left - v * N_LANES);
+}
+
+static void
+deep(float *c, int64_t c_row, const mr_window_run *runs, int64_t n_runs,
+     int64_t x_step, int64_t g_step, int64_t n_taps, int64_t n)
+{
+    int64_t at = 0;
+
+    for (; at + 4 * N_LANES <= n; at += 4 * N_LANES)
+        for (int64_t t = 0; t < n_taps; t++)
+            deep_of(c + t * c_row, runs + t * n_runs, n_runs, x_step, g_step,
+                    at, 4 * N_LANES, 4);
+    for (; at < n; at += N_LANES)
+        for (int64_t t = 0; t < n_taps; t++)
+            deep_of(c + t * c_row, runs + t * n_runs, n_runs, x_step, g_step,
+                    at, n - at, 1);
+}
+
+const mr_window_tier MR_TIER_SYM(mr__window_tier) = {
+    .lanes = N_LANES,
+    .cols = VECTORS * N_LANES,
+    .taps = taps,
+    .back = back,
+    .deep = deep,
+};

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * window.h -- register tiles of convolutions over channels-last arrays, which
+ * read the input where it lies.
+ *
+ * A tile is MR_WINDOW_ROWS rows by up to `vectors` vectors of output channels,
+ * all its sums in registers.
+ */
+#ifndef MR_KERNELS_WINDOW_H
+#define MR_KERNELS_WINDOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MR_WINDOW_ROWS 6
+/* The widest panel of any tier, in floats. */
+#define MR_WINDOW_COLS 64
+
+/* Outputs: c[i][j] (+)= the sum over segments s and p < length of x[s][i][at +
+ * p] * w[s * length + p][j], for i < MR_WINDOW_ROWS and j < n.  Rows of w are n
+ * rounded up to whole vectors.  A segment whose first x is NULL is left out. */
+typedef void mr_window_fn(float *const *c, const float *const *x, int64_t at,
+                          int64_t segments, int64_t length, const float *w,
+                          int64_t n, bool add);
+
+/* Positions in a line: of x and of g, each step apart. */
+typedef struct mr_window_run {
+    const float *x, *g;
+    int64_t n;
+} mr_window_run;
+
+/* Weights: c[i][j] += the sum over runs and positions of x[i] * g[j], i <
+ * n_rows <= MR_WINDOW_ROWS; j < n, whole vectors of g readable and of c
+ * writable. */
+typedef void mr_window_back_fn(float *c, int64_t c_row,
+                               const mr_window_run *runs, int64_t n_runs,
+                               int64_t x_step, int64_t g_step, int64_t n_rows,
+                               int64_t n);
+/* One channel a lane: c[t][j] += the sum over runs of x[j] * g[j], the runs of
+ * tap t being runs[t * n_runs ...]; x NULL: left out. */
+typedef void mr_window_deep_fn(float *c, int64_t c_row,
+                               const mr_window_run *runs, int64_t n_runs,
+                               int64_t x_step, int64_t g_step, int64_t n_taps,
+                               int64_t n);
+
+typedef struct mr_window_tier {
+    int32_t lanes, cols; /* of a vector, of a panel */
+    mr_window_fn *taps;
+    mr_window_back_fn *back;
+    mr_window_deep_fn *deep;
+} mr_window_tier;
+
+extern const mr_window_tier mr__window_tier_baseline, mr__window_tier_avx2,
+    mr__window_tier_avx512;
+
+/* Those of the tier in use. */
+const mr_window_tier *mr__window(void);
+
+#endif

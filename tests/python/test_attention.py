@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way back of attention: gradients, their derivatives, memory, the same bits everywhere.
+
+Values come from a formula in float64 NumPy; derivatives of gradients from float64, which is
+composed of products and a softmax and has no operator of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from typing import Any
+
+import marram.core as mx
+import numpy as np
+import pytest
+
+LOW = float(np.finfo(np.float32).min)
+SIZES = [
+    (1, 1, 1, 5, 7, 3, 4),  # batch, key heads, group, queries, keys, depth, width
+    (2, 2, 3, 2, 300, 20, 7),
+    (1, 2, 2, 150, 333, 17, 9),
+    (3, 5, 1, 40, 20, 33, 31),
+]
+KINDS = ["plain", "causal", "keep", "keep keys", "add", "add heads"]
+
+
+def formula(q: Any, k: Any, v: Any, g: Any, scale: float, mask: Any, causal: bool, sinks: Any) -> list[np.ndarray]:
+    """Gradients by q, k, v, an additive mask and sinks."""
+    q, k, v, g = (np.asarray(x, np.float64) for x in (q, k, v, g))
+    (b, hq, lq, depth), (hk, lk) = q.shape, k.shape[1:3]
+    group = hq // hk
+    keys, values = np.repeat(k, group, 1), np.repeat(v, group, 1)
+    s = scale * q @ keys.swapaxes(-1, -2)
+    drop = np.zeros(s.shape, bool)
+    if causal:
+        drop |= ~np.tri(lq, lk, lk - lq, dtype=bool)
+    if mask is not None and mask.dtype == bool:
+        drop |= ~np.broadcast_to(mask, s.shape)
+    s = np.where(drop, LOW, s)
+    if mask is not None and mask.dtype != bool:
+        s = s + mask
+    logit = np.full((1, hq, 1, 1), -np.inf) if sinks is None else sinks.reshape(1, hq, 1, 1).astype(np.float64)
+    top = np.maximum(s.max(-1, keepdims=True), logit)
+    e, e_sink = np.exp(s - top), np.exp(logit - top)
+    total = e.sum(-1, keepdims=True) + e_sink
+    p, p_sink = e / total, e_sink / total
+    w = g @ values.swapaxes(-1, -2)
+    d = (p * w).sum(-1, keepdims=True)
+    u = p * (w - d)
+    counted = np.where(drop, 0, u)
+    out = [
+        scale * counted @ keys,
+        (scale * counted.swapaxes(-1, -2) @ q).reshape(b, hk, group, lk, depth).sum(2),
+        (p.swapaxes(-1, -2) @ g).reshape(b, hk, group, lk, -1).sum(2),
+    ]
+    if mask is not None and mask.dtype != bool:
+        while u.ndim > mask.ndim:
+            u = u.sum(0)
+        axes = tuple(i for i, n in enumerate(mask.shape) if n == 1)
+        out.append(u.sum(axes, keepdims=True))
+    if sinks is not None:
+        out.append(-(p_sink * d).sum((0, 2, 3)))
+    return out
+
+
+def sample(size: tuple[int, ...], kind: str, sinks: bool) -> tuple[list[np.ndarray], Any, Any]:
+    batch, heads, group, lq, lk, depth, width = size
+    rng = np.random.default_rng(7)
+    shapes = [
+        (batch, heads * group, lq, depth),
+        (batch, heads, lk, depth),
+        (batch, heads, lk, width),
+        (batch, heads * group, lq, width),
+    ]
+    x = [rng.standard_normal(s).astype("f4") for s in shapes]
+    mask = {
+        "keep": lambda: rng.random((lq, lk)) < 0.6,
+        "keep keys": lambda: rng.random((batch, 1, 1, lk)) < 0.7,
+        "add": lambda: rng.standard_normal((lq, lk)).astype("f4"),
+        "add heads": lambda: rng.standard_normal((heads * group, 1, lk)).astype("f4"),
+    }.get(kind, lambda: None)()
+    if kind == "keep":
+        mask[0] = False  # a row that sees nothing weighs all alike
+    return x, mask, rng.standard_normal(heads * group).astype("f4") if sinks else None
+
+
+def attend(kind: str, mask: Any, sinks: Any) -> Any:
+    """A function of q, k, v and what of mask and sinks has a gradient."""
+
+    def call(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+        more = list(rest)
+        m = "causal" if kind == "causal" else None
+        if mask is not None:
+            m = mx.array(mask) if mask.dtype == bool else more.pop(0)
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask=m, sinks=more.pop(0) if sinks is not None else None)
+
+    return call
+
+
+def inputs(x: list[np.ndarray], mask: Any, sinks: Any, dtype: Any) -> list[Any]:
+    out = [mx.array(a).astype(dtype) for a in x[:3]]
+    if mask is not None and mask.dtype != bool:
+        out.append(mx.array(mask).astype(mx.float64 if dtype == mx.float64 else mx.float32))
+    if sinks is not None:
+        out.append(mx.array(sinks).astype(mx.float64 if dtype == mx.float64 else mx.float32))
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_gradients__are_the_formula(size: tuple[int, ...], kind: str) -> None:
+    for sinks in (False, True):
+        x, mask, s = sample(size, kind, sinks)
+        for dtype, tolerance in ((mx.float32, 2e-5), (mx.bfloat16, 3e-2), (mx.float16, 4e-3)):
+            rounded = [np.array(mx.array(a).astype(dtype).astype(mx.float32)) for a in x]
+            want = formula(*rounded, 0.3, mask, kind == "causal", s)
+            _, got = mx.vjp(attend(kind, mask, s), inputs(x, mask, s, dtype), [mx.array(x[3]).astype(dtype)])
+            assert len(got) == len(want)
+            for w, o in zip(want, got, strict=True):
+                error = np.abs(np.array(o.astype(mx.float32)) - w).max()
+                assert error <= tolerance * max(1.0, np.abs(w).max())
+
+
+def test_gradients__of_turned_and_broadcast_operands() -> None:
+    x, _, _ = sample((2, 3, 2, 20, 50, 16, 16), "plain", False)
+    want = formula(*x, 0.3, None, False, None)
+    turned = [mx.array(np.ascontiguousarray(a.transpose(3, 1, 2, 0))).transpose(3, 1, 2, 0) for a in x]
+    _, got = mx.vjp(attend("plain", None, None), turned[:3], [turned[3]])
+    for w, o in zip(want, got, strict=True):
+        np.testing.assert_allclose(np.array(o), w, rtol=0, atol=2e-5)
+    ones = mx.broadcast_to(mx.array(np.float32(1)), (2, 6, 20, 16))
+    x[3] = np.ones_like(x[3])
+    for w, o in zip(formula(*x, 0.3, None, False, None), mx.vjp(attend("plain", None, None), turned[:3], [ones])[1], strict=True):
+        np.testing.assert_allclose(np.array(o), w, rtol=0, atol=3e-5)
+
+
+def squares(kind: str, mask: Any, sinks: Any, g: Any) -> Any:
+    """A number made of all gradients, so that its own gradient is a second derivative."""
+    f = attend(kind, mask, sinks)
+
+    def of(*x: Any) -> Any:
+        _, grads = mx.vjp(f, list(x[:-1]), [x[-1]])
+        return sum((mx.sum(mx.square(y)) for y in grads), mx.array(0.0).astype(x[0].dtype))
+
+    return of
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sinks", [False, True])
+def test_gradients__have_derivatives(kind: str, sinks: bool) -> None:
+    x, mask, s = sample((2, 2, 2, 4, 6, 3, 5), kind, sinks)
+    results = []
+    for dtype in (mx.float32, mx.float64):
+        at = [*inputs(x, mask, s, dtype), mx.array(x[3]).astype(dtype)]
+        f = squares(kind, mask, s, None)
+        grads = mx.grad(f, argnums=list(range(len(at))))(*at)
+        rng = np.random.default_rng(3)
+        along = [mx.array(rng.standard_normal(a.shape)).astype(dtype) for a in at]
+        tangents = [
+            mx.jvp(lambda y, i=i, f=f, at=at: f(*at[:i], y, *at[i + 1 :]), [at[i]], [along[i]])[1][0] for i in range(len(at))
+        ]
+        results.append([np.array(y.astype(mx.float64)) for y in [*grads, *tangents]])
+    for got, want in zip(*results, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3 * max(1.0, np.abs(want).max()))
+
+
+@pytest.mark.parametrize("kind", ["plain", "keep", "add heads"])
+def test_gradients__map_over_a_batch(kind: str) -> None:
+    x, mask, s = sample((2, 2, 2, 9, 11, 4, 5), kind, True)
+    rng = np.random.default_rng(5)
+    many = [mx.array(rng.standard_normal((3, *a.shape)).astype("f4")) for a in x]
+    rest = inputs(x, mask, s, mx.float32)[3:]
+
+    def grads(q: Any, k: Any, v: Any, g: Any) -> Any:
+        return mx.vjp(attend(kind, mask, s), [q, k, v, *rest], [g])[1]
+
+    got = mx.vmap(lambda *a: tuple(grads(*a)))(*many)
+    twice = mx.vmap(mx.vmap(lambda *a: tuple(grads(*a))))(*(a[:, None] for a in many))
+    for i in range(3):
+        for one, two, three in zip(grads(*(a[i] for a in many)), got, twice, strict=True):
+            np.testing.assert_allclose(np.array(two[i]), np.array(one), rtol=0, atol=1e-5)
+            np.testing.assert_allclose(np.array(three[i, 0]), np.array(one), rtol=0, atol=1e-5)
+    one = mx.vmap(lambda q: tuple(grads(q, *(a[0] for a in many[1:]))))(many[0])
+    np.testing.assert_allclose(np.array(one[0][0]), np.array(grads(*(a[0] for a in many))[0]), rtol=0, atol=1e-5)
+
+
+def test_gradients__compiled_are_eager() -> None:
+    x, mask, s = sample((1, 2, 2, 150, 200, 16, 8), "keep", True)
+
+    def grads(q: Any, k: Any, v: Any, t: Any, g: Any) -> Any:
+        return tuple(mx.vjp(attend("keep", mask, s), [q, k, v, t], [g])[1])
+
+    at = [*inputs(x, mask, s, mx.float32), mx.array(x[3])]
+    for a, b in zip(grads(*at), mx.compile(grads)(*at), strict=True):
+        assert np.array(a).tobytes() == np.array(b).tobytes()
+
+
+def test_gradients__hold_no_weights() -> None:
+    """16 heads of 1024 x 1024 weights would be 64 MiB."""
+    x, _, _ = sample((1, 16, 1, 1024, 1024, 32, 32), "plain", False)
+    at = [mx.array(a) for a in x]
+    mx.eval(*at)
+    outputs = sum(a.nbytes for a in at)  # the gradients, and attention itself
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    held = mx.get_active_memory()
+    mx.eval(*mx.vjp(attend("causal", None, None), at[:3], [at[3]])[1])
+    threads = os.cpu_count() or 1
+    assert mx.get_peak_memory() - held <= outputs + (1 + 2 * threads) * (1 << 20)
+
+
+BITS = """
+import hashlib
+import sys
+sys.path.insert(0, {here!r})
+import marram.core as mx
+import numpy as np
+import test_attention as t
+
+h = hashlib.sha256()
+for size in ((1, 2, 2, 150, 333, 17, 9), (3, 5, 1, 40, 20, 33, 31), (1, 1, 1, 700, 400, 64, 64)):
+    for kind in ("plain", "causal", "keep", "add"):
+        for dtype in (mx.float32, mx.bfloat16):
+            x, mask, s = t.sample(size, kind, True)
+            got = mx.vjp(t.attend(kind, mask, s), t.inputs(x, mask, s, dtype)[:3] + t.inputs(x, mask, s, dtype)[3:],
+                         [mx.array(x[3]).astype(dtype)])[1]
+            for y in got[:3]:
+                h.update(np.array(y.astype(mx.float32)).tobytes())
+print(h.hexdigest())
+"""
+
+
+def test_gradients__same_bits_on_any_threads_and_tier() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+
+    def digest(**env: str) -> str:
+        code = BITS.format(here=here)
+        return subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **env}, check=True, capture_output=True, text=True
+        ).stdout
+
+    digests = {n: digest(MARRAM_NUM_THREADS=n) for n in ("1", "2", "5")}
+    assert len(digests["1"].strip()) == len(hashlib.sha256().hexdigest())
+    assert len(set(digests.values())) == 1
+    assert digest(MARRAM_CPU="avx2") == digests["1"]
