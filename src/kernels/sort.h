@@ -33,12 +33,27 @@ typedef struct mr_key_form {
 /* Columns of a panel: at most this many rows. */
 #define MR_SORT_ROWS 16
 
+/* Where the places of words go: of those below a key, equal to it (but the
+ * first `skip`), above it; low may be NULL: those are left out. */
+typedef struct mr_sort_deal {
+    uint32_t *low, *equal, *high;
+    int64_t skip;
+} mr_sort_deal;
+
 /* Words of one width. */
 typedef struct mr_sort_tier {
     /* Ascending; spare has room for as many words. */
     void (*run)(void *words, void *spare, int64_t n);
     /* Those below the pivot come first: how many there are. */
     int64_t (*part)(void *words, void *spare, int64_t n, int64_t pivot);
+    /* The word of that rank, which is what would be there after a sort; the
+     * words are moved about. */
+    int64_t (*select)(void *words, void *spare, int64_t n, int64_t rank);
+    /* How many are below the key, and equal to it. */
+    void (*rank)(const void *words, int64_t n, int64_t key, int64_t count[2]);
+    /* Places first, first + 1, ... in order; d moves on. */
+    void (*deal)(mr_sort_deal *d, const void *words, int64_t n, int64_t key,
+                 uint32_t first);
     /* Sorts each column of a panel of n <= MR_SORT_ROWS rows that are `width`
      * words long, `width` a multiple of 16. */
     void (*columns)(void *words, int64_t n, int64_t width);

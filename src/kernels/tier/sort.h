@@ -668,6 +668,153 @@ part(void *words, void *spare, int64_t n, int64_t pivot)
     return partition(words, spare, n, (lane)pivot);
 }
 
+/* ---- selection ----------------------------------------------------------- */
+
+enum { SELECT_SHORT = 512, SELECT_SAMPLE = 128, SELECT_MARGIN = 6 };
+
+/* A pivot beyond the rank, seen from the nearer end, so that what is left is
+ * little more than a tenth once the rank is near an end. */
+static lane
+select_pivot(const lane *x, int64_t n, int64_t rank)
+{
+    lane sample[SELECT_SAMPLE], spare[SELECT_SAMPLE];
+    int64_t step = n / SELECT_SAMPLE, at;
+    uint32_t seed = (uint32_t)n;
+
+    for (int64_t i = 0; i < SELECT_SAMPLE; i++) {
+        seed = seed * 1664525U + 1013904223U;
+        sample[i] =
+            x[i * step + (int64_t)((uint64_t)seed * (uint64_t)step >> 32)];
+    }
+    run(sample, spare, SELECT_SAMPLE);
+    at = (int64_t)((double)rank / (double)n * SELECT_SAMPLE);
+    at += at < SELECT_SAMPLE / 2 ? SELECT_MARGIN : -SELECT_MARGIN;
+    return sample[at];
+}
+
+static int64_t
+select_rank(void *words, void *spare, int64_t n, int64_t rank)
+{
+    lane *x = words;
+
+    /* bad pivots: by a sort */
+    for (int tries = 0; n > SELECT_SHORT && tries < 32; tries++) {
+        lane pivot = select_pivot(x, n, rank);
+        int64_t below = partition(x, spare, n, pivot);
+
+        if (below == 0) {
+            if (pivot == LARGEST)
+                return pivot;
+            below = partition(x, spare, n, pivot + 1);
+            if (rank < below)
+                return pivot;
+        }
+        if (rank < below) {
+            n = below;
+        } else {
+            x += below;
+            n -= below;
+            rank -= below;
+        }
+    }
+    run(x, spare, n);
+    return x[rank];
+}
+
+static void
+rank_count(const void *words, int64_t n, int64_t key, int64_t count[2])
+{
+    const lane *x = words;
+    const lane k = (lane)key;
+    int64_t below = 0, equal = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        below += x[i] < k;
+        equal += x[i] == k;
+    }
+    count[0] = below;
+    count[1] = equal;
+}
+
+#if MR_TIER_ID == MR_TIER_AVX512
+#if MR_LANE_BITS == 32
+typedef __m512i index_vector;
+#define INDEX_START     _mm512_loadu_si512(lane_number)
+#define INDEX_SET(i)    _mm512_set1_epi32((int)(i))
+#define INDEX_ADD(a, b) _mm512_add_epi32(a, b)
+#define INDEX_PUSH(p, m, n, i)                                                 \
+    _mm512_mask_storeu_epi32(p, (__mmask16)((1U << (n)) - 1),                  \
+                             _mm512_maskz_compress_epi32((__mmask16)(m), i))
+#define LANES_BELOW(v, x, k)                                                   \
+    _mm512_mask_cmplt_epi32_mask((__mmask16)(v), (__m512i)(x), (__m512i)(k))
+#else
+typedef __m256i index_vector;
+#define INDEX_START     _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)
+#define INDEX_SET(i)    _mm256_set1_epi32((int)(i))
+#define INDEX_ADD(a, b) _mm256_add_epi32(a, b)
+#define INDEX_PUSH(p, m, n, i)                                                 \
+    _mm256_mask_storeu_epi32(p, (__mmask8)((1U << (n)) - 1),                   \
+                             _mm256_maskz_compress_epi32((__mmask8)(m), i))
+#define LANES_BELOW(v, x, k)                                                   \
+    _mm512_mask_cmplt_epi64_mask((__mmask8)(v), (__m512i)(x), (__m512i)(k))
+#endif
+
+static void
+deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
+{
+    const lane *x = words;
+    const R k = v_set((lane)key);
+    index_vector at = INDEX_ADD(INDEX_START, INDEX_SET(first));
+
+    for (int64_t i = 0; i < n; i += N_LANES) {
+        unsigned valid = n - i < N_LANES ? (1U << (n - i)) - 1
+                                         : (unsigned)((1ULL << N_LANES) - 1);
+        R v = n - i < N_LANES ? v_load_n(x + i, n - i) : v_load(x + i);
+        unsigned low = LANES_BELOW(valid, v, k),
+                 high = LANES_BELOW(valid, k, v);
+        unsigned equal = valid & ~(low | high);
+
+        if (d->low) {
+            INDEX_PUSH(d->low, low, __builtin_popcount(low), at);
+            d->low += __builtin_popcount(low);
+        }
+        if (high) {
+            INDEX_PUSH(d->high, high, __builtin_popcount(high), at);
+            d->high += __builtin_popcount(high);
+        }
+        for (; equal; equal &= equal - 1)
+            if (d->skip > 0)
+                d->skip--;
+            else
+                *d->equal++ =
+                    first + (uint32_t)i + (uint32_t)__builtin_ctz(equal);
+        at = INDEX_ADD(at, INDEX_SET(N_LANES));
+    }
+}
+#else
+static void
+deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
+{
+    const lane *x = words;
+    const lane k = (lane)key;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t place = first + (uint32_t)i;
+
+        if (x[i] < k) {
+            if (d->low)
+                *d->low++ = place;
+        } else if (x[i] > k) {
+            *d->high++ = place;
+        } else if (d->skip > 0) {
+            d->skip--;
+        } else {
+            *d->equal++ = place;
+        }
+    }
+}
+#endif
+
 /* ---- keys ---------------------------------------------------------------- */
 
 /* A float's bits, sign-extended: below 0 the order is the other way. */

@@ -36,6 +36,9 @@ values(void *to, const void *from, int64_t n, mr_key_form f)
 const mr_sort_tier MR_TIER_SYM(mr__sort32_tier) = {
     .run = run,
     .part = part,
+    .select = select_rank,
+    .rank = rank_count,
+    .deal = deal,
     .columns = columns,
     .keys = keys,
     .values = values,
