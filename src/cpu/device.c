@@ -97,6 +97,7 @@ static const mr_kernel kernels[] = {
      .cost = mr__cpu_sort_cost},
     {.op = MR_OP_PARTITION_PLACES,
      .run = mr__cpu_partition_places,
+     .workspace = mr__cpu_partition_workspace,
      .cost = mr__cpu_partition_cost},
     {.op = MR_OP_SEARCHSORTED, .run = mr__cpu_searchsorted},
     {.op = MR_OP_SCAN,

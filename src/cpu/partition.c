@@ -9,17 +9,15 @@
  * and dealt in pieces on all threads; the pieces show in no result.
  * Called by: device.c.  Calls: kernels/sort.h, the pool.
  */
-#include <stdatomic.h>
 #include <string.h>
 
-#include "base/alloc.h"
-#include "base/error.h"
+#include "base/pool.h"
 #include "cpu/cpu.h"
 #include "kernels/sort.h"
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-enum { PIECE = 1 << 16, SHORT_ROW = 1 << 15 };
+enum { PIECE = 1 << 16, SHORT_ROW = 1 << 15, MAX_SLOTS = 64 };
 
 typedef struct cut {
     const mr_sort_tier *tier;
@@ -119,94 +117,120 @@ typedef struct rows {
     cut c;
     mr_walk walk; /* input, output, without the axis */
     uint32_t *to;
-    int64_t to_step;
-    _Atomic bool failed;
+    int64_t to_step, n_rows;
+    char *workspace;
+    int64_t n_slots, slot_bytes;
 } rows;
 
-/* What a row needs: its parts, in bytes that are whole cache lines. */
-static char *
-memory_of(cut *c)
+static int64_t
+lines(int64_t bytes)
 {
-    int64_t words = (c->n * c->word + 63) / 64 * 64;
-    int64_t counts = (c->n_pieces * 16 + 63) / 64 * 64;
-    int64_t raw = c->step == 1 ? 0 : (c->n * c->item + 63) / 64 * 64;
-    char *memory = mr__alloc((size_t)(3 * words + counts + raw + 4 * c->n));
+    return (bytes + 63) / 64 * 64;
+}
 
-    if (!memory)
-        return NULL;
-    c->keys = memory;
-    c->copy = c->keys + words;
-    c->spare = c->copy + words;
-    c->count = (int64_t(*)[2])(void *)(c->spare + words);
-    c->raw = c->spare + words + counts;
-    c->to = (uint32_t *)(void *)(c->raw + raw);
-    return memory;
+/* The parts of a slot of workspace; how many bytes it has. */
+static int64_t
+slot_parts(cut *c, char *slot, bool dense)
+{
+    int64_t words = lines(c->n * c->word), at = 3 * words;
+
+    c->keys = slot;
+    c->copy = slot + words;
+    c->spare = slot + 2 * words;
+    c->count = (int64_t(*)[2])(void *)(slot + at);
+    at += lines(c->n_pieces * 16);
+    c->raw = slot + at;
+    at += c->step == 1 ? 0 : lines(c->n * c->item);
+    c->to = (uint32_t *)(void *)(slot + at);
+    return at + (dense ? 0 : lines(4 * c->n));
 }
 
 static void
-rows_piece(void *ctx, int64_t begin, int64_t end)
+slots_piece(void *ctx, int64_t begin, int64_t end)
 {
-    rows *r = ctx;
-    cut c = r->c;
-    mr_walk w = r->walk;
-    char *memory = memory_of(&c);
-    uint32_t *dense = c.to;
+    const rows *r = ctx;
 
-    if (!memory) {
-        /* relaxed: read after the loop, whose end orders it */
-        atomic_store_explicit(&r->failed, true, memory_order_relaxed);
-        return;
-    }
-    mr__walk_seek(&w, begin);
-    for (int64_t row = begin; row < end; row++, mr__walk_next(&w)) {
-        uint32_t *to = r->to + w.offset[1];
+    for (int64_t slot = begin; slot < end; slot++) {
+        cut c = r->c;
+        mr_walk w = r->walk;
+        int64_t row = r->n_rows * slot / r->n_slots;
+        int64_t last = r->n_rows * (slot + 1) / r->n_slots;
+        uint32_t *dense;
 
-        c.from = r->c.from + w.offset[0] * c.item;
-        c.to = r->to_step == 1 ? to : dense;
-        row_run(&c);
-        if (r->to_step != 1)
-            c.moves->scatter[2](to, r->to_step * 4, dense, c.n - c.first);
+        (void)slot_parts(&c, r->workspace + slot * r->slot_bytes,
+                         r->to_step == 1);
+        dense = c.to;
+        for (mr__walk_seek(&w, row); row < last; row++, mr__walk_next(&w)) {
+            uint32_t *to = r->to + w.offset[1];
+
+            c.from = r->c.from + w.offset[0] * c.item;
+            c.to = r->to_step == 1 ? to : dense;
+            row_run(&c);
+            if (r->to_step != 1)
+                c.moves->scatter[2](to, r->to_step * 4, dense, c.n - c.first);
+        }
     }
-    mr__dealloc(memory);
+}
+
+static void
+rows_plan(const mr_kernel_args *a, rows *r)
+{
+    const mr_partition_params *p = a->params;
+    const mr_kernel_view *x = &a->in[0], *out = &a->out[0];
+    uint32_t skip = 1U << p->axis;
+    int64_t item = mr__dtype_size(x->dtype), n = x->dim[p->axis];
+    int64_t threads = mr__pool_threads();
+
+    *r = (rows){.c = {.tier = mr__sort_of(item == 8 ? 8 : 4),
+                      .moves = mr__tier()->moves,
+                      .form = mr__key_form(x->dtype),
+                      .n = n,
+                      .kth = p->kth,
+                      .first = p->tail ? p->kth : 0,
+                      .step = x->stride[p->axis],
+                      .item = item,
+                      .from = x->data,
+                      .word = item == 8 ? 8 : 4,
+                      .n_pieces = (n - 1) / PIECE + 1},
+                .to = out->data,
+                .to_step = out->stride[p->axis],
+                .workspace = a->workspace};
+    mr__walk_init(&r->walk, x->ndim, x->dim, skip);
+    mr__walk_add(&r->walk, x->ndim, x->stride, skip);
+    mr__walk_add(&r->walk, x->ndim, out->stride, skip);
+    r->n_rows = mr__walk_size(&r->walk);
+    r->slot_bytes = slot_parts(&r->c, NULL, r->to_step == 1);
+    r->n_slots = threads < MAX_SLOTS ? threads : MAX_SLOTS;
+    if (r->slot_bytes < 1 << 19)
+        r->n_slots *= 4; /* the last one is late */
+    if (r->n_slots > r->n_rows)
+        r->n_slots = r->n_rows;
+    /* long rows go in pieces: one after the other, from this thread */
+    if (n > SHORT_ROW && r->n_rows < 16)
+        r->n_slots = 1;
+}
+
+size_t
+mr__cpu_partition_workspace(const mr_kernel_args *a)
+{
+    rows r;
+
+    if (a->out[0].size == 0)
+        return 0;
+    rows_plan(a, &r);
+    return (size_t)(r.n_slots * r.slot_bytes);
 }
 
 mr_code
 mr__cpu_partition_places(const mr_kernel_args *a)
 {
-    const mr_partition_params *p = a->params;
-    const mr_kernel_view *x = &a->in[0], *out = &a->out[0];
-    uint32_t skip = 1U << p->axis;
-    int64_t n_rows, grain;
-    rows r = {.c = {.tier = mr__sort_of(mr__dtype_size(x->dtype) == 8 ? 8 : 4),
-                    .moves = mr__tier()->moves,
-                    .form = mr__key_form(x->dtype),
-                    .n = x->dim[p->axis],
-                    .kth = p->kth,
-                    .first = p->tail ? p->kth : 0,
-                    .step = x->stride[p->axis],
-                    .item = mr__dtype_size(x->dtype),
-                    .from = x->data},
-              .to = out->data,
-              .to_step = out->stride[p->axis]};
+    rows r;
 
-    if (out->size == 0)
+    if (a->out[0].size == 0)
         return MR_OK;
-    mr__walk_init(&r.walk, x->ndim, x->dim, skip);
-    mr__walk_add(&r.walk, x->ndim, x->stride, skip);
-    mr__walk_add(&r.walk, x->ndim, out->stride, skip);
-    n_rows = mr__walk_size(&r.walk);
-    r.c.word = r.c.item == 8 ? 8 : 4;
-    r.c.n_pieces = (r.c.n - 1) / PIECE + 1;
-    atomic_init(&r.failed, false);
-    grain = mr__cpu_grain(500.0 + 2.0 * (double)r.c.n);
-    /* long rows go in pieces: one after the other, from this thread */
-    if (r.c.n > SHORT_ROW && n_rows < 16)
-        rows_piece(&r, 0, n_rows);
-    else
-        mr__cpu_for(n_rows, grain, rows_piece, &r);
-    if (atomic_load_explicit(&r.failed, memory_order_relaxed))
-        return mr__fail(MR_E_MEMORY, "no memory to order rows of %lld elements",
-                        (long long)r.c.n);
+    rows_plan(a, &r);
+    mr__cpu_for(r.n_slots, a->in[0].size < 8192 ? r.n_slots : 1, slots_piece,
+                &r);
     return MR_OK;
 }
 

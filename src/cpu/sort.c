@@ -189,6 +189,22 @@ cut_find(row *r)
     r->cut = range + r->s->bits > 63 ? range + r->s->bits - 63 : 0;
 }
 
+/* A short row: the words are its places in order. */
+static void
+places_insert(const row *r)
+{
+    const int64_t *keys = (const int64_t *)(const void *)r->keys;
+    uint64_t *words = (uint64_t *)(void *)r->words;
+
+    for (int64_t i = 0; i < r->s->n; i++) {
+        int64_t j = i;
+
+        for (; j > 0 && keys[words[j - 1]] > keys[i]; j--)
+            words[j] = words[j - 1];
+        words[j] = (uint64_t)i;
+    }
+}
+
 /* The words [begin, end) have equal high bits: sorts them by the low ones,
  * which fit, since at most one bit more than a place has was cut. */
 static void
@@ -374,6 +390,11 @@ row_sort(row *r)
         break;
     case BY_WIDE_PLACE:
         row_each(r, encode_wide);
+        if (s->n <= MR_SORT_ROWS) {
+            places_insert(r);
+            row_each(r, decode_places);
+            break;
+        }
         cut_find(r);
         row_each(r, pack_wide);
         words_sort(r);

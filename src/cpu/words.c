@@ -12,6 +12,8 @@
  */
 #include "cpu/words.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -35,6 +37,7 @@ typedef struct split {
     int64_t pivot[MAX_SPLITS];
     int64_t *count;  /* pieces x (n_splits + 1): then where each one goes */
     int64_t *bucket; /* n_splits + 2: where each bucket begins */
+    _Atomic bool unsorted;
 } split;
 
 static int64_t
@@ -57,6 +60,33 @@ word_at(const char *words, int64_t i, int bytes)
     }
     memcpy(&narrow, words + 4 * i, sizeof narrow);
     return narrow;
+}
+
+/* Each piece with the first word of the next one. */
+static void
+check_piece(void *ctx, int64_t begin, int64_t end)
+{
+    split *s = ctx;
+
+    for (int64_t p = begin; p < end; p++) {
+        int64_t n = piece_size(s, p);
+
+        /* relaxed: only whether any piece has set it is asked, and the loop's
+         * end orders that */
+        if (atomic_load_explicit(&s->unsorted, memory_order_relaxed))
+            return;
+        if (!s->tier->sorted(s->from + p * PIECE * s->bytes,
+                             p + 1 < s->n_pieces ? n + 1 : n))
+            atomic_store_explicit(&s->unsorted, true, memory_order_relaxed);
+    }
+}
+
+static bool
+all_sorted(split *s)
+{
+    atomic_init(&s->unsorted, false);
+    mr__cpu_for(s->n_pieces, 1, check_piece, s);
+    return !atomic_load_explicit(&s->unsorted, memory_order_relaxed);
 }
 
 /* Parts n words by the pivots [first, last); counts go to count[first] up to
@@ -186,8 +216,11 @@ mr__words_sort(char *words, char *spare, int64_t n, int bytes)
                .bytes = bytes};
     int64_t n_buckets =
         n / BUCKET < MAX_SPLITS + 1 ? n / BUCKET : MAX_SPLITS + 1;
-    int64_t *memory = n > LARGE ? memory_of(s.n_pieces, n_buckets) : NULL;
+    int64_t *memory;
 
+    if (n > LARGE && all_sorted(&s))
+        return words;
+    memory = n > LARGE ? memory_of(s.n_pieces, n_buckets) : NULL;
     /* without memory for the counts: without them */
     if (!memory) {
         s.tier->run(words, spare, n);

@@ -44,6 +44,7 @@ typedef struct mr_sort_deal {
 typedef struct mr_sort_tier {
     /* Ascending; spare has room for as many words. */
     void (*run)(void *words, void *spare, int64_t n);
+    bool (*sorted)(const void *words, int64_t n);
     /* Those below the pivot come first: how many there are. */
     int64_t (*part)(void *words, void *spare, int64_t n, int64_t pivot);
     /* The word of that rank, which is what would be there after a sort; the

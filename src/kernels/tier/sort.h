@@ -169,6 +169,21 @@ columns(void *words, int64_t n, int64_t width)
         columns_of(words, n, width, 16);
 }
 
+static bool
+is_sorted(const void *words, int64_t n)
+{
+    const lane *x = words;
+    int64_t i = 0;
+
+    for (; i + N_LANES < n; i += N_LANES)
+        if (m_any(v_lt(v_load(x + i + 1), v_load(x + i))))
+            return false;
+    for (; i + 1 < n; i++)
+        if (x[i + 1] < x[i])
+            return false;
+    return true;
+}
+
 /* ---- by bytes, from the least --------------------------------------------
  * Stable, in time linear in n. */
 
@@ -574,20 +589,6 @@ segment_part(segment *s, lane *spare)
     s->bound = pivot;
     s->bounded = !equal;
     return other;
-}
-
-static bool
-is_sorted(const lane *x, int64_t n)
-{
-    int64_t i = 0;
-
-    for (; i + N_LANES < n; i += N_LANES)
-        if (m_any(v_lt(v_load(x + i + 1), v_load(x + i))))
-            return false;
-    for (; i + 1 < n; i++)
-        if (x[i + 1] < x[i])
-            return false;
-    return true;
 }
 
 static void

@@ -25,6 +25,7 @@ values(void *to, const void *from, int64_t n, mr_key_form f)
 
 const mr_sort_tier MR_TIER_SYM(mr__sort64_tier) = {
     .run = run,
+    .sorted = is_sorted,
     .part = part,
     .select = select_rank,
     .rank = rank_count,
