@@ -47,7 +47,9 @@ typedef enum how {
 typedef enum shape {
     SINGLE,  /* one after the other */
     TURNED,  /* PANEL at a time: neighbours are adjacent in memory */
-    COLUMNS, /* short ones, WIDE at a time, neighbours adjacent */
+    COLUMNS, /* and what follows: short ones, WIDE at a time; neighbours
+                adjacent */
+    TINY,    /* short ones, WIDE at a time, all in a row */
     SHORT,   /* short ones, WIDE at a time, each adjacent in itself */
 } shape;
 
@@ -189,19 +191,16 @@ cut_find(row *r)
     r->cut = range + r->s->bits > 63 ? range + r->s->bits - 63 : 0;
 }
 
-/* A short row: the words are its places in order. */
+/* A short row: its places in order. */
 static void
-places_insert(const row *r)
+places_insert(const int64_t *keys, int64_t n, uint32_t *place)
 {
-    const int64_t *keys = (const int64_t *)(const void *)r->keys;
-    uint64_t *words = (uint64_t *)(void *)r->words;
-
-    for (int64_t i = 0; i < r->s->n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         int64_t j = i;
 
-        for (; j > 0 && keys[words[j - 1]] > keys[i]; j--)
-            words[j] = words[j - 1];
-        words[j] = (uint64_t)i;
+        for (; j > 0 && keys[place[j - 1]] > keys[i]; j--)
+            place[j] = place[j - 1];
+        place[j] = (uint32_t)i;
     }
 }
 
@@ -390,11 +389,6 @@ row_sort(row *r)
         break;
     case BY_WIDE_PLACE:
         row_each(r, encode_wide);
-        if (s->n <= MR_SORT_ROWS) {
-            places_insert(r);
-            row_each(r, decode_places);
-            break;
-        }
         cut_find(r);
         row_each(r, pack_wide);
         words_sort(r);
@@ -507,6 +501,17 @@ columns_run(const plan *s, const char *from, char *to, int64_t width,
                                                dense, to_row, width, n);
 }
 
+/* Rows that lie in a row, of 64-bit keys with places. */
+static void
+tiny_run(const plan *s, const char *from, char *to, int64_t width, char *slot)
+{
+    int64_t *keys = (int64_t *)(void *)(slot + s->keys);
+
+    s->tier->keys(keys, from, width * s->n, s->form, true);
+    for (int64_t i = 0; i < width; i++)
+        places_insert(keys + i * s->n, s->n, (uint32_t *)(void *)to + i * s->n);
+}
+
 /* ---- units --------------------------------------------------------------- */
 
 static void
@@ -527,6 +532,8 @@ unit_run(const plan *s, int64_t unit, char *slot)
         single_run(s, from, to, slot);
     else if (s->shape == TURNED)
         turned_run(s, from, to, left, slot);
+    else if (s->shape == TINY)
+        tiny_run(s, from, to, left, slot);
     else
         columns_run(s, from, to, left, slot);
 }
@@ -584,16 +591,19 @@ plan_shape(plan *s)
     int32_t k = s->walk.ndim - 1;
     bool one = s->n >= BIG_ROW || s->how == BY_PAIR || s->complex || k < 0;
     bool adjacent, dense = s->from_stride == 1 && s->to_stride == 1;
-    bool few = s->n <= MR_SORT_ROWS && s->how != BY_WIDE_PLACE;
+    bool wide = s->how == BY_WIDE_PLACE, few = s->n <= MR_SORT_ROWS;
 
     s->width = s->n_beside = 1;
     if (one || s->walk.dim[k] < 4)
         return;
     adjacent = s->walk.stride[0][k] == 1 && s->walk.stride[1][k] == 1;
     if (adjacent)
-        s->shape = few ? COLUMNS : TURNED;
-    else if (dense && few)
+        s->shape = few && !wide ? COLUMNS : TURNED;
+    else if (dense && few && !wide)
         s->shape = SHORT;
+    else if (dense && few && s->walk.stride[0][k] == s->n &&
+             s->walk.stride[1][k] == s->n)
+        s->shape = TINY;
     else
         return;
     s->width = s->shape == TURNED ? PANEL : WIDE;
@@ -616,7 +626,7 @@ place_for(plan *s, int64_t bytes)
 static void
 plan_memory(plan *s)
 {
-    bool columns = s->shape == COLUMNS || s->shape == SHORT;
+    bool columns = s->shape >= COLUMNS;
     int64_t threads = mr__pool_threads(), n = s->n * (columns ? WIDE : 1);
     int64_t side = s->shape == TURNED ? PANEL : 1;
     bool in_place = !columns && s->how == BY_VALUE && s->word == s->to_item &&
