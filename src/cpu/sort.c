@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sort.c -- sort, argsort, searchsorted.
+ * sort.c -- sort and argsort.
  *
- * Values become unsigned keys of the same order (NaN last, all NaNs equal),
- * which radix.c sorts; for argsort the place goes along, in the low half of a
- * 64-bit word or beside the key.  Radix sorts that start at the least digit
- * are stable, so equal values keep their order.  sort puts -0 before +0; for
- * argsort, searchsorted and complex numbers they are equal.  A complex128 has
- * a key of two words: its rows are sorted by the second, then, keeping that
- * order, by the first.
- * Called by: device.c.  Calls: radix.c.
+ * Values become signed words of the same order (kernels/sort.h); for argsort
+ * the place stands in a word's low bits, so equal values keep their order.
+ * Where a 64-bit key and the place do not fit, the word holds the key's high
+ * bits above the least key, and what is equal there is sorted once more by the
+ * low ones.  sort puts -0 before +0; for argsort and complex numbers they are
+ * equal.  complex128 goes by pairs (radix.c): by the imaginary part, then,
+ * keeping that order, by the real one.
+ *
+ * Rows are shared out among slots of workspace.  Along an axis that is not the
+ * last one, PANEL rows side by side are turned, sorted and turned back; rows of
+ * at most MR_SORT_ROWS elements become columns, which are sorted side by side.
+ * Long rows are cut up themselves (words.c).
+ * Called by: device.c.  Calls: kernels/sort.h, words.c, radix.c, keys.c.
  */
 #include <string.h>
 
@@ -17,321 +22,651 @@
 #include "cpu/cpu.h"
 #include "cpu/keys.h"
 #include "cpu/radix.h"
+#include "cpu/words.h"
+#include "kernels/sort.h"
+#include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-enum { MAX_SLOTS = 64, BIG_ROW = 1 << 17, SEARCHES = 16 };
+enum {
+    MAX_SLOTS = 64,
+    BIG_ROW = 1 << 17,
+    CHUNK = 1 << 15,
+    PANEL = 16, /* rows side by side */
+    WIDE = 256  /* short rows side by side */
+};
 
-/* ---- keys
- * --------------------------------------------------------------------- */
+/* What is sorted. */
+typedef enum how {
+    BY_VALUE,      /* keys alone */
+    BY_PLACE,      /* keys of 32 bits with their places */
+    BY_WIDE_PLACE, /* keys of 64 bits with their places */
+    BY_PAIR,       /* complex128; more than 2^31 */
+} how;
 
-/* Bits of a float of that many bits to a key: the sign decides which way. */
-static inline uint64_t
-float_key(uint64_t x, int bits, uint64_t infinity, bool zeros_equal)
-{
-    uint64_t sign = 1ULL << (bits - 1), all = sign | (sign - 1);
+/* How rows are taken. */
+typedef enum shape {
+    SINGLE,  /* one after the other */
+    TURNED,  /* PANEL at a time: neighbours are adjacent in memory */
+    COLUMNS, /* and what follows: short ones, WIDE at a time; neighbours
+                adjacent */
+    TINY,    /* short ones, WIDE at a time, all in a row */
+    SHORT,   /* short ones, WIDE at a time, each adjacent in itself */
+} shape;
 
-    if ((x & ~sign) > infinity)
-        return all;
-    if (zeros_equal && x == sign)
-        x = 0;
-    return x & sign ? x ^ all : x ^ sign;
-}
-
-static inline uint64_t
-float_unkey(uint64_t key, int bits)
-{
-    uint64_t sign = 1ULL << (bits - 1), all = sign | (sign - 1);
-
-    return key & sign ? key ^ sign : key ^ all;
-}
-
-static inline uint32_t
-load32(const void *p, int64_t i)
-{
-    uint32_t x;
-
-    memcpy(&x, (const char *)p + 4 * i, sizeof x);
-    return x;
-}
-
-static inline uint64_t
-load64(const void *p, int64_t i)
-{
-    uint64_t x;
-
-    memcpy(&x, (const char *)p + 8 * i, sizeof x);
-    return x;
-}
-
-#define INF16  0x7C00U
-#define INFB16 0x7F80U
-#define INF32  0x7F800000U
-#define INF64  0x7FF0000000000000ULL
-
-/* The key of element i of x; `part` 1 is the imaginary part of complex128. */
-static inline uint64_t
-key_of(mr_dtype t, const void *x, int64_t i, bool equal, int part)
-{
-    switch (t) {
-    case MR_BOOL:
-    case MR_UINT8:
-        return ((const uint8_t *)x)[i];
-    case MR_UINT16:
-        return ((const uint16_t *)x)[i];
-    case MR_UINT32:
-        return load32(x, i);
-    case MR_UINT64:
-        return load64(x, i);
-    case MR_INT8:
-        return ((const uint8_t *)x)[i] ^ 0x80U;
-    case MR_INT16:
-        return ((const uint16_t *)x)[i] ^ 0x8000U;
-    case MR_INT32:
-        return load32(x, i) ^ 0x80000000U;
-    case MR_INT64:
-        return load64(x, i) ^ 0x8000000000000000ULL;
-    case MR_FLOAT16:
-        return float_key(((const uint16_t *)x)[i], 16, INF16, equal);
-    case MR_BFLOAT16:
-        return float_key(((const uint16_t *)x)[i], 16, INFB16, equal);
-    case MR_FLOAT32:
-        return float_key(load32(x, i), 32, INF32, equal);
-    case MR_FLOAT64:
-        return float_key(load64(x, i), 64, INF64, equal);
-    case MR_COMPLEX64:
-        return float_key(load32(x, 2 * i), 32, INF32, equal) << 32 |
-               float_key(load32(x, 2 * i + 1), 32, INF32, equal);
-    case MR_COMPLEX128:
-        return float_key(load64(x, 2 * i + part), 64, INF64, equal);
-    }
-    return 0;
-}
-
-/* The element of a key; not for complex dtypes, which are sorted by place. */
-static void
-key_store(mr_dtype t, uint64_t key, char *to)
-{
-    uint64_t x = key;
-
-    switch (t) {
-    case MR_INT8:
-        x ^= 0x80U;
-        break;
-    case MR_INT16:
-        x ^= 0x8000U;
-        break;
-    case MR_INT32:
-        x ^= 0x80000000U;
-        break;
-    case MR_INT64:
-        x ^= 0x8000000000000000ULL;
-        break;
-    case MR_FLOAT16:
-    case MR_BFLOAT16:
-        x = float_unkey(key, 16);
-        break;
-    case MR_FLOAT32:
-        x = float_unkey(key, 32);
-        break;
-    case MR_FLOAT64:
-        x = float_unkey(key, 64);
-        break;
-    case MR_BOOL:
-    case MR_UINT8:
-    case MR_UINT16:
-    case MR_UINT32:
-    case MR_UINT64:
-    case MR_COMPLEX64:
-    case MR_COMPLEX128:
-        break;
-    }
-    memcpy(to, &x, (size_t)mr__dtype_size(t)); /* little endian */
-}
-
-int
-mr__key_bits(mr_dtype t)
-{
-    return t == MR_COMPLEX128 ? 0 : (int)mr__dtype_size(t) * 8;
-}
-
-#define KEYS(type)                                                             \
-    for (int64_t i = 0; i < n; i++)                                            \
-    to[i] = key_of(type, x, i * step, true, 0)
-
-/* A loop for each of the most frequent dtypes, where it is a constant. */
-void
-mr__keys(mr_dtype t, const void *x, int64_t step, int64_t n, uint64_t *to)
-{
-    if (t == MR_FLOAT32)
-        KEYS(MR_FLOAT32);
-    else if (t == MR_FLOAT64)
-        KEYS(MR_FLOAT64);
-    else if (t == MR_INT32)
-        KEYS(MR_INT32);
-    else if (t == MR_INT64)
-        KEYS(MR_INT64);
-    else
-        KEYS(t);
-}
-
-/* ---- rows
- * ----------------------------------------------------------------------- */
-
-typedef struct rows {
+typedef struct plan {
     mr_dtype dtype;
-    bool places; /* argsort; complex, whose -0 and +0 must be equal */
-    bool argsort;
+    mr_key_form form;
+    const mr_sort_tier *tier, *narrow;
+    const mr_tier_moves *moves;
+    how how;
+    shape shape;
+    bool argsort, complex;
+    int word, bits; /* bytes of a word; of a place: bits */
     const char *from;
     char *to;
-    int64_t n, from_stride, to_stride, item;
-    mr_walk walk; /* input, output, without the axis */
-    int64_t n_rows, n_slots, slot_bytes;
-    int elem; /* bytes of what is sorted: 4, 8, 16 */
+    int64_t n, from_stride, to_stride, item, to_item;
+    mr_walk walk;                       /* input, output, without the rows */
+    int64_t width, n_beside, beside[2]; /* rows a unit; neighbours; strides */
+    int64_t n_units, n_slots, slot_bytes;
+    int64_t raw, results, keys, words, spare; /* offsets in a slot; -1: none */
     char *workspace;
-    int part; /* see key_of */
-} rows;
+} plan;
 
-typedef struct one_row {
-    const rows *s;
+/* One row on its way; all but `from` and `to` are dense. */
+typedef struct row {
+    const plan *s;
     const char *from;
     char *to;
-    char *elems;
-    const char *order; /* earlier places (16-byte elements), or NULL */
-} one_row;
+    int64_t from_step, to_step; /* bytes */
+    char *raw, *results, *keys, *words, *spare;
+    int64_t least;     /* key */
+    int cut;           /* low bits of a key that are not in the word */
+    const char *order; /* BY_PAIR: earlier places, or NULL */
+    int part;
+} row;
+
+/* Log2 of 1, 2, 4, 8, 16. */
+static int
+size_row(int64_t item)
+{
+    return __builtin_ctzll((unsigned long long)item);
+}
+
+/* All of a row, in pieces if it is long. */
+static void
+row_each(row *r, mr_cpu_body *body)
+{
+    if (r->s->n >= BIG_ROW)
+        mr__cpu_for(r->s->n, CHUNK, body, r);
+    else
+        body(r, 0, r->s->n);
+}
+
+/* ---- from values to words ------------------------------------------------ */
+
+/* The values from `begin` on, side by side. */
+static const char *
+row_values(const row *r, int64_t begin, int64_t end)
+{
+    int64_t item = r->s->item;
+
+    if (r->from_step == item)
+        return r->from + begin * item;
+    r->s->moves->gather[size_row(item)](r->raw + begin * item,
+                                        r->from + begin * r->from_step,
+                                        r->from_step, end - begin);
+    return r->raw + begin * item;
+}
+
+static void
+encode_values(void *ctx, int64_t begin, int64_t end)
+{
+    const row *r = ctx;
+    const plan *s = r->s;
+
+    s->tier->keys(r->words + begin * s->word, row_values(r, begin, end),
+                  end - begin, s->form, false);
+}
+
+static void
+encode_places(void *ctx, int64_t begin, int64_t end)
+{
+    const row *r = ctx;
+    const plan *s = r->s;
+    char *keys = r->keys + 4 * begin;
+
+    s->narrow->keys(keys, row_values(r, begin, end), end - begin, s->form,
+                    true);
+    s->tier->pack(r->words + begin * s->word, (const int32_t *)(void *)keys,
+                  end - begin, s->bits, begin, 1);
+}
+
+static void
+encode_wide(void *ctx, int64_t begin, int64_t end)
+{
+    const row *r = ctx;
+    const plan *s = r->s;
+    const char *x = row_values(r, begin, end);
+    int64_t *keys = (int64_t *)(void *)r->keys;
+
+    if (!s->complex) {
+        s->tier->keys(keys + begin, x, end - begin, s->form, true);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++)
+        keys[i] = (int64_t)(mr__key_at(s->dtype, x, i - begin, 0) ^
+                            0x8000000000000000ULL);
+}
+
+/* The word of a key: its high bits above the least one, and the place. */
+static void
+pack_wide(void *ctx, int64_t begin, int64_t end)
+{
+    const row *r = ctx;
+    const int64_t *keys = (const int64_t *)(const void *)r->keys;
+    uint64_t *words = (uint64_t *)(void *)r->words;
+    int cut = r->cut, bits = r->s->bits;
+    uint64_t least = (uint64_t)r->least;
+
+    for (int64_t i = begin; i < end; i++)
+        words[i] = ((uint64_t)keys[i] - least) >> cut << bits | (uint64_t)i;
+}
+
+/* How many low bits of the keys must stay out. */
+static void
+cut_find(row *r)
+{
+    const int64_t *keys = (const int64_t *)(const void *)r->keys;
+    int64_t least = keys[0], most = keys[0];
+    int range;
+
+    for (int64_t i = 1; i < r->s->n; i++) {
+        least = keys[i] < least ? keys[i] : least;
+        most = keys[i] > most ? keys[i] : most;
+    }
+    range = least == most
+                ? 0
+                : 64 - __builtin_clzll((uint64_t)most - (uint64_t)least);
+    r->least = least;
+    r->cut = range + r->s->bits > 63 ? range + r->s->bits - 63 : 0;
+}
+
+/* A short row: its places in order. */
+static void
+places_insert(const int64_t *keys, int64_t n, uint32_t *place)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t j = i;
+
+        for (; j > 0 && keys[place[j - 1]] > keys[i]; j--)
+            place[j] = place[j - 1];
+        place[j] = (uint32_t)i;
+    }
+}
+
+/* The words [begin, end) have equal high bits: sorts them by the low ones,
+ * which fit, since at most one bit more than a place has was cut. */
+static void
+run_settle(const row *r, uint64_t *words, int64_t begin, int64_t end)
+{
+    const int64_t *keys = (const int64_t *)(const void *)r->keys;
+    uint64_t mask = (1ULL << r->s->bits) - 1, low = (1ULL << r->cut) - 1;
+    char *run = (char *)(words + begin), *sorted;
+
+    for (int64_t i = begin; i < end; i++) {
+        uint64_t place = words[i] & mask;
+        uint64_t key = (uint64_t)keys[place] - (uint64_t)r->least;
+
+        words[i] = (key & low) << r->s->bits | place;
+    }
+    sorted = mr__words_sort(run, r->spare + 8 * begin, end - begin, 8);
+    if (sorted != run)
+        memcpy(run, sorted, (size_t)(end - begin) * 8);
+}
+
+static void
+runs_settle(row *r)
+{
+    uint64_t *words = (uint64_t *)(void *)r->words;
+    int bits = r->s->bits;
+    int64_t n = r->s->n;
+
+    for (int64_t i = 0, j; i < n; i = j) {
+        uint64_t high = words[i] >> bits;
+
+        for (j = i + 1; j < n && words[j] >> bits == high; j++)
+            ;
+        if (j > i + 1)
+            run_settle(r, words, i, j);
+    }
+}
+
+/* ---- from words to results ----------------------------------------------- */
+
+/* Where results from `begin` on are made; they go on from there. */
+static char *
+row_results(const row *r, int64_t begin)
+{
+    int64_t item = r->s->to_item;
+
+    return (r->to_step == item ? r->to : r->results) + begin * item;
+}
+
+static void
+results_move(const row *r, int64_t begin, int64_t end)
+{
+    int64_t item = r->s->to_item;
+
+    if (r->to_step != item)
+        r->s->moves->scatter[size_row(item)](
+            r->to + begin * r->to_step, r->to_step, r->results + begin * item,
+            end - begin);
+}
+
+static void
+decode_values(void *ctx, int64_t begin, int64_t end)
+{
+    const row *r = ctx;
+    const plan *s = r->s;
+
+    s->tier->values(row_results(r, begin), r->words + begin * s->word,
+                    end - begin, s->form);
+    results_move(r, begin, end);
+}
+
+static void
+decode_places(void *ctx, int64_t begin, int64_t end)
+{
+    const row *r = ctx;
+    const plan *s = r->s;
+    const char *words = r->words + begin * s->word;
+
+    if (s->argsort) {
+        s->tier->places((uint32_t *)(void *)row_results(r, begin), words,
+                        end - begin, s->bits);
+        results_move(r, begin, end);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        uint64_t word;
+
+        memcpy(&word, r->words + 8 * i, sizeof word);
+        word &= (1ULL << s->bits) - 1;
+        memcpy(r->to + i * r->to_step, r->from + (int64_t)word * r->from_step,
+               (size_t)s->item);
+    }
+}
+
+/* ---- complex128 ---------------------------------------------------------- */
 
 static int64_t
-place_at(const char *elems, int elem, int64_t i)
+pair_place(const char *pairs, int64_t i)
 {
-    uint64_t word;
+    int64_t place;
 
-    memcpy(&word, elems + i * elem + (elem == 16 ? 8 : 0), sizeof word);
-    return (int64_t)(word & UINT32_MAX);
+    memcpy(&place, pairs + 16 * i + 8, sizeof place);
+    return place;
 }
 
 static void
-row_encode(void *ctx, int64_t begin, int64_t end)
+encode_pairs(void *ctx, int64_t begin, int64_t end)
 {
-    const one_row *r = ctx;
-    const rows *s = r->s;
+    const row *r = ctx;
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t place = r->order ? place_at(r->order, 16, i) : i;
-        uint64_t key =
-            key_of(s->dtype, r->from + place * s->from_stride * s->item, 0,
-                   s->places, s->part);
-        uint64_t both[2] = {key, (uint64_t)place};
-        uint32_t narrow = (uint32_t)key;
+        int64_t place = r->order ? pair_place(r->order, i) : i;
+        uint64_t both[2] = {
+            mr__key_at(r->s->dtype, r->from + place * r->from_step, 0, r->part),
+            (uint64_t)place};
 
-        if (s->elem == 4)
-            memcpy(r->elems + 4 * i, &narrow, 4);
-        else if (s->elem == 16)
-            memcpy(r->elems + 16 * i, both, 16);
-        else if (!s->places)
-            memcpy(r->elems + 8 * i, &key, 8);
+        memcpy(r->words + 16 * i, both, sizeof both);
+    }
+}
+
+static void
+decode_pairs(void *ctx, int64_t begin, int64_t end)
+{
+    const row *r = ctx;
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t place = pair_place(r->words, i);
+        char *to = r->to + i * r->to_step;
+
+        if (r->s->argsort)
+            memcpy(to, &(uint32_t){(uint32_t)place}, 4);
         else
-            memcpy(r->elems + 8 * i, &(uint64_t){key << 32 | (uint64_t)place},
-                   8);
+            memcpy(to, r->from + place * r->from_step, (size_t)r->s->item);
     }
 }
 
 static void
-row_decode(void *ctx, int64_t begin, int64_t end)
+pairs_sort(row *r)
 {
-    const one_row *r = ctx;
-    const rows *s = r->s;
+    char *a = r->words, *b = r->spare;
 
-    for (int64_t i = begin; i < end; i++) {
-        char *to = r->to + i * s->to_stride * (s->argsort ? 4 : s->item);
-        uint64_t key = 0;
-        uint32_t place;
+    r->part = 1;
+    row_each(r, encode_pairs);
+    r->order = mr__radix_pairs(a, b, r->s->n, 0, 64);
+    r->words = r->order == a ? b : a;
+    r->spare = r->order == a ? a : b;
+    r->part = 0;
+    row_each(r, encode_pairs);
+    r->words = mr__radix_pairs(r->words, r->spare, r->s->n, 0, 64);
+    row_each(r, decode_pairs);
+}
 
-        if (s->places) {
-            place = (uint32_t)place_at(r->elems, s->elem, i);
-            if (s->argsort)
-                memcpy(to, &place, sizeof place);
-            else
-                memcpy(to, r->from + (int64_t)place * s->from_stride * s->item,
-                       (size_t)s->item);
-        } else {
-            memcpy(&key, r->elems + i * s->elem, (size_t)s->elem);
-            key_store(s->dtype, key, to);
-        }
+/* ---- rows ---------------------------------------------------------------- */
+
+static void
+words_sort(row *r)
+{
+    char *sorted = mr__words_sort(r->words, r->spare, r->s->n, r->s->word);
+
+    if (sorted != r->words) {
+        r->spare = r->words;
+        r->words = sorted;
     }
 }
 
-/* Which bits of the key count, and where they are in an element. */
-static char *
-row_sort(const rows *s, char *elems, char *spare)
+static void
+row_sort(row *r)
 {
-    int bits = (int)mr__dtype_size(s->dtype) * 8;
+    const plan *s = r->s;
 
-    if (s->dtype == MR_COMPLEX128)
-        bits = 64;
-    if (s->elem == 4)
-        return mr__radix_32(elems, spare, s->n, 0, bits);
-    if (s->elem == 16)
-        return mr__radix_pairs(elems, spare, s->n, 0, bits);
-    return mr__radix_64(elems, spare, s->n, s->places ? 32 : 0,
-                        s->places ? 32 + bits : bits);
+    switch (s->how) {
+    case BY_VALUE:
+        /* the result's own memory, where the words fit */
+        if (s->word == s->to_item && r->to_step == s->to_item)
+            r->words = r->to;
+        row_each(r, encode_values);
+        words_sort(r);
+        row_each(r, decode_values);
+        break;
+    case BY_PLACE:
+        row_each(r, encode_places);
+        words_sort(r);
+        row_each(r, decode_places);
+        break;
+    case BY_WIDE_PLACE:
+        row_each(r, encode_wide);
+        cut_find(r);
+        row_each(r, pack_wide);
+        words_sort(r);
+        if (r->cut > 0)
+            runs_settle(r);
+        row_each(r, decode_places);
+        break;
+    case BY_PAIR:
+        pairs_sort(r);
+        break;
+    }
+}
+
+static row
+row_of(const plan *s, char *slot)
+{
+    return (row){.s = s,
+                 .raw = slot + s->raw,
+                 .results = slot + s->results,
+                 .keys = slot + s->keys,
+                 .words = slot + s->words,
+                 .spare = slot + s->spare};
 }
 
 static void
-row_run(rows *s, int64_t row, char *slot)
+single_run(const plan *s, const char *from, char *to, char *slot)
 {
-    int64_t grain = mr__cpu_grain(4.0);
-    char *spare = slot + s->n * s->elem;
-    one_row r = {.s = s, .elems = slot};
+    row r = row_of(s, slot);
+
+    r.from = from;
+    r.to = to;
+    r.from_step = s->from_stride * s->item;
+    r.to_step = s->to_stride * s->to_item;
+    row_sort(&r);
+}
+
+/* `width` rows side by side: rows of the slot, and back. */
+static void
+turned_run(const plan *s, const char *from, char *to, int64_t width, char *slot)
+{
+    int64_t n = s->n, item = s->item, to_item = s->to_item;
+
+    s->moves->transpose[size_row(item)](slot + s->raw, n * item, from,
+                                        s->from_stride * item, width, n);
+    for (int64_t i = 0; i < width; i++) {
+        row r = row_of(s, slot);
+
+        r.from = slot + s->raw + i * n * item;
+        r.to = slot + s->results + i * n * to_item;
+        r.from_step = item;
+        r.to_step = to_item;
+        row_sort(&r);
+    }
+    s->moves->transpose[size_row(to_item)](
+        to, s->to_stride * to_item, slot + s->results, n * to_item, n, width);
+}
+
+/* One element of each of `width` short rows, to words. */
+static void
+column_encode(const plan *s, const char *from, char *words, char *keys,
+              int64_t place, int64_t width)
+{
+    if (s->how == BY_VALUE) {
+        s->tier->keys(words, from, width, s->form, false);
+        return;
+    }
+    s->narrow->keys(keys, from, width, s->form, true);
+    s->tier->pack(words, (const int32_t *)(void *)keys, width, s->bits, place,
+                  0);
+}
+
+static void
+column_decode(const plan *s, char *to, const char *words, int64_t width)
+{
+    if (s->how == BY_VALUE)
+        s->tier->values(to, words, width, s->form);
+    else
+        s->tier->places((uint32_t *)(void *)to, words, width, s->bits);
+}
+
+static void
+columns_run(const plan *s, const char *from, char *to, int64_t width,
+            char *slot)
+{
+    int64_t n = s->n, item = s->item, to_item = s->to_item;
+    int64_t whole = (width + PANEL - 1) / PANEL * PANEL;
+    int64_t from_row = s->from_stride * item, to_row = s->to_stride * to_item;
+    char *words = slot + s->words, *dense = to;
+
+    if (s->shape == SHORT) {
+        s->moves->transpose[size_row(item)](slot + s->raw, WIDE * item, from,
+                                            s->beside[0] * item, n, width);
+        from = slot + s->raw;
+        from_row = WIDE * item;
+        dense = slot + s->results;
+        to_row = WIDE * to_item;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        char *line = words + i * whole * s->word;
+
+        memset(line + width * s->word, 0, (size_t)((whole - width) * s->word));
+        column_encode(s, from + i * from_row, line, slot + s->keys, i, width);
+    }
+    s->tier->columns(words, n, whole);
+    for (int64_t i = 0; i < n; i++)
+        column_decode(s, dense + i * to_row, words + i * whole * s->word,
+                      width);
+    if (s->shape == SHORT)
+        s->moves->transpose[size_row(to_item)](to, s->beside[1] * to_item,
+                                               dense, to_row, width, n);
+}
+
+/* Rows that lie in a row, of 64-bit keys with places. */
+static void
+tiny_run(const plan *s, const char *from, char *to, int64_t width, char *slot)
+{
+    int64_t *keys = (int64_t *)(void *)(slot + s->keys);
+
+    s->tier->keys(keys, from, width * s->n, s->form, true);
+    for (int64_t i = 0; i < width; i++)
+        places_insert(keys + i * s->n, s->n, (uint32_t *)(void *)to + i * s->n);
+}
+
+/* ---- units --------------------------------------------------------------- */
+
+static void
+unit_run(const plan *s, int64_t unit, char *slot)
+{
+    int64_t blocks = (s->n_beside - 1) / s->width + 1;
+    int64_t first = unit % blocks * s->width;
+    int64_t left = s->n_beside - first;
+    const char *from;
+    char *to;
     mr_walk w = s->walk;
 
-    mr__walk_seek(&w, row);
-    r.from = s->from + w.offset[0] * s->item;
-    r.to = s->to + w.offset[1] * (s->argsort ? 4 : s->item);
-    if (s->dtype == MR_COMPLEX128) {
-        rows second = *s;
-
-        second.part = 1;
-        r.s = &second;
-        mr__cpu_for(s->n, grain, row_encode, &r);
-        r.order = row_sort(s, r.elems, spare);
-        r.elems = r.order == slot ? spare : slot;
-        spare = r.order == slot ? slot : spare;
-        r.s = s;
-    }
-    mr__cpu_for(s->n, grain, row_encode, &r);
-    r.elems = row_sort(s, r.elems, spare);
-    mr__cpu_for(s->n, grain, row_decode, &r);
-}
-
-/* A slot of the workspace and its share of the rows. */
-static void
-slot_run(const rows *plan, int64_t slot)
-{
-    rows s = *plan;
-    int64_t begin = s.n_rows * slot / s.n_slots;
-    int64_t end = s.n_rows * (slot + 1) / s.n_slots;
-
-    for (int64_t row = begin; row < end; row++)
-        row_run(&s, row, s.workspace + slot * s.slot_bytes);
+    mr__walk_seek(&w, unit / blocks);
+    from = s->from + (w.offset[0] + first * s->beside[0]) * s->item;
+    to = s->to + (w.offset[1] + first * s->beside[1]) * s->to_item;
+    left = left < s->width ? left : s->width;
+    if (s->shape == SINGLE)
+        single_run(s, from, to, slot);
+    else if (s->shape == TURNED)
+        turned_run(s, from, to, left, slot);
+    else if (s->shape == TINY)
+        tiny_run(s, from, to, left, slot);
+    else
+        columns_run(s, from, to, left, slot);
 }
 
 static void
 slots_piece(void *ctx, int64_t begin, int64_t end)
 {
-    for (int64_t slot = begin; slot < end; slot++)
-        slot_run(ctx, slot);
+    const plan *s = ctx;
+
+    for (int64_t slot = begin; slot < end; slot++) {
+        int64_t last = s->n_units * (slot + 1) / s->n_slots;
+
+        for (int64_t u = s->n_units * slot / s->n_slots; u < last; u++)
+            unit_run(s, u, s->workspace + slot * s->slot_bytes);
+    }
+}
+
+/* ---- the plan ------------------------------------------------------------ */
+
+static int
+bits_for(int64_t n)
+{
+    return n <= 1 ? 0 : 64 - __builtin_clzll((unsigned long long)(n - 1));
 }
 
 static void
-rows_plan(const mr_kernel_args *a, bool argsort, rows *s)
+plan_words(plan *s)
+{
+    bool wide = s->complex || (s->argsort && s->item == 8);
+
+    s->bits = bits_for(s->n);
+    s->word = 4;
+    /* runs_settle needs a place, and a bit more than one, in a word */
+    if (s->dtype == MR_COMPLEX128 || (wide && s->bits > 31)) {
+        s->how = BY_PAIR;
+        s->word = 16;
+    } else if (wide) {
+        s->how = BY_WIDE_PLACE;
+        s->word = 8;
+    } else if (s->argsort) {
+        s->how = BY_PLACE;
+        s->word = s->item * 8 + s->bits <= 32 ? 4 : 8;
+    } else {
+        s->how = BY_VALUE;
+        s->word = s->item == 8 ? 8 : 4;
+    }
+    s->tier = mr__sort_of(s->word == 4 ? 4 : 8);
+    s->narrow = mr__sort_of(4);
+}
+
+/* Which rows are taken together: those along the last dim of the walk. */
+static void
+plan_shape(plan *s)
+{
+    int32_t k = s->walk.ndim - 1;
+    bool one = s->n >= BIG_ROW || s->how == BY_PAIR || s->complex || k < 0;
+    bool adjacent, dense = s->from_stride == 1 && s->to_stride == 1;
+    bool wide = s->how == BY_WIDE_PLACE, few = s->n <= MR_SORT_ROWS;
+
+    s->width = s->n_beside = 1;
+    if (one || s->walk.dim[k] < 4)
+        return;
+    adjacent = s->walk.stride[0][k] == 1 && s->walk.stride[1][k] == 1;
+    if (adjacent)
+        s->shape = few && !wide ? COLUMNS : TURNED;
+    else if (dense && few && !wide)
+        s->shape = SHORT;
+    else if (dense && few && s->walk.stride[0][k] == s->n &&
+             s->walk.stride[1][k] == s->n)
+        s->shape = TINY;
+    else
+        return;
+    s->width = s->shape == TURNED ? PANEL : WIDE;
+    s->n_beside = s->walk.dim[k];
+    s->beside[0] = s->walk.stride[0][k];
+    s->beside[1] = s->walk.stride[1][k];
+    s->walk.ndim--;
+}
+
+static int64_t
+place_for(plan *s, int64_t bytes)
+{
+    int64_t at = s->slot_bytes;
+
+    s->slot_bytes += (bytes + 63) / 64 * 64;
+    return at;
+}
+
+/* What a slot holds. */
+static void
+plan_memory(plan *s)
+{
+    bool columns = s->shape >= COLUMNS;
+    int64_t threads = mr__pool_threads(), n = s->n * (columns ? WIDE : 1);
+    int64_t side = s->shape == TURNED ? PANEL : 1;
+    bool in_place = !columns && s->how == BY_VALUE && s->word == s->to_item &&
+                    (s->to_stride == 1 || s->shape == TURNED);
+
+    if (s->shape == SHORT || s->shape == TURNED || s->from_stride != 1)
+        s->raw = place_for(s, n * side * s->item);
+    if (s->shape == SHORT || s->shape == TURNED || s->to_stride != 1)
+        s->results = place_for(s, n * side * s->to_item);
+    if (s->how == BY_PLACE)
+        s->keys = place_for(s, 4 * n);
+    if (s->how == BY_WIDE_PLACE)
+        s->keys = place_for(s, 8 * n);
+    if (!in_place)
+        s->words = place_for(s, n * s->word);
+    if (!columns)
+        s->spare = place_for(s, n * s->word);
+    s->n_slots = threads < MAX_SLOTS ? threads : MAX_SLOTS;
+    /* more of them than threads, while they are small: the last one is late */
+    if (s->n_slots > 1 && s->slot_bytes < 1 << 19)
+        s->n_slots *= 4;
+    if (s->n_slots > s->n_units)
+        s->n_slots = s->n_units;
+    /* Long rows are cut up themselves. */
+    if (s->n >= BIG_ROW && s->n_units < 2 * s->n_slots)
+        s->n_slots = 1;
+}
+
+static void
+plan_make(const mr_kernel_args *a, bool argsort, plan *s)
 {
     const mr_axis_params *p = a->params;
     const mr_kernel_view *x = &a->in[0];
     uint32_t skip = 1U << p->axis;
-    int64_t threads = mr__pool_threads();
 
-    *s = (rows){.dtype = x->dtype,
+    *s = (plan){.dtype = x->dtype,
+                .form = mr__key_form(x->dtype),
+                .moves = mr__tier()->moves,
                 .argsort = argsort,
-                .places = argsort || mr__dtype_is_complex(x->dtype),
+                .complex = mr__dtype_is_complex(x->dtype),
                 .from = x->data,
                 .to = a->out[0].data,
                 .n = x->dim[p->axis],
@@ -339,49 +674,57 @@ rows_plan(const mr_kernel_args *a, bool argsort, rows *s)
                 .to_stride = a->out[0].stride[p->axis],
                 .item = mr__dtype_size(x->dtype),
                 .workspace = a->workspace};
-    s->elem = s->item <= 4 ? 4 : 8;
-    if (s->places)
-        s->elem = s->item <= 4 ? 8 : 16;
+    s->to_item = argsort ? 4 : s->item;
+    plan_words(s);
     mr__walk_init(&s->walk, x->ndim, x->dim, skip);
     mr__walk_add(&s->walk, x->ndim, x->stride, skip);
     mr__walk_add(&s->walk, x->ndim, a->out[0].stride, skip);
-    s->n_rows = mr__walk_size(&s->walk);
-    s->slot_bytes = 2 * s->n * s->elem;
-    s->n_slots = threads < MAX_SLOTS ? threads : MAX_SLOTS;
-    if (s->n_slots > s->n_rows)
-        s->n_slots = s->n_rows;
-    /* Long rows are cut up themselves. */
-    if (s->n >= BIG_ROW && s->n_rows < 2 * s->n_slots)
-        s->n_slots = 1;
+    mr__walk_merge(&s->walk);
+    plan_shape(s);
+    s->n_units = mr__walk_size(&s->walk) * ((s->n_beside - 1) / s->width + 1);
+    plan_memory(s);
+}
+
+static size_t
+workspace_of(const mr_kernel_args *a, bool argsort)
+{
+    plan s;
+
+    if (a->in[0].size == 0)
+        return 0;
+    plan_make(a, argsort, &s);
+    return (size_t)(s.n_slots * s.slot_bytes);
 }
 
 size_t
 mr__cpu_sort_workspace(const mr_kernel_args *a)
 {
-    rows s;
+    return workspace_of(a, false);
+}
 
-    /* for both operators: argsort's elements are the larger ones */
-    rows_plan(a, true, &s);
-    return (size_t)(s.n_slots * s.slot_bytes);
+size_t
+mr__cpu_argsort_workspace(const mr_kernel_args *a)
+{
+    return workspace_of(a, true);
 }
 
 double
 mr__cpu_sort_cost(const mr_kernel_args *a)
 {
-    return 300.0 + 15.0 * (double)a->in[0].size;
+    return 300.0 + 5.0 * (double)a->in[0].size;
 }
 
 static mr_code
 rows_run(const mr_kernel_args *a, bool argsort)
 {
-    rows s;
+    plan s;
 
-    rows_plan(a, argsort, &s);
     if (a->in[0].size == 0)
         return MR_OK;
-    if (s.n_slots == 1 || a->in[0].size < 2048) {
+    plan_make(a, argsort, &s);
+    if (s.n_slots == 1 || a->in[0].size < 4096) {
         s.n_slots = 1;
-        slot_run(&s, 0);
+        slots_piece(&s, 0, 1);
     } else {
         mr__cpu_for(s.n_slots, 1, slots_piece, &s);
     }
@@ -398,133 +741,4 @@ mr_code
 mr__cpu_argsort(const mr_kernel_args *a)
 {
     return rows_run(a, true);
-}
-
-/* ---- searchsorted
- * ------------------------------------------------------------------ */
-
-typedef struct search {
-    const mr_kernel_view *sorted, *values;
-    uint32_t *to;
-    bool right;
-    mr_walk walk;
-} search;
-
-/* Is a before b?  Both of the same dtype. */
-static bool
-key_less(mr_dtype t, const void *a, int64_t i, const void *b, int64_t j)
-{
-    uint64_t x = key_of(t, a, i, true, 0), y = key_of(t, b, j, true, 0);
-
-    if (x != y || t != MR_COMPLEX128)
-        return x < y;
-    return key_of(t, a, i, true, 1) < key_of(t, b, j, true, 1);
-}
-
-/* Where value i of v goes, one probe after the other. */
-static uint32_t
-search_one(const search *s, int64_t offset)
-{
-    const void *x = s->sorted->data, *v = s->values->data;
-    mr_dtype t = s->sorted->dtype;
-    int64_t low = 0, high = s->sorted->dim[0];
-
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int64_t at = middle * s->sorted->stride[0];
-        bool before = s->right ? !key_less(t, v, offset, x, at)
-                               : key_less(t, x, at, v, offset);
-
-        if (before)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return (uint32_t)low;
-}
-
-/* SEARCHES values side by side in a dense sequence: each step halves what is
- * left of all, without a branch, and the reads do not wait for each other.  A
- * value that is no number goes the other way. */
-#define SEARCH(name, type)                                                     \
-    static bool name(const search *s, const int64_t *offset, uint32_t *to)     \
-    {                                                                          \
-        const type *x = s->sorted->data, *all = s->values->data;               \
-        int64_t base[SEARCHES] = {0}, left = s->sorted->dim[0], half;          \
-        type v[SEARCHES];                                                      \
-                                                                               \
-        for (int i = 0; i < SEARCHES; i++) {                                   \
-            v[i] = all[offset[i]];                                             \
-            if (v[i] != v[i])                                                  \
-                return false;                                                  \
-        }                                                                      \
-        for (; left > 1; left -= half) {                                       \
-            half = left / 2;                                                   \
-            for (int i = 0; i < SEARCHES; i++) {                               \
-                type e = x[base[i] + half - 1];                                \
-                                                                               \
-                base[i] += half & -(int64_t)(s->right ? e <= v[i] : e < v[i]); \
-            }                                                                  \
-        }                                                                      \
-        for (int i = 0; i < SEARCHES; i++)                                     \
-            to[i] = (uint32_t)(base[i] + (s->right ? x[base[i]] <= v[i]        \
-                                                   : x[base[i]] < v[i]));      \
-        return true;                                                           \
-    }
-SEARCH(search_i32, int32_t)
-SEARCH(search_u32, uint32_t)
-SEARCH(search_i64, int64_t)
-SEARCH(search_u64, uint64_t)
-SEARCH(search_f32, float)
-SEARCH(search_f64, double)
-
-typedef bool search_fn(const search *s, const int64_t *offset, uint32_t *to);
-
-static search_fn *
-search_of(const mr_kernel_view *sorted)
-{
-    static search_fn *const of[MR_N_DTYPES] = {
-        [MR_INT32] = search_i32,   [MR_UINT32] = search_u32,
-        [MR_INT64] = search_i64,   [MR_UINT64] = search_u64,
-        [MR_FLOAT32] = search_f32, [MR_FLOAT64] = search_f64};
-
-    return sorted->stride[0] == 1 && sorted->dim[0] > 0 ? of[sorted->dtype]
-                                                        : NULL;
-}
-
-static void
-search_piece(void *ctx, int64_t begin, int64_t end)
-{
-    const search *s = ctx;
-    search_fn *many = search_of(s->sorted);
-    int64_t offset[SEARCHES];
-    mr_walk w = s->walk;
-
-    mr__walk_seek(&w, begin);
-    for (int64_t i = begin, n; i < end; i += n) {
-        n = end - i < SEARCHES ? end - i : SEARCHES;
-        for (int64_t k = 0; k < n; k++, mr__walk_next(&w))
-            offset[k] = w.offset[0];
-        if (n == SEARCHES && many && many(s, offset, s->to + i))
-            continue;
-        for (int64_t k = 0; k < n; k++)
-            s->to[i + k] = search_one(s, offset[k]);
-    }
-}
-
-mr_code
-mr__cpu_searchsorted(const mr_kernel_args *a)
-{
-    const mr_searchsorted_params *p = a->params;
-    const mr_kernel_view *v = &a->in[1];
-    search s = {.sorted = &a->in[0],
-                .values = v,
-                .to = a->out[0].data,
-                .right = p->right};
-
-    mr__walk_init(&s.walk, v->ndim, v->dim, 0);
-    mr__walk_add(&s.walk, v->ndim, v->stride, 0);
-    mr__walk_merge(&s.walk);
-    mr__cpu_for(v->size, mr__cpu_grain(100.0), search_piece, &s);
-    return MR_OK;
 }

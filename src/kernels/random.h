@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "kernels/tier/tier.h"
+
 /* Words [first, first + count) of the stream of n_words words of the key
  * (k0, k1).  The stream depends on its whole length, so any part of it can be
  * made alone, by any thread. */
@@ -19,8 +21,9 @@ typedef void mr_random_pairs_fn(uint32_t k0, uint32_t k1, uint64_t n_words,
                                 uint64_t first, uint64_t count, uint32_t *low,
                                 uint32_t *high);
 
-extern mr_random_pairs_fn mr__random_pairs_baseline, mr__random_pairs_avx2,
-    mr__random_pairs_avx512;
+#define MR_X(id, name) extern mr_random_pairs_fn mr__random_pairs_##name;
+MR_TIERS(MR_X)
+#undef MR_X
 
 /* The one of the tier in use. */
 mr_random_pairs_fn *mr__random_pairs(void);

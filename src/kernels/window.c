@@ -6,24 +6,14 @@
  */
 #include "kernels/window.h"
 
-#include <stddef.h>
-
 #include "kernels/tier/tier.h"
 
 const mr_window_tier *
 mr__window(void)
 {
-    static const mr_window_tier *const tiers[MR_N_TIERS] = {
-        [MR_TIER_BASELINE] = &mr__window_tier_baseline,
-#if defined(__x86_64__)
-        [MR_TIER_AVX2] = &mr__window_tier_avx2,
-        [MR_TIER_AVX512] = &mr__window_tier_avx512,
-#endif
-    };
-    const mr_window_tier *tier = NULL;
+#define MR_X(id, name) [id] = &mr__window_tier_##name,
+    static const mr_window_tier *const tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
+#undef MR_X
 
-    for (int i = 0; !tier; i++)
-        if (mr__tier_by_id(i) == mr__tier())
-            tier = tiers[i];
-    return tier;
+    return tiers[mr__tier()->id];
 }

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/tier/tier.h"
+
 #define MR_WINDOW_ROWS 6
 /* The widest panel of any tier, in floats. */
 #define MR_WINDOW_COLS 64
@@ -50,8 +52,9 @@ typedef struct mr_window_tier {
     mr_window_deep_fn *deep;
 } mr_window_tier;
 
-extern const mr_window_tier mr__window_tier_baseline, mr__window_tier_avx2,
-    mr__window_tier_avx512;
+#define MR_X(id, name) extern const mr_window_tier mr__window_tier_##name;
+MR_TIERS(MR_X)
+#undef MR_X
 
 /* Those of the tier in use. */
 const mr_window_tier *mr__window(void);
