@@ -72,7 +72,7 @@ typedef struct mr_plan {
     mr_window *window;   /* the arena and the tasks' reference count */
     mr_fuse_node **node; /* mr_plan_node, in topological order */
     size_t n, cap;
-    size_t at; /* the root of the group that is planned */
+    size_t at;             /* the root of the group that is planned */
     mr_fuse_node *few[32]; /* where node points while they fit */
     /* The walker's.  The lowest n_held entries are retained: those that were
      * there when the plan lock was let go. */
