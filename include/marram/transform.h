@@ -42,6 +42,14 @@ MR_API mr_tree *mr_value_and_grad(mr_fn fn, void *ctx, const mr_tree *args,
                                   const int *argnums, int n_argnums);
 MR_API mr_tree *mr_grad(mr_fn fn, void *ctx, const mr_tree *args,
                         const int *argnums, int n_argnums);
+/* Compares the gradient of the closure (as for mr_grad) with central
+ * differences, for all float32 and float64 arrays among the arguments, 64
+ * elements of each at most.  step: how far an element moves, relative to the
+ * larger of it and 1 (0: 6e-6 in float64, 5e-3 in float32); tolerance, absolute
+ * and relative (0: 1e-6 and 1e-2).  MR_E_VALUE names the leaf, the element and
+ * both values. */
+MR_API mr_code mr_check_grad(mr_fn fn, void *ctx, const mr_tree *args,
+                             double step, double tolerance);
 /* (outputs, cotangents of the leaves of args as a tree like args).  Leaves
  * that are integers or bools have no tangent space: their cotangent is zeros,
  * and their tangent in mr_jvp is not read. */

@@ -16,7 +16,8 @@
 
 /* ---- reading ------------------------------------------------------------ */
 
-/* Several index arrays: their common axes go where the first one stood. */
+/* Several index arrays: their common axes go where the first one stood, or in
+ * front when something stands between them. */
 static bool
 gather_several(const index_plan *p, const char *site, mr_array **x)
 {
@@ -38,7 +39,7 @@ gather_several(const index_plan *p, const char *site, mr_array **x)
                                        (mr_ints){sizes, p->ndim})) ||
         !index_step(x, mr_squeeze_at(site, *x, (mr_axes){drop, n})))
         return false;
-    for (int a = 0; a < axes[0]; a++)
+    for (int a = 0; a < axes[0] && !p->apart; a++)
         before += !taken[a];
     if (before == 0)
         return true;
@@ -211,8 +212,14 @@ index_shape(const index_plan *p, int64_t *dim, int rank)
 static int
 selected_shape(const index_plan *p, int64_t *dim)
 {
-    int n = 0, first = index_first_array(p), rank = index_rank(p);
+    int n = 0, first = p->apart ? -1 : index_first_array(p);
+    int rank = index_rank(p);
 
+    if (p->apart) {
+        if (!index_shape(p, dim, rank))
+            return -1;
+        n = rank;
+    }
     for (int i = 0; i < p->n; i++) {
         const index_item *it = &p->item[i];
         if (n + rank + 1 > 2 * MR_MAX_NDIM)
@@ -327,7 +334,7 @@ scatter_layout(const index_plan *p, const char *site, mr_array **v,
     for (int i = 0; i < n; i++)
         taken[axes[i]] = true;
     for (int a = 0; a < p->ndim; a++) {
-        before += a < axes[0] && !taken[a];
+        before += a < axes[0] && !taken[a] && !p->apart;
         if (taken[a])
             single[m++] = rank + a;
     }

@@ -29,6 +29,8 @@ typedef struct index_plan {
     int n;
     int n_arrays;
     bool sliced; /* some axis is cut */
+    bool apart;  /* a slice, None or ... stands between index arrays: their
+                    axes come first in what is selected */
     int64_t start[MR_MAX_NDIM], stop[MR_MAX_NDIM], step[MR_MAX_NDIM];
     int64_t dim[MR_MAX_NDIM]; /* after slicing; 1 for an int */
     int ndim;                 /* of the array */

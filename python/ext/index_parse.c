@@ -288,7 +288,20 @@ settle_ints(index_plan *p)
     p->n_arrays = 0;
     for (int i = 0; i < p->n; i++)
         p->n_arrays += p->item[i].kind == INDEX_ARRAY;
+    p->apart = p->apart && p->n_arrays > 0;
     return true;
+}
+
+/* Ints count as arrays: without an array among them nobody asks. */
+static void
+note_apart(index_plan *p, PyObject *o, bool *begun, bool *ended)
+{
+    if (o == Py_None || o == Py_Ellipsis || PySlice_Check(o)) {
+        *ended = *begun;
+        return;
+    }
+    p->apart = p->apart || *ended;
+    *begun = true;
 }
 
 static bool
@@ -296,12 +309,14 @@ parse_items(index_plan *p, PyObject *tuple)
 {
     Py_ssize_t n = PyTuple_Size(tuple);
     int taken = 0, axis = 0, dots = 0;
+    bool begun = false, ended = false;
 
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *o = PyTuple_GetItem(tuple, i);
         int w = width(o);
         if (w < 0)
             return false;
+        note_apart(p, o, &begun, &ended);
         taken += w;
         dots += o == Py_Ellipsis;
     }
@@ -335,7 +350,7 @@ plan_start(index_plan *p, mr_array *x)
     mr_shape s = mr_array_shape(x);
 
     p->n = p->n_arrays = 0;
-    p->sliced = false;
+    p->sliced = p->apart = false;
     p->ndim = (int)s.n;
     for (int i = 0; i < s.n; i++) {
         p->dim[i] = s.dim[i];
@@ -450,13 +465,14 @@ index_rank(const index_plan *p)
 int
 index_new_axes(const index_plan *p, int32_t *axes)
 {
-    int n = 0, at = 0, first = index_first_array(p);
+    int n = 0, at = p->apart ? index_rank(p) : 0;
+    int first = p->apart ? -1 : index_first_array(p);
 
     for (int i = 0; i < p->n; i++) {
         index_kind k = p->item[i].kind;
         if (k == INDEX_NEW)
-            axes[n++] = at;
-        if (k == INDEX_ARRAY)
+            axes[n++] = at++;
+        else if (k == INDEX_ARRAY)
             at += i == first ? index_rank(p) : 0;
         else if (k != INDEX_INT)
             at++;

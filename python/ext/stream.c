@@ -80,6 +80,11 @@ device_new(PyTypeObject *type, PyObject *args, PyObject *kw)
                                      &index) ||
         !device_want(kind, &d))
         return NULL;
+    if (index < 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "a device index of %d: devices count from 0", index);
+        return NULL;
+    }
     d.index = index;
     return device_new_of(type, d);
 }

@@ -409,6 +409,17 @@ places(PyObject *argnums, bool names_given)
     return t;
 }
 
+static bool
+names_something(PyObject *places, PyObject *names)
+{
+    if (PyTuple_Size(places) > 0 || PyTuple_Size(names) > 0)
+        return true;
+    PyErr_SetString(PyExc_ValueError,
+                    "argnums and argnames name no argument to differentiate: "
+                    "needs one or more, or leave both out for the first");
+    return false;
+}
+
 /* argnames as a tuple of text, each once. */
 static PyObject *
 names_of(PyObject *argnames)
@@ -443,7 +454,7 @@ grad_of(ext_transform_kind kind, PyObject *args, PyObject *kw,
         (char *)(uintptr_t) "fun",       (char *)(uintptr_t) "argnums",
         (char *)(uintptr_t) "argnames",  (char *)(uintptr_t) "masked",
         (char *)(uintptr_t) "allow_int", NULL};
-    PyObject *fun, *argnums = Py_None, *argnames = Py_None, *names, *t;
+    PyObject *fun, *argnums = Py_None, *argnames = Py_None, *names, *at, *t;
     int masked = 0, allow_int = 0;
 
     if (!PyArg_ParseTupleAndKeywords(args, kw, format, keys, &fun, &argnums,
@@ -452,8 +463,10 @@ grad_of(ext_transform_kind kind, PyObject *args, PyObject *kw,
     names = names_of(argnames);
     if (!names)
         return NULL;
-    t = ext_transform_new(kind, fun, places(argnums, PyTuple_Size(names) > 0),
-                          names);
+    at = places(argnums, PyTuple_Size(names) > 0);
+    if (at && !names_something(at, names))
+        Py_CLEAR(at);
+    t = ext_transform_new(kind, fun, at, names);
     if (t)
         ((ext_transform *)t)->mode =
             (masked ? MR_GRAD_MASKED : 0) | (allow_int ? MR_GRAD_ALLOW_INT : 0);

@@ -203,7 +203,7 @@ compiled_run(const mr_node *n, const mr_kernel_args *a)
             rc = check_step(p, a, &p->steps[i]);
 
         if (rc != MR_OK) {
-            mr__error_annotate(p->steps[i].node->op->name,
+            mr__error_annotate(mr__op_label(p->steps[i].node->op),
                                p->steps[i].node->site,
                                "inside a compiled function");
             return rc;

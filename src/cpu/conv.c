@@ -7,7 +7,8 @@
  * edge or between dilated entries.  Rows times the weights, (O, taps x
  * channels), are the outputs.  Patches are made a chunk of rows at a time, in
  * the workspace, for one group; a kernel of one tap needs none.
- * Groups of one channel go another way (depthwise.c).
+ * Groups of one channel go another way (depthwise.c), and so does a single
+ * filter over a line (conv_line.c).
  * Called by: device.c.  Calls: matmul.c's routes.
  */
 #include <string.h>
@@ -101,6 +102,8 @@ mr__cpu_conv_workspace(const mr_kernel_args *a)
     conv_plan(a, &c);
     if (mr__conv_depthwise_fits(&c))
         return mr__conv_depthwise_bytes(&c);
+    if (mr__conv_line_fits(&c))
+        return mr__conv_line_bytes(&c);
     if (mr__conv_window_fits(&c))
         return mr__conv_window_bytes(&c);
     p = conv_product(&c, c.chunk);
@@ -222,6 +225,10 @@ mr__cpu_conv(const mr_kernel_args *a)
     conv_plan(a, &c);
     if (mr__conv_depthwise_fits(&c)) {
         mr__conv_depthwise(&c, workspace);
+        return MR_OK;
+    }
+    if (mr__conv_line_fits(&c)) {
+        mr__conv_line(&c, workspace);
         return MR_OK;
     }
     if (mr__conv_window_fits(&c)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * conv.h -- a convolution as numbers: what conv.c and depthwise.c share.
+ * conv.h -- a convolution as numbers: what conv.c, depthwise.c and
+ * conv_line.c share.
  */
 #ifndef MR_CPU_CONV_H
 #define MR_CPU_CONV_H
@@ -65,5 +66,9 @@ void mr__conv_depthwise(const mr_conv *c, void *workspace);
 bool mr__conv_window_fits(const mr_conv *c);
 size_t mr__conv_window_bytes(const mr_conv *c);
 void mr__conv_window(const mr_conv *c, void *workspace);
+/* One channel, one filter, along a line. */
+bool mr__conv_line_fits(const mr_conv *c);
+size_t mr__conv_line_bytes(const mr_conv *c);
+void mr__conv_line(const mr_conv *c, void *workspace);
 
 #endif

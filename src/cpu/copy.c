@@ -332,7 +332,8 @@ mr__cpu_slice_update(const mr_kernel_args *a)
     const mr_kernel_view *out = &a->out[0], *update = &a->in[1];
     int64_t stride[MR_MAX_NDIM], offset = 0;
 
-    mr__cpu_copy_view(out->data, &a->in[0]);
+    if (out->data != a->in[0].data)
+        mr__cpu_copy_view(out->data, &a->in[0]);
     for (int32_t k = 0; k < out->ndim; k++) {
         int64_t first, count;
 

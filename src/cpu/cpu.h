@@ -116,6 +116,7 @@ size_t mr__cpu_sort_workspace(const mr_kernel_args *a);
 size_t mr__cpu_argsort_workspace(const mr_kernel_args *a);
 double mr__cpu_sort_cost(const mr_kernel_args *a);
 mr_code mr__cpu_searchsorted(const mr_kernel_args *a);
+mr_code mr__cpu_is_among(const mr_kernel_args *a);
 mr_code mr__cpu_partition_places(const mr_kernel_args *a);
 size_t mr__cpu_partition_workspace(const mr_kernel_args *a);
 double mr__cpu_partition_cost(const mr_kernel_args *a);

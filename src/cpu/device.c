@@ -17,9 +17,10 @@ enum { INPUT_0 = 1, INPUT_1 = 2 };
 static double
 indexed_cost(const mr_kernel_args *a)
 {
-    int64_t n = a->out[0].size;
+    bool over = a->out[0].data == a->in[0].data;
+    int64_t n = over ? 0 : a->out[0].size;
 
-    for (int i = 0; i < a->n_in; i++)
+    for (int i = over; i < a->n_in; i++)
         n = a->in[i].size > n ? a->in[i].size : n;
     return 200.0 + 4.0 * (double)n;
 }
@@ -45,7 +46,7 @@ static const mr_kernel kernels[] = {
     {.op = MR_OP_VIEW, .contiguous = INPUT_0, .run = mr__cpu_view},
     {.op = MR_OP_CONCATENATE, .run = mr__cpu_concatenate},
     {.op = MR_OP_PAD_CONSTANT, .run = mr__cpu_pad},
-    {.op = MR_OP_INDEX_SLICE_UPDATE, .run = mr__cpu_slice_update},
+    {.op = MR_OP_INDEX_SLICE_UPDATE, .run = mr__cpu_slice_update, .over = 1},
     {.op = MR_OP_ARANGE, .run = mr__cpu_arange},
     {.op = MR_OP_RANDOM_BITS, .run = mr__cpu_random_bits},
     {.op = MR_OP_INDEX_GATHER,
@@ -55,13 +56,15 @@ static const mr_kernel kernels[] = {
     {.op = MR_OP_INDEX_SCATTER,
      .run = mr__cpu_scatter,
      .workspace = mr__cpu_scatter_workspace,
-     .cost = indexed_cost},
+     .cost = indexed_cost,
+     .over = 1},
     {.op = MR_OP_TAKE_ALONG_AXIS,
      .run = mr__cpu_take_along_axis,
      .cost = indexed_cost},
     {.op = MR_OP_PUT_ALONG_AXIS,
      .run = mr__cpu_put_along_axis,
-     .cost = indexed_cost},
+     .cost = indexed_cost,
+     .over = 1},
     {.op = MR_OP_MATMUL,
      .run = mr__cpu_matmul,
      .workspace = mr__cpu_matmul_workspace,
@@ -109,6 +112,10 @@ static const mr_kernel kernels[] = {
      .workspace = mr__cpu_partition_workspace,
      .cost = mr__cpu_partition_cost},
     {.op = MR_OP_SEARCHSORTED, .run = mr__cpu_searchsorted},
+    {.op = MR_OP_IS_AMONG,
+     .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
+     .run = mr__cpu_is_among,
+     .cost = indexed_cost},
     {.op = MR_OP_SCAN,
      .contiguous = INPUT_0,
      .run = mr__cpu_scan,

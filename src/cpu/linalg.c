@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/pool.h"
+#include "cpu/blas.h"
 #include "cpu/cpu.h"
 #include "cpu/dense.h"
 #include "gen/ids.h"
@@ -48,7 +49,8 @@ typedef struct place {
 /* False: matrix i cannot be worked on. */
 typedef bool one_fn(const work *w, int64_t i, const place *p);
 
-enum { ALIGN = 64 };
+/* SMALL: up to this many rows a loop is as good as the library. */
+enum { ALIGN = 64, SMALL = 16 };
 
 static size_t
 aligned(int64_t bytes)
@@ -428,10 +430,38 @@ eig_one(const work *w, int64_t i, const place *p)
                      p->scratch + w->lu_bytes);
 }
 
+/* The product below by the library; vt is divided in its place. */
+static void
+pinv_blas(const work *w, const char *u, const char *s, char *vt, double cut,
+          char *out)
+{
+    mr_dtype t = w->t;
+    int64_t k = w->m < w->n ? w->m : w->n, rank = 0;
+    mr_blas_gemm g = {.trans_a = true,
+                      .trans_b = true,
+                      .m = w->n,
+                      .n = w->m,
+                      .a = vt,
+                      .b = u,
+                      .c = out,
+                      .lda = w->n,
+                      .ldb = k,
+                      .ldc = w->m};
+
+    for (; rank < k && real_at(t, s, rank) > cut; rank++)
+        for (int64_t i = rank * w->n; i < (rank + 1) * w->n; i++)
+            real_put(t, vt, i, real_at(t, vt, i) / real_at(t, s, rank));
+    g.k = rank;
+    if (rank == 0)
+        memset(out, 0, (size_t)(w->n * w->m * w->item));
+    else
+        mr__blas_run(t, &g);
+}
+
 /* out (n x m) = vt^T diag(1 / s) u^T, of the singular values that count:
  * those above rtol (NULL: max(m, n) * eps) times the first. */
 static void
-pinv_product(const work *w, const char *u, const char *s, const char *vt,
+pinv_product(const work *w, const char *u, const char *s, char *vt,
              const char *rtol, char *out)
 {
     mr_dtype t = w->t;
@@ -440,6 +470,10 @@ pinv_product(const work *w, const char *u, const char *s, const char *vt,
     double part = rtol ? real_at(t, rtol, 0) : eps * (double)large;
     double cut = k > 0 ? real_at(t, s, 0) * part : 0.0;
 
+    if (k > SMALL && mr__blas_ready()) {
+        pinv_blas(w, u, s, vt, cut, out);
+        return;
+    }
     for (int64_t r = 0; r < w->n; r++)
         for (int64_t c = 0; c < w->m; c++) {
             double sum = 0.0;

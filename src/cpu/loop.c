@@ -88,7 +88,7 @@ mr__cpu_loop(const mr_kernel_args *a)
         entry_step(&e, l);
     }
     if (rc != MR_OK)
-        mr__error_annotate(l->entry->op->name, l->entry->site,
+        mr__error_annotate(mr__op_label(l->entry->op), l->entry->site,
                            "in one entry of a batch");
     mr__dealloc(e.view);
     return rc;

@@ -47,7 +47,8 @@ typedef struct mr_kernel_args {
     const void *params;
     int n_in, n_out;
     const mr_kernel_view *in;
-    const mr_kernel_view *out; /* fresh, row-major, distinct from the inputs */
+    const mr_kernel_view *out; /* fresh, row-major, distinct from the inputs
+                                  but for the row's `over` */
     void *workspace; /* as many bytes as the row asked for, 64-aligned */
 } mr_kernel_args;
 
@@ -68,6 +69,10 @@ typedef struct mr_kernel {
     size_t (*workspace)(const mr_kernel_args *a);
     /* estimated nanoseconds on one thread, or NULL: by bytes moved */
     double (*cost)(const mr_kernel_args *a);
+    /* i + 1: output 0 may be the memory of input i, whose elements it keeps
+     * but for those that it is about; the kernel writes nothing before all that
+     * may fail is done.  0: never */
+    uint8_t over;
 } mr_kernel;
 
 /* ---- queues ----------------------------------------------------------------

@@ -50,6 +50,10 @@ typedef struct mr_plan_node {
     bool materialised; /* becomes submitted or done */
     bool recycled;
     bool foreign; /* another stream reads it: when that is over is not known */
+    /* Views of a leaf: that of them which looks at it directly, and the stream
+     * of its readers (donate.c). */
+    struct mr_plan_node *first_view;
+    uint32_t stream;
 } mr_plan_node;
 
 /* Memory that its last reader leaves behind, in stream order. */
@@ -68,6 +72,7 @@ typedef struct mr_plan {
     mr_window *window;   /* the arena and the tasks' reference count */
     mr_fuse_node **node; /* mr_plan_node, in topological order */
     size_t n, cap;
+    size_t at;             /* the root of the group that is planned */
     mr_fuse_node *few[32]; /* where node points while they fit */
     /* The walker's.  The lowest n_held entries are retained: those that were
      * there when the plan lock was let go. */

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "eval/check.h"
+#include "eval/donate.h"
 #include "eval/place.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
@@ -170,8 +171,10 @@ consume_uses(mr_plan *p, const mr_fuse_group *g)
             if (in == NULL || in->f.group == g)
                 continue;
             base = in->place.base;
-            if (base == NULL)
+            if (base == NULL) {
+                mr__donate_view_read(in, stream);
                 continue;
+            }
             if (base->place.task != NULL && base->place.task->stream != stream)
                 base->foreign = true;
             if (--base->uses_left == 0 && base->reusable && !base->foreign)
@@ -438,6 +441,7 @@ plan_view(mr_plan *p, mr_fuse_group *g)
         return false;
     if (n->place.base != NULL && n->place.base != n)
         n->place.base->uses_left += n->f.n_uses;
+    mr__donate_view(n);
     if (n->f.visible && !n->materialised && !show_view(p, n))
         return false;
     consume_uses(p, g);
@@ -447,6 +451,47 @@ plan_view(mr_plan *p, mr_fuse_group *g)
 /* ---- kernels
  * ---------------------------------------------------------------------------
  */
+
+/* x lies where input `from` of its task does. */
+static bool
+place_over(mr_plan *p, mr_task *t, mr_plan_node *n, int from)
+{
+    const mr_task_operand *o = &t->in[from];
+
+    memset(&n->place, 0, sizeof n->place);
+    n->place.buffer = o->buffer;
+    n->place.data = o->data;
+    n->place.stride = mr__place_strides(p, n->f.x->ndim, o->stride);
+    n->place.task = t;
+    return n->place.stride != NULL;
+}
+
+/* A kernel may write into its operand `from` when that is row-major, as its
+ * own, and lies there for nobody else.  What another task of this window has
+ * read before must not be asked for again. */
+static bool
+kernel_writes_over(mr_plan *p, const mr_fuse_group *g, const mr_task *t)
+{
+    int from = t->kernel == NULL ? -1 : t->kernel->over - 1;
+    const mr_array *x = g->root->x, *in = from < 0 ? NULL : x->in[from];
+    mr_plan_node *n = in == NULL ? NULL : mr__plan_node(in);
+
+    if (in == NULL || mr__checking() || in->dtype != x->dtype ||
+        in->ndim != x->ndim || t->in[from].buffer == NULL ||
+        memcmp(in->dim, x->dim, (size_t)x->ndim * sizeof *x->dim) != 0 ||
+        !mr__is_contiguous(x->ndim, x->dim, t->in[from].stride) ||
+        (n == NULL ? in->buffer : n->place.buffer) != t->in[from].buffer ||
+        !mr__donate_forgotten(g) || !mr__donate_may(p, g, in, n, t->stream))
+        return false;
+    for (int i = 0; i < x->n_in; i++)
+        if (i != from && x->in[i] == in)
+            return false;
+    p->destructive =
+        p->destructive || t->flight != NULL || !mr__donate_sole(g, in, n);
+    if (n != NULL)
+        n->recycled = true;
+    return true;
+}
 
 static bool
 place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
@@ -471,8 +516,10 @@ place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
         }
         t->n_out = x->n_out;
     } else {
-        if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,
-                         &n->place))
+        if (t->kind == MR_TASK_KERNEL && kernel_writes_over(p, n->f.group, t)
+                ? !place_over(p, t, n, t->kernel->over - 1)
+                : !fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim,
+                               x->size, &n->place))
             return false;
         operand_array(&t->out[0], &n->place, x);
         n->place.source = x;
@@ -519,9 +566,13 @@ kernel_workspace(mr_plan *p, mr_task *t, mr_array *x)
         return false;
     if (t->kernel != NULL && t->kernel->workspace == NULL &&
         t->kernel->cost == NULL) {
-        t->cost = copy_cost(x->size, (mr_dtype)x->dtype);
+        bool over = t->kernel->over != 0 &&
+                    t->in[t->kernel->over - 1].data == t->out[0].data;
+
+        t->cost = over ? 0.0 : copy_cost(x->size, (mr_dtype)x->dtype);
         for (int i = 0; i < t->n_in; i++)
-            t->cost += copy_cost(t->in[i].size, t->in[i].dtype);
+            if (!over || i != t->kernel->over - 1)
+                t->cost += copy_cost(t->in[i].size, t->in[i].dtype);
         return true;
     }
     if (t->kernel == NULL) {
@@ -585,63 +636,11 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
  * ------------------------------------------------------------------------------
  */
 
-static int
-edges_from(const mr_fuse_group *g, const mr_array *x)
-{
-    int n = 0;
-
-    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
-        for (int i = 0; i < m->x->n_in; i++)
-            n += m->x->in[i] == x;
-    return n;
-}
-
-/* Only this group can see x's memory, and it will not ask again.  What this
- * window computes must have been read in our stream alone; tasks of earlier
- * windows that still read hold references of the buffer. */
-static bool
-may_donate(const mr_fuse_group *g, const mr_block_operand *o, uint32_t stream)
-{
-    const mr_array *x = o->x;
-    int edges = edges_from(g, x);
-
-    if (o->node != NULL) {
-        const mr_plan_node *n = (const mr_plan_node *)o->node;
-
-        return n->reusable && n->materialised && n->place.base == n &&
-               n->uses_left == edges && !n->recycled && !n->foreign &&
-               n->place.task->stream == stream;
-    }
-    return mr__state(x) == MR_DONE && x->buffer != NULL &&
-           /* acquire, both: pair with the releases of those who have read;
-            * counts that are ours alone cannot grow meanwhile */
-           (atomic_load_explicit(&x->refs, memory_order_acquire) &
-            ((MR_REF_ONE << 40) - 1)) == (uint64_t)edges &&
-           atomic_load_explicit(&x->scoped, memory_order_relaxed) == 0 &&
-           atomic_load_explicit(&x->buffer->refs, memory_order_acquire) == 1 &&
-           !x->buffer->exported_writable && !x->buffer->read_only &&
-           x->buffer->pool != NULL && x->buffer->copies == NULL &&
-           (x->trace == 0 || !mr__trace_live(x->trace));
-}
-
-static bool
-members_forgotten(const mr_fuse_group *g)
-{
-    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member) {
-        const mr_plan_node *n = (const mr_plan_node *)m;
-
-        if (is_output(m) ? m->x->trace != 0 && mr__trace_live(m->x->trace)
-                         : !n->reusable)
-            return false;
-    }
-    return true;
-}
-
 /* The operand whose memory output k may overwrite, or -1: the instruction
  * that writes must be the last that reads. */
 static int
-donor(const mr_fuse_group *g, const mr_block_group *b, const mr_task *t, int k,
-      const bool *taken)
+donor(const mr_plan *p, const mr_fuse_group *g, const mr_block_group *b,
+      const mr_task *t, int k, const bool *taken)
 {
     const mr_block_code *c = &b->code;
     const mr_array *x = b->out[k]->x;
@@ -660,7 +659,8 @@ donor(const mr_fuse_group *g, const mr_block_group *b, const mr_task *t, int k,
         for (int i = writes + 1; i < c->n_inst && !later; i++)
             later = c->inst[i].arg[0] == j || c->inst[i].arg[1] == j ||
                     c->inst[i].arg[2] == j;
-        if (!later && may_donate(g, &b->in[j], t->stream))
+        if (!later && mr__donate_may(p, g, b->in[j].x,
+                                     (mr_plan_node *)b->in[j].node, t->stream))
             return j;
     }
     return -1;
@@ -673,13 +673,8 @@ block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k, int from)
     mr_array *x = n->f.x;
 
     if (from >= 0) {
-        memset(&n->place, 0, sizeof n->place);
-        n->place.buffer = t->in[from].buffer;
-        n->place.data = t->in[from].data;
-        n->place.stride = mr__place_strides(p, x->ndim, t->in[from].stride);
-        if (n->place.stride == NULL)
+        if (!place_over(p, t, n, from))
             return false;
-        n->place.task = t;
         p->destructive = true;
         if (b->in[from].node != NULL)
             ((mr_plan_node *)b->in[from].node)->recycled = true;
@@ -765,9 +760,9 @@ plan_block(mr_plan *p, mr_fuse_group *g)
         operand_array(&t->in[j], &w, b->in[j].x);
     }
     /* the checking mode looks at inputs afterwards */
-    donate = !g->has_reduction && members_forgotten(g) && !mr__checking();
+    donate = !g->has_reduction && mr__donate_forgotten(g) && !mr__checking();
     for (int k = 0; k < t->n_out; k++) {
-        int from = donate ? donor(g, b, t, k, taken) : -1;
+        int from = donate ? donor(p, g, b, t, k, taken) : -1;
 
         if (from >= 0)
             taken[from] = true;
@@ -812,9 +807,12 @@ mr_code
 mr__plan_reserve(mr_plan *p, mr_fuse_group *groups)
 {
     settle_reuse(p);
+    p->at = 0;
     for (mr_fuse_group *g = groups; g != NULL; g = g->next) {
         bool ok;
 
+        while (p->node[p->at] != g->root)
+            p->at++;
         if (g->kind == MR_GROUP_VIEW)
             ok = plan_view(p, g);
         else if (g->kind == MR_GROUP_BLOCK)

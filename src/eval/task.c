@@ -524,8 +524,8 @@ put_once(mr_task *t, void *queue)
 static mr_error_record *
 capture_with_operator(const mr_task *t)
 {
-    mr__error_annotate(t->node->op->name, t->node->site, "while computing %s",
-                       t->node->op->name);
+    mr__error_annotate(mr__op_label(t->node->op), t->node->site,
+                       "while computing %s", mr__op_label(t->node->op));
     return mr__error_capture();
 }
 

@@ -136,6 +136,7 @@ struct mr_op {
     uint8_t n_fields;
     uint16_t params_bytes;
     const char *name;
+    const char *label; /* what messages call it, NULL: by its name */
     const mr_field *fields;
     mr_fuse fuse;
     /* dtype and shape of each output from the call; out has n_out entries */
@@ -176,6 +177,12 @@ const char *mr__params_text(const mr_op *op, const void *p, char *buf,
 /* All descriptors by id (generated from api/): NULL where there is none. */
 extern const mr_op *const mr__op_table[];
 extern const int mr__op_count;
+
+static inline const char *
+mr__op_label(const mr_op *op)
+{
+    return op->label != NULL ? op->label : op->name;
+}
 
 /* The five that the graph itself needs. */
 extern const mr_op mr__op_data;        /* holds data, no inputs */

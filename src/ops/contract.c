@@ -643,7 +643,11 @@ mr__build_segmented_mm(mr_array *a, mr_array *b, mr_array *segments)
         return mr__fail_null(MR_E_DTYPE, "needs real numbers, got %s and %s",
                              mr_dtype_name((mr_dtype)a->dtype),
                              mr_dtype_name((mr_dtype)b->dtype));
-    segments = mr__cast(segments, MR_INT64);
+    /* read where they point to, so that one out of range is found; a negative
+     * one is a large one */
+    segments = mr__cast(mr__cast(segments, MR_INT64), MR_UINT64);
+    segments =
+        mr_take(mr__cast(mr__iota(a->dim[1] + 1, 0, 1), MR_INT64), segments, 0);
     start = mr__slice_one(segments, last, 0, 1, 1);
     end = mr__slice_one(segments, last, 1, 2, 1);
     at = mr__cast(mr__iota(a->dim[1], 0, 1), MR_INT64);

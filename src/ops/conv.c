@@ -11,6 +11,7 @@
  *                  places; the rows beyond the kernel are cropped.
  * Called by: the generated doors, transforms.  Calls: marram/ops.h.
  */
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -652,6 +653,83 @@ mr__build_conv_transpose3d(mr_array *input, mr_array *weight, mr_ints stride,
                            output_padding, groups);
 }
 
+/* ---- long filters
+ *
+ * From so many taps and products on a convolution is a product of spectra, in
+ * float64 whatever the type: n log n steps.  An error is relative to the
+ * largest numbers, not to those under the filter, so in float64 the sum that
+ * is exact in each place is kept for longer: it costs 16 times the products.
+ * A spectrum would spread what is not finite: it is taken out, and what it
+ * reaches is NaN. */
+enum { LONG_TAPS = 1024, LONG_PRODUCTS = 1 << 25, WIDE_FACTOR = 16 };
+
+static bool
+is_long(const mr_array *a, const mr_array *v)
+{
+    mr_dtype t = mr__promote((mr_dtype)a->dtype, (mr_dtype)v->dtype);
+    double least = t == MR_FLOAT64 ? (double)LONG_PRODUCTS * WIDE_FACTOR
+                                   : (double)LONG_PRODUCTS;
+
+    return mr__dtype_is_inexact(t) && !mr__dtype_is_complex(t) &&
+           v->size >= LONG_TAPS && (double)a->size * (double)v->size >= least;
+}
+
+/* The least of 2^i, 5 2^i and 3 2^i that is n or more. */
+static int64_t
+spectrum_size(int64_t n)
+{
+    int64_t p = 8;
+
+    while (p < n)
+        p *= 2;
+    if (p / 8 * 5 >= n)
+        return p / 8 * 5;
+    return p / 4 * 3 >= n ? p / 4 * 3 : p;
+}
+
+static mr_array *
+spectrum(mr_array *x, int64_t n)
+{
+    x = mr__cast(mr__masked(mr_isfinite(x), x), MR_FLOAT64);
+    return x == NULL ? NULL : mr_fft_rfft(x, n, 0, "backward");
+}
+
+/* How many numbers that are not finite are among the taps numbers that end at
+ * each place of the whole convolution. */
+static mr_array *
+infinities(mr_array *a, int64_t taps)
+{
+    mr_array *bad = mr__cast(mr_logical_not(mr_isfinite(a)), MR_INT64);
+    mr_array *none = mr_zeros(MR_SHAPE(taps), MR_INT64), *sum;
+
+    sum = mr_concatenate((mr_array *[]){none, bad, none}, 3, 0);
+    sum = sum == NULL ? NULL : mr_cumsum(sum, 0, false, true, MR_INT64);
+    if (sum == NULL)
+        return NULL;
+    return mr_subtract(mr__slice_one(sum, 0, taps, a->size + 2 * taps - 1, 1),
+                       mr__slice_one(sum, 0, 0, a->size + taps - 1, 1));
+}
+
+/* Places first, ..., first + n of the whole. */
+static mr_array *
+convolve_spectra(mr_array *a, mr_array *v, int64_t first, int64_t n)
+{
+    mr_dtype t = mr__promote((mr_dtype)a->dtype, (mr_dtype)v->dtype);
+    int64_t size = spectrum_size(a->size + v->size - 1);
+    mr_array *y = mr_multiply(spectrum(a, size), spectrum(v, size)), *reached;
+
+    reached = mr_logical_or(
+        mr_greater(infinities(a, v->size), mr__integer(MR_INT64, 0)),
+        mr_any(mr_logical_not(mr_isfinite(v)), MR_AXES_ALL, false));
+    y = y == NULL ? NULL : mr_fft_irfft(y, size, 0, "backward");
+    if (y == NULL || reached == NULL)
+        return NULL;
+    y = mr_where(mr__slice_one(reached, 0, first, first + n, 1),
+                 mr__number(MR_FLOAT64, (double)NAN),
+                 mr__slice_one(y, 0, first, first + n, 1));
+    return y == NULL ? NULL : mr__cast(y, t);
+}
+
 mr_array *
 mr__build_convolve(mr_array *a, mr_array *v, const char *mode)
 {
@@ -679,6 +757,8 @@ mr__build_convolve(mr_array *a, mr_array *v, const char *mode)
     k = v->size - 1;
     low = m == 0 ? k : m == 1 ? k - k / 2 : 0;
     high = m == 0 ? k : m == 1 ? k / 2 : 0;
+    if (is_long(a, v))
+        return convolve_spectra(a, v, k - low, a->size + low + high - k);
     a = mr_conv_general(mr_expand_dims(a, MR_AXES(0, 2)),
                         mr_expand_dims(v, MR_AXES(0, 2)), MR_INTS_NONE,
                         MR_INTS(low), MR_INTS_NONE, MR_INTS_NONE, 1, true,

@@ -334,24 +334,80 @@ const mr_op mr__op_searchsorted = {
     .vmap = searchsorted_vmap,
 };
 
+/* -- is_among -------------------------------------------------------------- */
+
+static mr_code
+among_infer(const mr_op_call *c, mr_aval *out)
+{
+    mr__aval_like(out, c->in[0]);
+    out->dtype = MR_BOOL;
+    return MR_OK;
+}
+
+/* The others, sorted, and what stands where x would go is x, or x is none of
+ * them.  NaN equals nothing. */
+static mr_array *
+among_sorted(mr_array *x, mr_array *others, int64_t n)
+{
+    mr_array *sorted = mr_sort(mr_flatten(others, 0, -1), 0);
+    mr_array *at = mr_searchsorted(sorted, x, "left");
+
+    at = mr_minimum(at, mr__number(MR_UINT32, (double)(n - 1)));
+    return mr_equal(mr_take(sorted, at, 0), x);
+}
+
+/* With others for each: every one is compared. */
+static mr_array *
+among_vmap(const mr_batch *b)
+{
+    mr_array *x, *others, *equal;
+    mr_list shape, rows = {.n = 3};
+
+    if (!b->batched[1])
+        return mr__node_new(b->node->op, NULL, 2, b->in);
+    x = mr__batch_in(b, 0);
+    others = mr__batch_in(b, 1);
+    if (x == NULL || others == NULL)
+        return NULL;
+    shape = mr__dims(x);
+    rows.v[0] = b->size;
+    rows.v[1] = b->size == 0 ? 0 : x->size / b->size;
+    rows.v[2] = 1;
+    x = mr_reshape(x, mr__shape(&rows));
+    rows.v[1] = 1;
+    rows.v[2] = b->size == 0 ? 1 : others->size / b->size;
+    equal = mr_equal(x, mr_reshape(others, mr__shape(&rows)));
+    return mr_reshape(mr_any(equal, MR_AXES(2), false), mr__shape(&shape));
+}
+
+const mr_op mr__op_is_among = {
+    .id = MR_OP_IS_AMONG,
+    .version = 1,
+    .n_in = 2,
+    .name = "is_among",
+    .flags = MR_FLAG_ZERO_GRADIENT,
+    .infer = among_infer,
+    .vmap = among_vmap,
+};
+
 /* ---- isin
  * ------------------------------------------------------------------------ */
 
-/* What stands where a would go among the sorted elements is a, or a is none of
- * them.  NaN equals nothing. */
 mr_array *
 mr__build_isin(mr_array *a, mr_array *elements, bool invert)
 {
     mr_dtype t = mr__promote((mr_dtype)a->dtype, (mr_dtype)elements->dtype);
-    mr_array *sorted, *at, *in;
+    mr_array *in[2], *y;
     int64_t n = elements->size;
 
     a = mr__cast(a, t);
     if (a != NULL && n == 0)
         return mr__filled(MR_BOOL, a->ndim, a->dim, invert ? 1.0 : 0.0);
-    sorted = mr_sort(mr_flatten(mr__cast(elements, t), 0, -1), 0);
-    at = mr_searchsorted(sorted, a, "left");
-    at = mr_minimum(at, mr__number(MR_UINT32, (double)(n - 1)));
-    in = mr_equal(mr_take(sorted, at, 0), a);
-    return invert ? mr_logical_not(in) : in;
+    in[0] = a;
+    in[1] = mr__cast(elements, t);
+    if (a == NULL || in[1] == NULL)
+        return NULL;
+    y = mr__dtype_is_complex(t) ? among_sorted(a, in[1], n)
+                                : mr__node_new(&mr__op_is_among, NULL, 2, in);
+    return invert ? mr_logical_not(y) : y;
 }

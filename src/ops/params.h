@@ -292,6 +292,9 @@ typedef struct mr_scan_params {
     bool reverse, inclusive;
 } mr_scan_params;
 
+/* is_among: inputs x, others (not empty), of one dtype, not complex; output
+ * bool, x's shape.  NaN is among none. */
+
 /* searchsorted: inputs sorted (n), values (any shape, the same dtype); output
  * values' shape, uint32: how many of sorted are < (right: <=) the value; a
  * NaN is larger than all numbers and equal to NaN. */

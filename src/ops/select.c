@@ -246,6 +246,7 @@ const mr_op mr__op_mask_expand = {
     .version = 1,
     .n_in = 2,
     .name = "mask_expand",
+    .label = "x[mask] = v or x.at[mask]",
     MR__PARAMS(mr_mask_expand_params, expand_fields),
     .infer = expand_infer,
     .vjp = expand_vjp,

@@ -221,6 +221,7 @@ const mr_op mr__op_take_along_axis = {
     .version = 1,
     .n_in = 2,
     .name = "take_along_axis",
+    .label = "take or take_along_axis",
     MR__PARAMS(mr_axis_params, axis_fields),
     .infer = take_along_infer,
     .vjp = take_along_vjp,

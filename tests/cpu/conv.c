@@ -213,12 +213,41 @@ conv__is_right_for_special_shapes(void **state)
                                   .spread = {1, 1}});
 }
 
+/* One channel, one filter: pieces, blocks of taps, zeros around. */
+static void
+conv__is_right_along_a_line(void **state)
+{
+    static const mr_dtype types[] = {MR_FLOAT32, MR_FLOAT64, MR_FLOAT16,
+                                     MR_BFLOAT16};
+    static const int64_t in[] = {2, 9, 700, 2500}, taps[] = {2, 5, 64, 130};
+
+    (void)state;
+    for (int t = 0; t < 4; t++)
+        for (int i = 0; i < 4; i++)
+            for (int k = 0; k < 4; k++)
+                for (int flip = 0; flip < 2; flip++)
+                    conv_case(types[t], (shape){.n = 1,
+                                                .batch = 2,
+                                                .channels = 1,
+                                                .outputs = 1,
+                                                .groups = 1,
+                                                .in = {in[i]},
+                                                .kernel = {taps[k]},
+                                                .stride = {1},
+                                                .dilation = {1},
+                                                .spread = {1},
+                                                .low = {taps[k] - 1},
+                                                .high = {taps[k] / 2},
+                                                .flip = flip});
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv__is_right_for_all_parameters),
         cmocka_unit_test(conv__is_right_for_special_shapes),
+        cmocka_unit_test(conv__is_right_along_a_line),
     };
 
     return cmocka_run_group_tests_name("cpu/conv", tests, NULL, NULL);

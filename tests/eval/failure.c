@@ -91,7 +91,7 @@ index_out_of_range__names_operator_and_line(void **state)
 
     (void)state;
     assert_int_equal(mr_eval(after), MR_E_INDEX);
-    assert_error(MR_E_INDEX, "gather", "index 7 is out of range");
+    assert_error(MR_E_INDEX, "x[index] or take", "index 7 is out of range");
     /* it sticks */
     assert_int_equal(mr_eval(bad), MR_E_INDEX);
     assert_int_equal(mr_eval(after), MR_E_INDEX);

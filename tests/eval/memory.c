@@ -165,6 +165,60 @@ scratch__is_part_of_the_plan(void **state)
     mrt_assert_f32(y[1], (float[]){8388607}, 1);
 }
 
+/* ---- writes in place --------------------------------------------------------
+ */
+
+/* A megabyte of ones, one element written: the caller's references are gone. */
+static mr_array *
+one_written(bool hold, mr_array **old)
+{
+    int64_t at = 5, end = 6, step = 1;
+    mr_array *one = mr_full(MRT_SHAPE(1), 1.0, MR_FLOAT32), *two, *x, *y;
+
+    x = mr_broadcast_to(one, MRT_SHAPE(MEGABYTE / 4));
+    two = mr_add(x, x); /* memory of its own */
+    assert_int_equal(mr_eval(two), MR_OK);
+    y = mr_index_slice_update(two, one, (mr_ints){&at, 1}, (mr_ints){&end, 1},
+                              (mr_ints){&step, 1});
+    mr_release(one);
+    mr_release(x);
+    *old = hold ? two : NULL;
+    if (!hold)
+        mr_release(two);
+    return y;
+}
+
+static void
+slice_update__writes_where_nobody_looks(void **state)
+{
+    (void)state;
+    mr_scope none = mr_scope_none();
+    mr_array *old, *y = one_written(false, &old), *sum;
+    size_t limit;
+
+    mr_memory_clear_cache();
+    limit = mr_memory_set_limit(mr_memory_active() + MEGABYTE / 2);
+    assert_int_equal(mr_eval(y), MR_OK);
+    sum = mr_sum(y, MR_AXES_ALL, false);
+    mrt_assert_f32(sum, (float[]){MEGABYTE / 2 - 1}, 1);
+    mr_release(sum);
+    mr_release(y);
+    /* held: there is no memory for another, and the old one is intact */
+    y = one_written(true, &old);
+    mr_memory_clear_cache();
+    mr_memory_set_limit(mr_memory_active() + MEGABYTE / 2);
+    assert_int_equal(mr_eval(y), MR_E_MEMORY);
+    mr_error_take();
+    mr_memory_set_limit(limit);
+    sum = mr_sum(old, MR_AXES_ALL, false);
+    mrt_assert_f32(sum, (float[]){MEGABYTE / 2}, 1);
+    mr_release(sum);
+    assert_int_equal(mr_eval(y), MR_OK);
+    mr_release(y);
+    mr_release(old);
+    mr_scope_end(none);
+}
+
 /* ---- devices ----------------------------------------------------------------
  */
 
@@ -198,6 +252,7 @@ main(void)
         mrt_test(memory__is_waited_for_in_order_of_arrival),
         mrt_test(window__is_reserved_before_its_first_kernel),
         mrt_test(scratch__is_part_of_the_plan),
+        mrt_test(slice_update__writes_where_nobody_looks),
         mrt_test(device__memory_is_waited_for_too),
     };
 

@@ -458,3 +458,25 @@ def test_random__keys_that_are_none_are_refused():
     for t in (mx.float64, mx.int32, mx.complex64):
         with pytest.raises((ValueError, RuntimeError)):
             R.uniform(shape=(2,), dtype=t)
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize(("dtype", "sizes"), [("float32", (40000, 3001)), ("float32", (2000, 30011)), ("float64", (90000, 7000))])
+def test_convolve__long_filters(mode, dtype, sizes):
+    r = np.random.default_rng(3)
+    a, v = (r.standard_normal(n).astype(dtype) for n in sizes)
+    want = np.convolve(a.astype(np.float64), v.astype(np.float64), mode)
+    got = np.array(mx.convolve(mx.array(a, dtype=getattr(mx, dtype)), mx.array(v, dtype=getattr(mx, dtype)), mode))
+    assert got.dtype == dtype
+    assert np.abs(got - want).max() <= (1e-4 if dtype == "float32" else 1e-10)
+    grad = mx.grad(lambda x: (mx.convolve(x, mx.array(v)[: sizes[1]], mode) ** 2).sum())(mx.array(a))
+    assert np.isfinite(np.array(grad)).all()
+
+
+def test_convolve__what_is_not_finite_stays_where_it_reaches():
+    a, v = np.ones(40000, np.float32), np.ones(2000, np.float32)
+    a[100] = np.inf
+    y = np.array(mx.convolve(mx.array(a), mx.array(v)))
+    assert np.isnan(y[100:2100]).all()
+    assert np.allclose(y[2100:40000], 2000)
+    assert np.allclose(y[:100], np.arange(1, 101))

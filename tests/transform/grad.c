@@ -642,6 +642,43 @@ grad__failure_leaks_nothing(void **state)
     assert_int_equal(mr_test_alloc_live(), live);
 }
 
+static void
+assert_refused(mr_code code, const char *text)
+{
+    mr_error e = mr_error_take();
+
+    assert_int_equal(e.code, code);
+    if (strstr(e.message, text) == NULL)
+        fail_msg("'%s' lacks '%s'", e.message, text);
+}
+
+static void
+check_grad__passes_the_right_and_names_the_wrong(void **state)
+{
+    (void)state;
+    mr_array *x = mr_array_from_f32((float[]){2.0F}, (mr_shape){NULL, 0});
+    mr_array *y = mr_astype(
+        mr_array_from_f32((float[]){3.0F}, (mr_shape){NULL, 0}), MR_FLOAT64);
+    mr_array *i = mr_full((mr_shape){NULL, 0}, 1.0, MR_INT32);
+
+    assert_int_equal(mr_check_grad(power_four, NULL, MR_ARRAYS(x), 0.0, 0.0),
+                     MR_OK);
+    assert_int_equal(
+        mr_check_grad(product_of_two, NULL, MR_ARRAYS(y, x), 0.0, 0.0), MR_OK);
+    assert_int_equal(
+        mr_check_grad(first_alone, NULL, MR_ARRAYS(y, i), 0.0, 0.0), MR_OK);
+    assert_int_equal(mr_check_grad(times_item, NULL, MR_ARRAYS(y), 0.0, 0.0),
+                     MR_E_VALUE);
+    assert_refused(MR_E_VALUE, "leaf 0 of the arguments, element 0 of 1: the "
+                               "gradient is 3, differences give");
+    assert_int_equal(mr_check_grad(first_alone, NULL, MR_ARRAYS(i), 0.0, 0.0),
+                     MR_E_VALUE);
+    assert_refused(MR_E_VALUE, "no float32 or float64 array");
+    assert_int_equal(mr_check_grad(user_failure, NULL, MR_ARRAYS(x), 0.0, 0.0),
+                     MR_E_USER);
+    assert_refused(MR_E_USER, "the user's own words");
+}
+
 int
 main(void)
 {
@@ -669,6 +706,7 @@ main(void)
         SCOPED(vjp__sums_over_outputs),
         SCOPED(vjp__counts_and_shapes_must_match),
         SCOPED(vjp__integer_primal_gets_zeros),
+        SCOPED(check_grad__passes_the_right_and_names_the_wrong),
         SCOPED(closure__is_destroyed_with_its_last_reference),
         SCOPED(closure__failed_making_destroys_the_context),
         SCOPED(closure__foreign_owns_its_results),

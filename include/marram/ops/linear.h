@@ -203,7 +203,9 @@ MR_API mr_array *mr_block_masked_mm(mr_array *a, mr_array *b,
 #define mr_block_masked_mm(...) mr_block_masked_mm_at(MR_SITE, __VA_ARGS__)
 
 /* Convolution of two 1-d arrays. mode: full, same (as long as the longer
- * one) or valid.
+ * one) or valid. Filters of 1,024 taps and more over long arrays go through
+ * spectra in float64: an error is relative to the largest numbers (1e-15 of
+ * them), and what an infinity reaches is NaN.
  * Errors: ValueError: an empty array or another number of axes, an unknown
  * mode, integers. */
 MR_API mr_array *mr_convolve_at(const char *site, mr_array *a, mr_array *v,
