@@ -4,40 +4,33 @@
  *
  * Walk: the nodes that depend on a placeholder, and the views of constants
  * among their inputs, in topological order.  Whatever else they read is
- * captured: evaluated once and kept.  Group: the one fuser of eval/.  Place:
- * each value gets a slot; views share the slot of what they look at, with
- * other strides; temporaries share the workspace by their last reader, and
- * results go straight to the call's outputs.
+ * captured: evaluated once and kept.  Group: the one fuser of eval/.  Each
+ * value that a step makes gets a number; views share the value of what they
+ * look at, with other strides.  Where values lie is said last: place.c.
  *
- * Shapes are fixed, arguments are row-major, so all strides are known here.
+ * Shapes are fixed and so is how the arguments lie: all strides are known here.
  *
  * Called by: program.c.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/map.h"
 #include "base/vec.h"
+#include "compile/place.h"
 #include "compile/steps.h"
 #include "eval/check.h"
 #include "eval/registry.h"
 #include "graph/read.h"
 
-/* A node of the program. */
+/* A node of the trace. */
 typedef struct build_node {
     mr_fuse_node f; /* first */
     mr_slot slot;
-    mr_slot *outs;           /* of tuples */
-    int out;                 /* the output it is, or -1 */
-    struct build_node *base; /* whose temporary it looks at */
-    int32_t temp;            /* index of the temporary, or -1 */
+    mr_slot *outs; /* of tuples */
+    int out;       /* the output it is, or -1 */
 } build_node;
-
-typedef struct temp {
-    int64_t offset, bytes;
-    int last_step;
-    bool alive;
-} temp;
 
 typedef struct builder {
     mr_program *p;
@@ -48,10 +41,8 @@ typedef struct builder {
     mr_vec consts;
     mr_vec stack;
     mr_array *const *args;
-    temp *temps;
-    size_t n_temps, temps_cap;
     size_t steps_cap;
-    size_t high; /* bytes of workspace so far */
+    mr_placing values;
 } builder;
 
 static char depends_mark, free_mark;
@@ -90,7 +81,6 @@ add_node(builder *bu, mr_array *x)
         return false;
     n->f.x = x;
     n->out = -1;
-    n->temp = -1;
     n->f.in =
         mr__arena_zero(&bu->scratch, (size_t)(x->n_in + 1) * sizeof *n->f.in);
     return n->f.in != NULL && mr__map_put(&bu->node, x, n) &&
@@ -201,12 +191,10 @@ slot_arg(builder *bu, mr_array *x, mr_slot *s)
 {
     for (int i = 0; i < bu->p->n_args; i++)
         if (bu->args[i] == x) {
-            s->kind = MR_SLOT_ARG;
-            s->index = i;
-            s->byte_offset = 0;
+            *s = (mr_slot){.kind = MR_SLOT_ARG, .index = i, .value = -1};
             slot_shape(s, x);
-            s->stride = fresh_strides(bu, x->ndim, x->dim);
-            return s->stride != NULL;
+            s->stride = bu->p->arg_stride[i];
+            return true;
         }
     mr__fail(MR_E_STATE,
              "the function uses an array of another function that is being "
@@ -214,8 +202,22 @@ slot_arg(builder *bu, mr_array *x, mr_slot *s)
     return false;
 }
 
-/* A captured array: evaluated later, once, before the program runs; its
- * strides are known only then, so it is evaluated here. */
+/* A captured array's place in the list.  The base evaluates it: its strides
+ * are known only then. */
+static bool
+const_add(builder *bu, mr_array *x)
+{
+    if (bu->p->base == NULL) {
+        if (mr__array_ready(x) != MR_OK || !mr__vec_push(&bu->consts, x))
+            return false;
+        mr__retain(x);
+        return true;
+    }
+    /* the base has read it, or somebody has evaluated a view since */
+    assert(mr__state(x) == MR_DONE);
+    return mr__vec_push(&bu->consts, x);
+}
+
 static bool
 slot_const(builder *bu, mr_array *x, mr_slot *s)
 {
@@ -223,14 +225,9 @@ slot_const(builder *bu, mr_array *x, mr_slot *s)
 
     while (i < bu->consts.n && bu->consts.v[i] != x)
         i++;
-    if (i == bu->consts.n) {
-        if (mr__array_ready(x) != MR_OK || !mr__vec_push(&bu->consts, x))
-            return false;
-        mr__retain(x);
-    }
-    s->kind = MR_SLOT_CONST;
-    s->index = (int32_t)i;
-    s->byte_offset = 0;
+    if (i == bu->consts.n && !const_add(bu, x))
+        return false;
+    *s = (mr_slot){.kind = MR_SLOT_CONST, .index = (int32_t)i, .value = -1};
     slot_shape(s, x);
     s->stride = mr__strides(x);
     return true;
@@ -250,66 +247,16 @@ slot_of(builder *bu, mr_array *x, mr_slot *s)
     return slot_const(bu, x, s);
 }
 
-/* ---- the workspace
- * -------------------------------------------------------------------- */
-
-static int64_t
-round_up(int64_t bytes)
-{
-    return (bytes + 63) & ~(int64_t)63;
-}
-
-/* First fit among the gaps that temporaries alive now leave. */
-static int64_t
-find_gap(const builder *bu, int64_t bytes)
-{
-    int64_t at = 0;
-    bool moved = true;
-
-    while (moved) {
-        moved = false;
-        for (size_t i = 0; i < bu->n_temps; i++) {
-            const temp *t = &bu->temps[i];
-
-            if (t->alive && at < t->offset + t->bytes &&
-                t->offset < at + bytes) {
-                at = t->offset + t->bytes;
-                moved = true;
-            }
-        }
-    }
-    return at;
-}
-
-static int32_t
-temp_new(builder *bu, int64_t bytes)
-{
-    temp *t;
-
-    if (bu->n_temps == bu->temps_cap) {
-        size_t cap = bu->temps_cap ? 2 * bu->temps_cap : 32;
-        temp *more = mr__arena_alloc(&bu->scratch, cap * sizeof *more);
-
-        if (more == NULL)
-            return -1;
-        if (bu->n_temps > 0)
-            memcpy(more, bu->temps, bu->n_temps * sizeof *more);
-        bu->temps = more;
-        bu->temps_cap = cap;
-    }
-    t = &bu->temps[bu->n_temps];
-    t->bytes = round_up(bytes > 0 ? bytes : 1);
-    t->offset = find_gap(bu, t->bytes);
-    t->alive = true;
-    t->last_step = -1;
-    if ((size_t)(t->offset + t->bytes) > bu->high)
-        bu->high = (size_t)(t->offset + t->bytes);
-    return (int32_t)bu->n_temps++;
-}
-
 /* ---- steps
  * ------------------------------------------------------------------------------
  */
+
+/* Slots of a step that is being made: written here, const afterwards. */
+static mr_slot *
+slots(const mr_slot *s)
+{
+    return (mr_slot *)(uintptr_t)s;
+}
 
 static mr_step *
 step_new(builder *bu, const mr_array *node, int n_in, int n_out)
@@ -342,45 +289,29 @@ step_new(builder *bu, const mr_array *node, int n_in, int n_out)
     return s;
 }
 
-/* Uses that are still to come keep a temporary alive. */
-static void
-end_uses(builder *bu, const mr_fuse_group *g)
+/* A fresh value of this shape, row-major; `out`: the output it is, or -1. */
+static bool
+slot_fresh(builder *bu, mr_dtype dtype, int32_t ndim, const int64_t *dim,
+           int64_t size, int out, mr_slot *s)
 {
-    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
-        for (int i = 0; i < m->x->n_in; i++) {
-            build_node *in = (build_node *)m->in[i];
-
-            if (in == NULL || in->f.group == g || in->base == NULL)
-                continue;
-            if (--in->base->f.candidate_uses == 0 && in->base->temp >= 0)
-                bu->temps[in->base->temp].alive = false;
-        }
+    *s = (mr_slot){
+        .kind = MR_SLOT_TEMP,
+        .value = mr__value_new(&bu->values, size * mr__dtype_size(dtype), out),
+        .dtype = dtype,
+        .ndim = ndim,
+        .size = size,
+        .dim = dim,
+        .stride = fresh_strides(bu, ndim, dim)};
+    return s->value >= 0 && s->stride != NULL;
 }
 
-/* The slot of a value that a step makes: an output of the call or memory of
- * the workspace. */
 static bool
 place_value(builder *bu, build_node *n)
 {
-    mr_slot *s = &n->slot;
+    const mr_array *x = n->f.x;
 
-    slot_shape(s, n->f.x);
-    s->byte_offset = 0;
-    s->stride = fresh_strides(bu, s->ndim, s->dim);
-    if (s->stride == NULL)
-        return false;
-    n->base = n;
-    if (n->out >= 0) {
-        s->kind = MR_SLOT_OUT;
-        s->index = n->out;
-        return true;
-    }
-    s->kind = MR_SLOT_TEMP;
-    n->temp = temp_new(bu, s->size * mr__dtype_size(s->dtype));
-    if (n->temp < 0)
-        return false;
-    s->byte_offset = bu->temps[n->temp].offset;
-    return true;
+    return slot_fresh(bu, (mr_dtype)x->dtype, x->ndim, x->dim, x->size, n->out,
+                      &n->slot);
 }
 
 static bool
@@ -393,54 +324,27 @@ place_tuple(builder *bu, build_node *n)
         return false;
     for (int k = 0; k < x->n_out; k++) {
         const mr_tuple_out *o = &x->tuple[k];
-        mr_slot *s = &n->outs[k];
-        int32_t t = temp_new(bu, o->size * mr__dtype_size(o->dtype));
 
-        if (t < 0)
-            return false;
-        *s = (mr_slot){.kind = MR_SLOT_TEMP,
-                       .byte_offset = bu->temps[t].offset,
-                       .dtype = o->dtype,
-                       .ndim = o->ndim,
-                       .size = o->size,
-                       .dim = o->dim,
-                       .stride = fresh_strides(bu, o->ndim, o->dim)};
-        if (s->stride == NULL)
+        if (!slot_fresh(bu, o->dtype, o->ndim, o->dim, o->size, -1,
+                        &n->outs[k]))
             return false;
     }
     return true;
 }
 
-/* A copy of `from` (shaped as x) to a fresh slot. */
+/* A row-major copy of `from`, on behalf of x. */
 static bool
-copy_step(builder *bu, const mr_array *x, const mr_slot *from, mr_slot *to)
+copy_step(builder *bu, const mr_array *x, const mr_slot *from, int out,
+          mr_slot *to)
 {
     mr_step *s = step_new(bu, x, 1, 1);
-    const int64_t *stride = fresh_strides(bu, from->ndim, from->dim);
 
-    if (s == NULL || stride == NULL)
+    if (s == NULL || !slot_fresh(bu, from->dtype, from->ndim, from->dim,
+                                 from->size, out, to))
         return false;
-    to->dtype = from->dtype;
-    to->ndim = from->ndim;
-    to->size = from->size;
-    to->dim = from->dim;
-    to->stride = stride;
-    *(mr_slot *)(uintptr_t)s->in = *from;
-    *(mr_slot *)(uintptr_t)s->out = *to;
+    *slots(s->in) = *from;
+    *slots(s->out) = *to;
     return true;
-}
-
-static bool
-copy_to_temp(builder *bu, const mr_array *x, const mr_slot *from, mr_slot *to,
-             int32_t *t)
-{
-    *t = temp_new(bu, from->size * mr__dtype_size(from->dtype));
-    if (*t < 0)
-        return false;
-    to->kind = MR_SLOT_TEMP;
-    to->index = 0;
-    to->byte_offset = bu->temps[*t].offset;
-    return copy_step(bu, x, from, to);
 }
 
 /* ---- views
@@ -482,7 +386,6 @@ view_slot(builder *bu, build_node *n)
     build_node *from = (build_node *)n->f.in[0];
     mr_slot in, copied;
     bool needs_copy;
-    int32_t t;
 
     if (x->op == &mr__op_output) {
         int k = (int)((const mr_output_params *)mr__params(x))->index;
@@ -496,62 +399,40 @@ view_slot(builder *bu, build_node *n)
         return slot_const(bu, x, &n->slot);
     if (!slot_of(bu, x->in[0], &in))
         return false;
-    n->base = from == NULL ? NULL : from->base;
     if (!apply_view(bu, x, &in, &n->slot, &needs_copy))
         return false;
     if (!needs_copy)
         return true;
-    if (!copy_to_temp(bu, x, &in, &copied, &t))
-        return false;
-    n->base = n;
-    n->temp = t;
-    n->f.candidate_uses = n->f.n_uses;
-    return apply_view(bu, x, &copied, &n->slot, &needs_copy);
-}
-
-/* A view that the caller gets is copied to its output. */
-static bool
-show_view(builder *bu, build_node *n)
-{
-    mr_slot to = {.kind = MR_SLOT_OUT, .index = n->out};
-
-    return copy_step(bu, n->f.x, &n->slot, &to);
+    return copy_step(bu, x, &in, -1, &copied) &&
+           apply_view(bu, x, &copied, &n->slot, &needs_copy);
 }
 
 static bool
 add_view(builder *bu, mr_fuse_group *g)
 {
     build_node *n = (build_node *)g->root;
+    mr_slot shown;
 
-    if (!view_slot(bu, n))
-        return false;
-    if (n->base != NULL && n->base != n)
-        n->base->f.candidate_uses += n->f.n_uses;
-    if (n->out >= 0 && !show_view(bu, n))
-        return false;
-    end_uses(bu, g);
-    return true;
+    /* a view that the caller gets is copied to its output */
+    return view_slot(bu, n) &&
+           (n->out < 0 || copy_step(bu, n->f.x, &n->slot, n->out, &shown));
 }
 
 /* ---- kernels and blocks
  * --------------------------------------------------------------------- */
 
 static bool
-kernel_inputs(builder *bu, const mr_kernel *k, const mr_array *x, mr_slot *in,
-              mr_vec *copies)
+kernel_inputs(builder *bu, const mr_kernel *k, const mr_array *x, mr_slot *in)
 {
     for (int i = 0; i < x->n_in; i++) {
         mr_slot copied;
-        int32_t t;
 
         if (!slot_of(bu, x->in[i], &in[i]))
             return false;
-        if (!((k->contiguous & MR_KERNEL_ALL_CONTIGUOUS) ||
-              (i < 31 && k->contiguous >> i & 1)) ||
+        if (!mr__kernel_wants_row_major(k, i) ||
             mr__is_contiguous(in[i].ndim, in[i].dim, in[i].stride))
             continue;
-        if (!copy_to_temp(bu, x, &in[i], &copied, &t) ||
-            !mr__vec_push(copies, (void *)(uintptr_t)(t + 1)))
+        if (!copy_step(bu, x, &in[i], -1, &copied))
             return false;
         in[i] = copied;
     }
@@ -569,14 +450,13 @@ slot_view(mr_kernel_view *v, const mr_slot *s)
 }
 
 static bool
-kernel_workspace(builder *bu, mr_step *s, mr_vec *scratch)
+kernel_workspace(builder *bu, mr_step *s)
 {
     mr_program *p = bu->p;
     mr_kernel_view *v = mr__arena_alloc(
         &bu->scratch, (size_t)(s->n_in + s->n_out + 1) * sizeof *v);
     mr_kernel_args a;
     size_t bytes = 0;
-    int32_t t;
 
     if (v == NULL)
         return false;
@@ -596,22 +476,12 @@ kernel_workspace(builder *bu, mr_step *s, mr_vec *scratch)
                                        : 100.0 + 0.1 * (double)v[s->n_in].size;
     if (bytes == 0)
         return true;
-    t = temp_new(bu, (int64_t)bytes);
-    if (t < 0 || !mr__vec_push(scratch, (void *)(uintptr_t)(t + 1)))
-        return false;
-    s->workspace = bu->temps[t].offset;
-    return true;
-}
-
-/* Slots of a step that is nearly made: written here, const afterwards. */
-static mr_slot *
-slots(const mr_slot *s)
-{
-    return (mr_slot *)(uintptr_t)s;
+    s->workspace = mr__value_new(&bu->values, (int64_t)bytes, -1);
+    return s->workspace >= 0;
 }
 
 static bool
-fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k, mr_vec *scratch)
+fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k)
 {
     build_node *n = (build_node *)g->root;
     const mr_array *x = n->f.x;
@@ -620,7 +490,7 @@ fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k, mr_vec *scratch)
     bool tuple = x->flags & MR_NODE_TUPLE;
     mr_step *s;
 
-    if (in == NULL || !kernel_inputs(bu, k, x, in, scratch) ||
+    if (in == NULL || !kernel_inputs(bu, k, x, in) ||
         !(tuple ? place_tuple(bu, n) : place_value(bu, n)))
         return false;
     s = step_new(bu, x, x->n_in, x->n_out);
@@ -630,8 +500,7 @@ fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k, mr_vec *scratch)
     memcpy(slots(s->in), in, (size_t)x->n_in * sizeof *in);
     memcpy(slots(s->out), tuple ? n->outs : &n->slot,
            (size_t)x->n_out * sizeof *in);
-    n->f.candidate_uses = n->f.n_uses;
-    return kernel_workspace(bu, s, scratch);
+    return kernel_workspace(bu, s);
 }
 
 static bool
@@ -639,9 +508,6 @@ add_kernel(builder *bu, mr_fuse_group *g)
 {
     const mr_array *x = g->root->x;
     const mr_kernel *k = mr__device_kernel(bu->p->device, x->op->id);
-    mr_vec scratch = {0};
-    bool ok;
-
     if (k == NULL && x->size > 0) {
         mr__fail(MR_E_UNSUPPORTED, "the device %s has no kernel for %s",
                  bu->p->device->name, x->op->name);
@@ -649,58 +515,7 @@ add_kernel(builder *bu, mr_fuse_group *g)
     }
     if (k == NULL) /* nothing to compute: no elements */
         return place_value(bu, (build_node *)g->root);
-    ok = fill_kernel(bu, g, k, &scratch);
-    for (size_t i = 0; ok && i < scratch.n; i++)
-        bu->temps[(uintptr_t)scratch.v[i] - 1].alive = false;
-    mr__vec_free(&scratch);
-    if (ok)
-        end_uses(bu, g);
-    return ok;
-}
-
-/* An address that stands for a slot: the same for the same memory. */
-static void *
-stand_in(const mr_slot *s)
-{
-    uintptr_t kind = (uintptr_t)s->kind + 1, index = (uintptr_t)s->index;
-
-    return (void *)((kind << 58 | index << 40) + (uintptr_t)s->byte_offset);
-}
-
-void
-mr__step_launch(const mr_step *s, mr_block_launch *l)
-{
-    mr_task_operand o[2 * MR_CODE_MAX_IO];
-
-    for (int i = 0; i < s->n_in + s->n_out; i++) {
-        const mr_slot *slot = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
-
-        mr__slot_operand(slot, stand_in(slot), &o[i]);
-    }
-    mr__block_launch_make(s->block, o, o + s->n_in, l);
-}
-
-/* What the block's runs have in common, made once. */
-static bool
-make_ready(builder *bu, mr_step *s)
-{
-    mr_program *p = bu->p;
-    mr_block_launch l;
-    size_t bytes = 0;
-    int32_t t;
-
-    if (p->device->block_ready == NULL)
-        return true;
-    mr__step_launch(s, &l);
-    s->ready = p->device->block_ready(&s->block->code, &l, &p->arena, &bytes);
-    if (s->ready == NULL || bytes == 0)
-        return s->ready != NULL;
-    t = temp_new(bu, (int64_t)bytes);
-    if (t < 0)
-        return false;
-    s->workspace = bu->temps[t].offset;
-    bu->temps[t].alive = false;
-    return true;
+    return fill_kernel(bu, g, k);
 }
 
 static bool
@@ -723,13 +538,9 @@ add_block(builder *bu, mr_fuse_group *g)
 
         if (!place_value(bu, n))
             return false;
-        n->f.candidate_uses = n->f.n_uses;
         slots(s->out)[k] = n->slot;
     }
     bu->p->cost += 60.0 + 0.15 * (double)g->root->x->size * b->code.n_inst;
-    if (!make_ready(bu, s))
-        return false;
-    end_uses(bu, g);
     return true;
 }
 
@@ -763,11 +574,12 @@ static bool
 copy_captured(builder *bu, mr_array *const *outs, int n)
 {
     for (int k = 0; k < n; k++) {
-        mr_slot from, to = {.kind = MR_SLOT_OUT, .index = k};
+        mr_slot from, to;
 
         if (mr__map_get(&bu->node, outs[k]) != NULL)
             continue;
-        if (!slot_of(bu, outs[k], &from) || !copy_step(bu, outs[k], &from, &to))
+        if (!slot_of(bu, outs[k], &from) ||
+            !copy_step(bu, outs[k], &from, k, &to))
             return false;
     }
     return true;
@@ -805,7 +617,7 @@ build(builder *bu, mr_array *const *outs, int n_outs)
             return false;
     link_inputs(bu);
     return mark_outputs(bu, outs, n_outs) && build_steps(bu) &&
-           copy_captured(bu, outs, n_outs);
+           copy_captured(bu, outs, n_outs) && mr__place(&bu->values);
 }
 
 static bool
@@ -844,20 +656,19 @@ keep_consts(builder *bu)
 }
 
 mr_code
-mr__program_build(mr_program *p, mr_array *const *args, int n_args,
-                  mr_array *const *outs, int n_outs)
+mr__program_build(mr_program *p)
 {
-    builder bu = {.p = p, .args = args};
+    builder bu = {.p = p, .args = p->keep};
     bool ok;
 
-    p->n_args = n_args;
+    bu.values = (mr_placing){.p = p, .scratch = &bu.scratch};
     p->device = mr__device_host(); /* what calls bring with them comes there */
-    ok = build(&bu, outs, n_outs) && keep_steps(&bu) && keep_consts(&bu);
-    p->workspace = bu.high;
+    ok = build(&bu, p->keep + p->n_args, p->n_keep - p->n_args) &&
+         keep_steps(&bu) && keep_consts(&bu);
     p->n_nodes = (int)bu.order.n;
     if (!ok) {
         p->n_steps = 0; /* they may have lain in scratch memory */
-        for (size_t i = 0; i < bu.consts.n; i++)
+        for (size_t i = 0; i < bu.consts.n && p->base == NULL; i++)
             mr__release(bu.consts.v[i]);
     }
     mr__arena_free(&bu.scratch);

@@ -48,7 +48,8 @@ typedef struct mr_kernel_args {
     int n_in, n_out;
     const mr_kernel_view *in;
     const mr_kernel_view *out; /* fresh, row-major, distinct from the inputs */
-    void *workspace; /* as many bytes as the row asked for, 64-aligned */
+    void *workspace;  /* as many bytes as the row asked for, 64-aligned */
+    const void *plan; /* of operators that bring their execution: mr_op_exec */
 } mr_kernel_args;
 
 /* Runs to its end on the calling thread (and the pool's, through
@@ -57,6 +58,8 @@ typedef struct mr_kernel_args {
 typedef mr_code (*mr_kernel_fn)(const mr_kernel_args *a);
 
 #define MR_KERNEL_ALL_CONTIGUOUS 0x80000000u
+/* The output may lie in input 0, of one dtype and shape and row-major. */
+#define MR_KERNEL_IN_PLACE 0x40000000u
 
 typedef struct mr_kernel {
     uint16_t op;         /* MR_OP_... */
@@ -69,6 +72,14 @@ typedef struct mr_kernel {
     /* estimated nanoseconds on one thread, or NULL: by bytes moved */
     double (*cost)(const mr_kernel_args *a);
 } mr_kernel;
+
+/* Must input i be row-major? */
+static inline bool
+mr__kernel_wants_row_major(const mr_kernel *k, int i)
+{
+    return (k->contiguous & MR_KERNEL_ALL_CONTIGUOUS) != 0 ||
+           (i < 30 && k->contiguous >> i & 1);
+}
 
 /* ---- queues ----------------------------------------------------------------
  */

@@ -444,41 +444,118 @@ plan_view(mr_plan *p, mr_fuse_group *g)
     return true;
 }
 
+/* ---- giving memory away
+ * -------------------------------------------------------------- */
+
+static int
+edges_to(const mr_array *of, const mr_array *x)
+{
+    int n = 0;
+
+    for (int i = 0; i < of->n_in; i++)
+        n += of->in[i] == x;
+    return n;
+}
+
+static int
+edges_from(const mr_fuse_group *g, const mr_array *x)
+{
+    int n = 0;
+
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        n += edges_to(m->x, x);
+    return n;
+}
+
+/* Only this group can see x's memory, and it will not ask again.  What this
+ * window computes must have been read in our stream alone; tasks of earlier
+ * windows that still read hold references of the buffer. */
+static bool
+may_donate(const mr_array *x, const mr_fuse_node *node, int edges,
+           uint32_t stream)
+{
+    if (node != NULL) {
+        const mr_plan_node *n = (const mr_plan_node *)node;
+
+        return n->reusable && n->materialised && n->place.base == n &&
+               n->uses_left == edges && !n->recycled && !n->foreign &&
+               n->place.task->stream == stream;
+    }
+    return mr__state(x) == MR_DONE && x->buffer != NULL &&
+           /* acquire, both: pair with the releases of those who have read;
+            * counts that are ours alone cannot grow meanwhile */
+           (atomic_load_explicit(&x->refs, memory_order_acquire) &
+            ((MR_REF_ONE << 40) - 1)) == (uint64_t)edges &&
+           atomic_load_explicit(&x->scoped, memory_order_relaxed) == 0 &&
+           atomic_load_explicit(&x->buffer->refs, memory_order_acquire) == 1 &&
+           !x->buffer->exported_writable && !x->buffer->read_only &&
+           x->buffer->pool != NULL && x->buffer->copies == NULL &&
+           (x->trace == 0 || !mr__trace_live(x->trace));
+}
+
+/* A place in the memory of input `from` (of this node), which nobody else will
+ * read. */
+static bool
+place_over(mr_plan *p, mr_task *t, int from, mr_fuse_node *node, int32_t ndim,
+           mr_place *w)
+{
+    memset(w, 0, sizeof *w);
+    w->buffer = t->in[from].buffer;
+    w->data = t->in[from].data;
+    w->stride = mr__place_strides(p, ndim, t->in[from].stride);
+    if (w->stride == NULL)
+        return false;
+    w->task = t;
+    p->destructive = true;
+    if (node != NULL)
+        ((mr_plan_node *)node)->recycled = true;
+    return true;
+}
+
 /* ---- kernels
  * ---------------------------------------------------------------------------
  */
+
+/* Result k of the task's node, in the memory of input `from` if that is not
+ * -1. */
+static bool
+place_result(mr_plan *p, mr_task *t, mr_plan_node *n, int k, int from)
+{
+    mr_array *x = n->f.x;
+    bool tuple = x->flags & MR_NODE_TUPLE;
+    mr_tuple_out one = {(mr_dtype)x->dtype, x->ndim, x->size, x->dim, NULL, 0};
+    const mr_tuple_out *o = tuple ? &x->tuple[k] : &one;
+    mr_place *w = tuple ? &n->outs[k] : &n->place;
+
+    if (from >= 0 ? !place_over(p, t, from, n->f.in[from], o->ndim, w)
+                  : !fresh_place(p, t, o->dtype, o->ndim, o->dim, o->size, w))
+        return false;
+    w->source = x;
+    if (!tuple)
+        w->base = n;
+    set_operand(&t->out[k], w, o->dtype, o->ndim, o->dim, o->size);
+    if (tuple)
+        t->out[k].keep = NULL;
+    return true;
+}
 
 static bool
 place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
 {
     mr_array *x = n->f.x;
+    const mr_op_exec *e = t->args.plan != NULL ? x->op->exec : NULL;
 
     if (x->flags & MR_NODE_TUPLE) {
         n->outs = mr__arena_zero(&p->window->arena,
                                  (size_t)x->n_out * sizeof *n->outs);
         if (n->outs == NULL)
             return false;
-        for (int k = 0; k < x->n_out; k++) {
-            const mr_tuple_out *o = &x->tuple[k];
-
-            if (!fresh_place(p, t, o->dtype, o->ndim, o->dim, o->size,
-                             &n->outs[k]))
-                return false;
-            n->outs[k].source = x;
-            set_operand(&t->out[k], &n->outs[k], o->dtype, o->ndim, o->dim,
-                        o->size);
-            t->out[k].keep = NULL;
-        }
-        t->n_out = x->n_out;
-    } else {
-        if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,
-                         &n->place))
-            return false;
-        operand_array(&t->out[0], &n->place, x);
-        n->place.source = x;
-        n->place.base = n;
-        t->n_out = 1;
     }
+    for (int k = 0; k < x->n_out; k++)
+        if (!place_result(p, t, n, k,
+                          e == NULL ? -1 : e->lies_in(t->args.plan, k)))
+            return false;
+    t->n_out = x->n_out;
     n->materialised = true;
     return mr__plan_completes(p, t, x);
 }
@@ -489,13 +566,11 @@ kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
     for (int i = 0; i < x->n_in; i++) {
         mr_array *in = x->in[i];
         mr_place w = mr__place_of(p, in), copied;
-        uint32_t want = t->kernel == NULL ? MR_KERNEL_ALL_CONTIGUOUS
-                                          : t->kernel->contiguous;
 
         if (!mr__place_is_in(&w, t->space) &&
             !mr__place_bring(p, x, in, t->space, &w))
             return false;
-        if (((want & MR_KERNEL_ALL_CONTIGUOUS) || (i < 31 && want >> i & 1)) &&
+        if (t->kernel != NULL && mr__kernel_wants_row_major(t->kernel, i) &&
             !mr__is_contiguous(in->ndim, in->dim, w.stride)) {
             mr_task *copy = copy_task(p, x, t->device, in, &w, &copied);
 
@@ -517,23 +592,67 @@ kernel_workspace(mr_plan *p, mr_task *t, mr_array *x)
 
     if (!mr__task_args(t))
         return false;
-    if (t->kernel != NULL && t->kernel->workspace == NULL &&
-        t->kernel->cost == NULL) {
+    if (t->kernel->workspace == NULL && t->kernel->cost == NULL) {
         t->cost = copy_cost(x->size, (mr_dtype)x->dtype);
         for (int i = 0; i < t->n_in; i++)
             t->cost += copy_cost(t->in[i].size, t->in[i].dtype);
         return true;
     }
-    if (t->kernel == NULL) {
-        bytes = x->op->exec->workspace(x);
-        t->cost = x->op->exec->cost(x);
-    } else {
-        if (t->kernel->workspace != NULL)
-            bytes = t->kernel->workspace(&t->args);
-        t->cost = t->kernel->cost != NULL
-                      ? t->kernel->cost(&t->args)
-                      : copy_cost(x->size, (mr_dtype)x->dtype);
+    if (t->kernel->workspace != NULL)
+        bytes = t->kernel->workspace(&t->args);
+    t->cost = t->kernel->cost != NULL ? t->kernel->cost(&t->args)
+                                      : copy_cost(x->size, (mr_dtype)x->dtype);
+    if (bytes == 0)
+        return true;
+    t->workspace = take_buffer(p, t, bytes);
+    return t->workspace != NULL;
+}
+
+/* Inputs that this node alone can see. */
+static uint64_t
+inputs_given(const mr_plan_node *n, const mr_task *t)
+{
+    const mr_array *x = n->f.x;
+    uint64_t given = 0;
+
+    if ((x->trace != 0 && mr__trace_live(x->trace)) || t->space != 0 ||
+        mr__checking())
+        return 0;
+    for (int i = 1; i < x->n_in && i <= 64; i++) {
+        const mr_fuse_node *in = n->f.in[i];
+        const mr_buffer *own = in == NULL
+                                   ? x->in[i]->buffer
+                                   : ((const mr_plan_node *)in)->place.buffer;
+
+        if (t->in[i].buffer == own && own != NULL &&
+            may_donate(x->in[i], in, edges_to(x, x->in[i]), t->stream))
+            given |= UINT64_C(1) << (i - 1);
     }
+    return given;
+}
+
+/* The plan of an operator that brings its own execution. */
+static bool
+exec_plan(mr_plan *p, mr_task *t, const mr_plan_node *n)
+{
+    const mr_op_exec *e = n->f.x->op->exec;
+
+    if (!mr__task_args(t))
+        return false;
+    t->args.plan =
+        e->plan(n->f.x, &t->args, inputs_given(n, t), &p->window->arena);
+    if (t->args.plan == NULL)
+        return false;
+    t->cost = e->cost(t->args.plan);
+    return true;
+}
+
+static bool
+exec_workspace(mr_plan *p, mr_task *t)
+{
+    size_t bytes = t->node->op->exec->workspace(t->args.plan);
+
+    mr__task_args_out(t);
     if (bytes == 0)
         return true;
     t->workspace = take_buffer(p, t, bytes);
@@ -571,8 +690,9 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
 
     if (t == NULL || !find_kernel(p, t, x))
         return false;
-    if (!kernel_inputs(p, t, x) || !place_output(p, t, n) ||
-        !kernel_workspace(p, t, x))
+    if (!kernel_inputs(p, t, x) || (t->kernel == NULL && !exec_plan(p, t, n)) ||
+        !place_output(p, t, n) ||
+        !(t->kernel == NULL ? exec_workspace(p, t) : kernel_workspace(p, t, x)))
         return false;
     mr__plan_append(p, t);
     if (t->workspace != NULL)
@@ -584,45 +704,6 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
 /* ---- blocks
  * ------------------------------------------------------------------------------
  */
-
-static int
-edges_from(const mr_fuse_group *g, const mr_array *x)
-{
-    int n = 0;
-
-    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
-        for (int i = 0; i < m->x->n_in; i++)
-            n += m->x->in[i] == x;
-    return n;
-}
-
-/* Only this group can see x's memory, and it will not ask again.  What this
- * window computes must have been read in our stream alone; tasks of earlier
- * windows that still read hold references of the buffer. */
-static bool
-may_donate(const mr_fuse_group *g, const mr_block_operand *o, uint32_t stream)
-{
-    const mr_array *x = o->x;
-    int edges = edges_from(g, x);
-
-    if (o->node != NULL) {
-        const mr_plan_node *n = (const mr_plan_node *)o->node;
-
-        return n->reusable && n->materialised && n->place.base == n &&
-               n->uses_left == edges && !n->recycled && !n->foreign &&
-               n->place.task->stream == stream;
-    }
-    return mr__state(x) == MR_DONE && x->buffer != NULL &&
-           /* acquire, both: pair with the releases of those who have read;
-            * counts that are ours alone cannot grow meanwhile */
-           (atomic_load_explicit(&x->refs, memory_order_acquire) &
-            ((MR_REF_ONE << 40) - 1)) == (uint64_t)edges &&
-           atomic_load_explicit(&x->scoped, memory_order_relaxed) == 0 &&
-           atomic_load_explicit(&x->buffer->refs, memory_order_acquire) == 1 &&
-           !x->buffer->exported_writable && !x->buffer->read_only &&
-           x->buffer->pool != NULL && x->buffer->copies == NULL &&
-           (x->trace == 0 || !mr__trace_live(x->trace));
-}
 
 static bool
 members_forgotten(const mr_fuse_group *g)
@@ -660,7 +741,8 @@ donor(const mr_fuse_group *g, const mr_block_group *b, const mr_task *t, int k,
         for (int i = writes + 1; i < c->n_inst && !later; i++)
             later = c->inst[i].arg[0] == j || c->inst[i].arg[1] == j ||
                     c->inst[i].arg[2] == j;
-        if (!later && may_donate(g, &b->in[j], t->stream))
+        if (!later && may_donate(b->in[j].x, b->in[j].node,
+                                 edges_from(g, b->in[j].x), t->stream))
             return j;
     }
     return -1;
@@ -673,16 +755,8 @@ block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k, int from)
     mr_array *x = n->f.x;
 
     if (from >= 0) {
-        memset(&n->place, 0, sizeof n->place);
-        n->place.buffer = t->in[from].buffer;
-        n->place.data = t->in[from].data;
-        n->place.stride = mr__place_strides(p, x->ndim, t->in[from].stride);
-        if (n->place.stride == NULL)
+        if (!place_over(p, t, from, b->in[from].node, x->ndim, &n->place))
             return false;
-        n->place.task = t;
-        p->destructive = true;
-        if (b->in[from].node != NULL)
-            ((mr_plan_node *)b->in[from].node)->recycled = true;
     } else if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,
                             &n->place)) {
         return false;
