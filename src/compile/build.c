@@ -20,6 +20,7 @@
 #include "base/vec.h"
 #include "compile/place.h"
 #include "compile/steps.h"
+#include "compile/verify.h"
 #include "eval/check.h"
 #include "eval/registry.h"
 #include "graph/read.h"
@@ -29,6 +30,7 @@ typedef struct build_node {
     mr_fuse_node f; /* first */
     mr_slot slot;
     mr_slot *outs; /* of tuples */
+    int *out_of;   /* of tuples: the output that each result is, -1; or NULL */
     int out;       /* the output it is, or -1 */
 } build_node;
 
@@ -325,8 +327,8 @@ place_tuple(builder *bu, build_node *n)
     for (int k = 0; k < x->n_out; k++) {
         const mr_tuple_out *o = &x->tuple[k];
 
-        if (!slot_fresh(bu, o->dtype, o->ndim, o->dim, o->size, -1,
-                        &n->outs[k]))
+        if (!slot_fresh(bu, o->dtype, o->ndim, o->dim, o->size,
+                        n->out_of == NULL ? -1 : n->out_of[k], &n->outs[k]))
             return false;
     }
     return true;
@@ -379,6 +381,12 @@ apply_view(builder *bu, const mr_array *x, const mr_slot *in, mr_slot *out,
     return true;
 }
 
+static int
+result_index(const mr_array *x)
+{
+    return (int)((const mr_output_params *)mr__params(x))->index;
+}
+
 static bool
 view_slot(builder *bu, build_node *n)
 {
@@ -388,9 +396,7 @@ view_slot(builder *bu, build_node *n)
     bool needs_copy;
 
     if (x->op == &mr__op_output) {
-        int k = (int)((const mr_output_params *)mr__params(x))->index;
-
-        n->slot = from->outs[k];
+        n->slot = from->outs[result_index(x)];
         return true;
     }
     /* a view of a constant that was evaluated with a captured array since: it
@@ -413,9 +419,13 @@ add_view(builder *bu, mr_fuse_group *g)
     build_node *n = (build_node *)g->root;
     mr_slot shown;
 
-    /* a view that the caller gets is copied to its output */
-    return view_slot(bu, n) &&
-           (n->out < 0 || copy_step(bu, n->f.x, &n->slot, n->out, &shown));
+    if (!view_slot(bu, n))
+        return false;
+    /* a view that the caller gets is copied, unless its tuple put it there */
+    if (n->out < 0 || (n->f.x->op == &mr__op_output &&
+                       bu->values.value[n->slot.value].out == n->out))
+        return true;
+    return copy_step(bu, n->f.x, &n->slot, n->out, &shown);
 }
 
 /* ---- kernels and blocks
@@ -548,6 +558,26 @@ add_block(builder *bu, mr_fuse_group *g)
  * -------------------------------------------------------------------------------
  */
 
+/* A result of a tuple goes straight to output k. */
+static bool
+mark_result(builder *bu, build_node *b, int k)
+{
+    build_node *tuple = (build_node *)b->f.in[0];
+    int n = tuple->f.x->n_out;
+
+    if (tuple->out_of == NULL) {
+        tuple->out_of =
+            mr__arena_alloc(&bu->scratch, (size_t)n * sizeof *tuple->out_of);
+        if (tuple->out_of == NULL)
+            return false;
+        for (int i = 0; i < n; i++)
+            tuple->out_of[i] = -1;
+    }
+    if (tuple->out_of[result_index(b->f.x)] < 0)
+        tuple->out_of[result_index(b->f.x)] = k;
+    return true;
+}
+
 static bool
 mark_outputs(builder *bu, mr_array *const *outs, int n)
 {
@@ -561,22 +591,27 @@ mark_outputs(builder *bu, mr_array *const *outs, int n)
         build_node *b = mr__map_get(&bu->node, outs[k]);
 
         slot_shape(&p->outs[k], outs[k]);
-        if (b == NULL)
-            continue; /* depends on no argument: see copy_captured */
+        /* depends on no argument, or is an output already: copy_others */
+        if (b == NULL || b->out >= 0)
+            continue;
         b->out = k;
         b->f.wanted = b->f.visible = true;
+        if (outs[k]->op == &mr__op_output && !mark_result(bu, b, k))
+            return false;
     }
     return true;
 }
 
-/* Results that depend on no argument are captured arrays. */
+/* Results that depend on no argument, are one, or are an output already. */
 static bool
-copy_captured(builder *bu, mr_array *const *outs, int n)
+copy_others(builder *bu, mr_array *const *outs, int n)
 {
     for (int k = 0; k < n; k++) {
         mr_slot from, to;
 
-        if (mr__map_get(&bu->node, outs[k]) != NULL)
+        const build_node *b = mr__map_get(&bu->node, outs[k]);
+
+        if (b != NULL && b->out == k)
             continue;
         if (!slot_of(bu, outs[k], &from) ||
             !copy_step(bu, outs[k], &from, k, &to))
@@ -617,7 +652,7 @@ build(builder *bu, mr_array *const *outs, int n_outs)
             return false;
     link_inputs(bu);
     return mark_outputs(bu, outs, n_outs) && build_steps(bu) &&
-           copy_captured(bu, outs, n_outs) && mr__place(&bu->values);
+           copy_others(bu, outs, n_outs) && mr__place(&bu->values);
 }
 
 static bool
@@ -671,6 +706,10 @@ mr__program_build(mr_program *p)
         for (size_t i = 0; i < bu.consts.n && p->base == NULL; i++)
             mr__release(bu.consts.v[i]);
     }
+#ifndef NDEBUG
+    if (ok)
+        mr__verify_program(p);
+#endif
     mr__arena_free(&bu.scratch);
     mr__map_free(&bu.node);
     mr__map_free(&bu.known);

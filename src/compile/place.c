@@ -9,8 +9,11 @@
  *    where its row says so.  A line of heirs has one memory; a line that ends
  *    in an output lies there from its beginning.
  * 3. Gifts: arguments that the caller has given up are the ends of lines too.
- * 4. Memory, in the order of the steps: best fit among the gaps of the
- *    workspace, or an output's memory as long as that is not written yet.
+ * 4. Memory, from the last step to the first: an output's memory as long as
+ *    that is not written yet, or the best fit among the gaps of the workspace.
+ *    (From the first to the last the end of a chain finds the output's memory
+ *    taken by its beginning.)
+ * 5. Block steps are made ready, in order, with what they need besides.
  *
  * Small values (MEMORY_MATTERS) stay apart: they lie in cache anyway, and a
  * program that writes over its input does so in a pass more.
@@ -61,8 +64,8 @@ mr__value_new(mr_placing *w, int64_t bytes, int32_t out)
 typedef struct placing {
     mr_placing *w;
     int32_t *arg_last;  /* the last step that reads an argument, -1: none */
-    int32_t *out_first; /* the first step that writes an output's memory */
-    int32_t *out_busy;  /* until when something else lies there */
+    int32_t *out_from;  /* the first step at which an output's memory is
+                           taken, of those looked at so far */
     int64_t *out_bytes; /* 0: it is not there to be used */
     int32_t *live;      /* lines in the workspace, by offset */
     int32_t n_live;
@@ -259,6 +262,19 @@ best_gap(const placing *pl, int64_t bytes, int32_t *at)
 }
 
 static void
+live_insert(placing *pl, int32_t v, int32_t at)
+{
+    mr_value *x = &pl->w->value[v];
+
+    memmove(pl->live + at + 1, pl->live + at,
+            (size_t)(pl->n_live - at) * sizeof *pl->live);
+    pl->live[at] = v;
+    pl->n_live++;
+    if (x->offset + x->bytes > pl->top)
+        pl->top = x->offset + x->bytes;
+}
+
+static void
 take_gap(placing *pl, int32_t v)
 {
     mr_value *x = &pl->w->value[v];
@@ -266,12 +282,7 @@ take_gap(placing *pl, int32_t v)
 
     x->kind = MR_SLOT_TEMP;
     x->offset = best_gap(pl, x->bytes, &at);
-    memmove(pl->live + at + 1, pl->live + at,
-            (size_t)(pl->n_live - at) * sizeof *pl->live);
-    pl->live[at] = v;
-    pl->n_live++;
-    if (x->offset + x->bytes > pl->top)
-        pl->top = x->offset + x->bytes;
+    live_insert(pl, v, at);
 }
 
 /* An output's memory that is not written before v dies. */
@@ -284,8 +295,7 @@ take_output(placing *pl, mr_value *v)
     if (v->bytes < MEMORY_MATTERS || p->n_out > MANY_OUTPUTS)
         return false;
     for (int k = 0; k < p->n_out; k++)
-        if (pl->out_bytes[k] >= v->bytes && pl->out_busy[k] < v->first &&
-            pl->out_first[k] > v->last &&
+        if (pl->out_bytes[k] >= v->bytes && pl->out_from[k] > v->last &&
             (best < 0 || pl->out_bytes[k] < pl->out_bytes[best]))
             best = k;
     if (best < 0)
@@ -293,16 +303,17 @@ take_output(placing *pl, mr_value *v)
     v->kind = MR_SLOT_OUT;
     v->index = best;
     v->offset = 0;
-    pl->out_busy[best] = v->last;
+    pl->out_from[best] = v->first;
     return true;
 }
 
+/* The line that begins with v, which ends at this step. */
 static void
-place_line(placing *pl, int32_t v)
+place_line(placing *pl, int32_t v, int32_t step)
 {
     mr_value *x = &pl->w->value[v];
 
-    if (x->placed)
+    if (x->placed || x->last < step)
         return;
     x->placed = true;
     if (x->arg >= 0) {
@@ -317,15 +328,45 @@ place_line(placing *pl, int32_t v)
 }
 
 static void
-drop_dead(placing *pl, int32_t step)
+place_slots(placing *pl, int n, const mr_slot *slot, int32_t step)
+{
+    for (int i = 0; i < n; i++)
+        if (slot[i].kind == MR_SLOT_TEMP)
+            place_line(pl, pl->w->value[slot[i].value].head, step);
+}
+
+/* Those that begin here are nobody's before. */
+static void
+drop_unborn(placing *pl, int32_t step)
 {
     int32_t n = 0;
 
     for (int32_t i = 0; i < pl->n_live; i++)
-        if (pl->w->value[pl->live[i]].last > step)
+        if (pl->w->value[pl->live[i]].first < step)
             pl->live[n++] = pl->live[i];
     pl->n_live = n;
 }
+
+static void
+place_lines(placing *pl)
+{
+    const mr_program *p = pl->w->p;
+
+    for (int32_t n = p->n_steps; n-- > 0;) {
+        const mr_step *s = &p->steps[n];
+
+        place_slots(pl, s->n_in, s->in, n);
+        place_slots(pl, s->n_out, s->out, n);
+        if (s->workspace >= 0) {
+            pl->w->value[s->workspace].placed = true;
+            take_gap(pl, (int32_t)s->workspace);
+        }
+        drop_unborn(pl, n);
+    }
+}
+
+/* ---- ready
+ * ------------------------------------------------------------------------ */
 
 static void
 settle(placing *pl, int n, const mr_slot *slot)
@@ -342,9 +383,6 @@ settle(placing *pl, int n, const mr_slot *slot)
         s->byte_offset += v->offset;
     }
 }
-
-/* ---- ready
- * ------------------------------------------------------------------------ */
 
 /* An address that stands for a slot: the same for the same memory. */
 static void *
@@ -392,20 +430,41 @@ make_ready(placing *pl, mr_step *s, int32_t step)
     return true;
 }
 
+/* Of the workspace, in the order of the steps. */
+static void
+enter(placing *pl, int32_t v, int32_t step)
+{
+    const mr_value *value = pl->w->value, *x = &value[v];
+    int32_t at = 0;
+
+    if (x->kind != MR_SLOT_TEMP || x->first != step)
+        return;
+    while (at < pl->n_live && value[pl->live[at]].offset < x->offset)
+        at++;
+    if (at == pl->n_live || pl->live[at] != v)
+        live_insert(pl, v, at);
+}
+
+static void
+drop_dead(placing *pl, int32_t step)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < pl->n_live; i++)
+        if (pl->w->value[pl->live[i]].last > step)
+            pl->live[n++] = pl->live[i];
+    pl->n_live = n;
+}
+
 static bool
-place_step(placing *pl, int32_t n)
+finish_step(placing *pl, int32_t n)
 {
     mr_step *s = &pl->w->p->steps[n];
 
     for (int k = 0; k < s->n_out; k++)
-        place_line(pl, pl->w->value[s->out[k].value].head);
-    if (s->workspace >= 0) {
-        int32_t v = (int32_t)s->workspace;
-
-        pl->w->value[v].placed = true;
-        take_gap(pl, v);
-        s->workspace = pl->w->value[v].offset;
-    }
+        enter(pl, pl->w->value[s->out[k].value].head, n);
+    if (s->workspace >= 0)
+        s->workspace = pl->w->value[s->workspace].offset;
     settle(pl, s->n_in, s->in);
     settle(pl, s->n_out, s->out);
     if (s->block != NULL && !make_ready(pl, s, n))
@@ -426,27 +485,24 @@ lists_new(placing *pl)
 
     pl->arg_last =
         mr__arena_alloc(a, ((size_t)p->n_args + 1) * sizeof *pl->arg_last);
-    pl->out_first = mr__arena_alloc(a, outs * sizeof *pl->out_first);
-    pl->out_busy = mr__arena_alloc(a, outs * sizeof *pl->out_busy);
+    pl->out_from = mr__arena_alloc(a, outs * sizeof *pl->out_from);
     pl->out_bytes = mr__arena_zero(a, outs * sizeof *pl->out_bytes);
     /* at most all values, and a workspace for each step */
     pl->live = mr__arena_alloc(a, ((size_t)pl->w->n + (size_t)p->n_steps + 1) *
                                       sizeof *pl->live);
-    return pl->arg_last != NULL && pl->out_first != NULL &&
-           pl->out_busy != NULL && pl->out_bytes != NULL && pl->live != NULL;
+    return pl->arg_last != NULL && pl->out_from != NULL &&
+           pl->out_bytes != NULL && pl->live != NULL;
 }
 
 static void
 find_outputs(placing *pl)
 {
-    for (int k = 0; k < pl->w->p->n_out; k++)
-        pl->out_busy[k] = -1;
     for (int32_t v = 0; v < pl->w->n; v++) {
         const mr_value *x = &pl->w->value[v];
 
         if (x->head != v || x->out < 0)
             continue;
-        pl->out_first[x->out] = x->first;
+        pl->out_from[x->out] = x->first;
         /* an argument's memory has its own readers */
         pl->out_bytes[x->out] = x->arg >= 0 || x->first < 0 ? 0 : x->bytes;
     }
@@ -469,8 +525,10 @@ mr__place(mr_placing *w)
     join_lines(w);
     find_gifts(&pl);
     find_outputs(&pl);
+    place_lines(&pl);
+    pl.n_live = 0;
     for (int32_t n = 0; n < p->n_steps; n++)
-        if (!place_step(&pl, n))
+        if (!finish_step(&pl, n))
             return false;
     p->workspace = (size_t)pl.top;
     return true;

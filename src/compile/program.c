@@ -161,6 +161,24 @@ mr__program_layout(mr_program *base, const mr_kernel_args *a, uint64_t given,
 /* ---- holders
  * ------------------------------------------------------------------ */
 
+/* The trace, simplified and kept, and its steps. */
+static bool
+program_make(mr_program *p, mr_array *const *args, int n_args,
+             mr_array *const *outs, int n_outs)
+{
+    mr_array **simple = mr__alloc_array((size_t)n_outs + 1, sizeof *simple);
+    bool ok = simple != NULL;
+
+    if (ok) {
+        memcpy(simple, outs, (size_t)n_outs * sizeof *simple);
+        ok = mr__simplify(simple, n_outs, &p->simplified) == MR_OK &&
+             keep_trace(p, args, n_args, simple, n_outs) &&
+             keep_strides(p, NULL) && mr__program_build(p) == MR_OK;
+    }
+    mr__dealloc(simple);
+    return ok;
+}
+
 mr_array *
 mr__program_new(mr_array *const *args, int n_args, mr_array *const *outs,
                 int n_outs)
@@ -171,8 +189,7 @@ mr__program_new(mr_array *const *args, int n_args, mr_array *const *outs,
 
     if (p == NULL)
         return NULL;
-    if (!keep_trace(p, args, n_args, outs, n_outs) || !keep_strides(p, NULL) ||
-        mr__program_build(p) != MR_OK) {
+    if (!program_make(p, args, n_args, outs, n_outs)) {
         program_free(NULL, p);
         return NULL;
     }

@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "compile/program.h"
+#include "compile/simplify.h"
 #include "eval/device.h"
 #include "eval/fuse.h"
 #include "eval/task.h"
@@ -70,7 +71,8 @@ struct mr_program {
     mr_arena arena;
     const mr_device_table *device;
     int n_args, n_consts, n_steps, n_out;
-    int n_nodes;       /* of the trace */
+    int n_nodes; /* of the trace, simplified */
+    mr_simplified simplified;
     mr_array **consts; /* evaluated; retained by the base */
     mr_array **keep;   /* the trace's placeholders and roots, retained by the
                           base: args, then outs */

@@ -122,6 +122,8 @@ mr__cpu_copy_view(void *to, const mr_kernel_view *from)
                 .item = mr__dtype_size(from->dtype)};
     size_t n = (size_t)from->ndim;
 
+    if (to == from->data) /* MR_KERNEL_IN_PLACE: it lies there already */
+        return;
     memcpy(b.dim, from->dim, n * sizeof *b.dim);
     memcpy(b.from_stride, from->stride, n * sizeof *b.dim);
     mr__strides_fresh(from->ndim, from->dim, b.to_stride);

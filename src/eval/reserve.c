@@ -516,6 +516,43 @@ place_over(mr_plan *p, mr_task *t, int from, mr_fuse_node *node, int32_t ndim,
  * ---------------------------------------------------------------------------
  */
 
+/* Can this node alone see its input i?  Then that may be written over. */
+static bool
+input_given(const mr_plan_node *n, const mr_task *t, int i)
+{
+    const mr_array *x = n->f.x;
+    const mr_fuse_node *in = n->f.in[i];
+    const mr_buffer *own = in == NULL
+                               ? x->in[i]->buffer
+                               : ((const mr_plan_node *)in)->place.buffer;
+
+    return t->in[i].buffer == own && own != NULL &&
+           edges_to(x, x->in[i]) == 1 && may_donate(x->in[i], in, 1, t->stream);
+}
+
+/* The checking mode looks at inputs afterwards, a live trace may ask again. */
+static bool
+may_give(const mr_array *x, const mr_task *t)
+{
+    return t->space == 0 && !mr__checking() &&
+           (x->trace == 0 || !mr__trace_live(x->trace));
+}
+
+/* The input in whose memory the kernel writes its result, or -1. */
+static int
+kernel_writes_over(const mr_plan_node *n, const mr_task *t)
+{
+    const mr_task_operand *o = &t->in[0];
+
+    return t->kernel != NULL &&
+                   (t->kernel->contiguous & MR_KERNEL_IN_PLACE) != 0 &&
+                   may_give(n->f.x, t) &&
+                   mr__is_contiguous(o->ndim, o->dim, o->stride) &&
+                   input_given(n, t, 0)
+               ? 0
+               : -1;
+}
+
 /* Result k of the task's node, in the memory of input `from` if that is not
  * -1. */
 static bool
@@ -553,7 +590,8 @@ place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
     }
     for (int k = 0; k < x->n_out; k++)
         if (!place_result(p, t, n, k,
-                          e == NULL ? -1 : e->lies_in(t->args.plan, k)))
+                          e == NULL ? kernel_writes_over(n, t)
+                                    : e->lies_in(t->args.plan, k)))
             return false;
     t->n_out = x->n_out;
     n->materialised = true;
@@ -608,26 +646,16 @@ kernel_workspace(mr_plan *p, mr_task *t, mr_array *x)
     return t->workspace != NULL;
 }
 
-/* Inputs that this node alone can see. */
+/* Arguments that this node alone can see, as bits. */
 static uint64_t
-inputs_given(const mr_plan_node *n, const mr_task *t)
+arguments_given(const mr_plan_node *n, const mr_task *t)
 {
     const mr_array *x = n->f.x;
     uint64_t given = 0;
 
-    if ((x->trace != 0 && mr__trace_live(x->trace)) || t->space != 0 ||
-        mr__checking())
-        return 0;
-    for (int i = 1; i < x->n_in && i <= 64; i++) {
-        const mr_fuse_node *in = n->f.in[i];
-        const mr_buffer *own = in == NULL
-                                   ? x->in[i]->buffer
-                                   : ((const mr_plan_node *)in)->place.buffer;
-
-        if (t->in[i].buffer == own && own != NULL &&
-            may_donate(x->in[i], in, edges_to(x, x->in[i]), t->stream))
+    for (int i = 1; may_give(x, t) && i < x->n_in && i <= 64; i++)
+        if (input_given(n, t, i))
             given |= UINT64_C(1) << (i - 1);
-    }
     return given;
 }
 
@@ -640,7 +668,7 @@ exec_plan(mr_plan *p, mr_task *t, const mr_plan_node *n)
     if (!mr__task_args(t))
         return false;
     t->args.plan =
-        e->plan(n->f.x, &t->args, inputs_given(n, t), &p->window->arena);
+        e->plan(n->f.x, &t->args, arguments_given(n, t), &p->window->arena);
     if (t->args.plan == NULL)
         return false;
     t->cost = e->cost(t->args.plan);
