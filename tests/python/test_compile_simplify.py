@@ -189,9 +189,9 @@ def test_products__keep_their_operands_layouts() -> None:
         )
 
     rng = np.random.default_rng(5)
-    for n in (8, 40, 170):
-        x = mx.array(rng.standard_normal((n + 9, n)).astype(np.float32)).T
-        y = mx.array(rng.standard_normal((n + 5, n + 9)).astype(np.float32)).T
+    for m, k, n in ((40, 56, 33), (1, 80, 70), (2, 80, 70), (70, 80, 1), (170, 179, 175)):
+        x = mx.array(rng.standard_normal((k, m)).astype(np.float32)).T
+        y = mx.array(rng.standard_normal((n, k)).astype(np.float32)).T
         assert [bits(v) for v in mx.compile(f)(x, y)] == [bits(v) for v in f(x, y)]
 
 
