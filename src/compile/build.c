@@ -413,6 +413,24 @@ view_slot(builder *bu, build_node *n)
            apply_view(bu, x, &copied, &n->slot, &needs_copy);
 }
 
+/* A view that the caller gets is copied, unless it is all of a value, row
+ * after row, that can be made there. */
+static bool
+lies_in_output(builder *bu, const build_node *n)
+{
+    const mr_slot *s = &n->slot;
+    mr_value *v;
+
+    if (s->kind != MR_SLOT_TEMP)
+        return false;
+    v = &bu->values.value[s->value];
+    if (v->out < 0 && s->byte_offset == 0 &&
+        s->size * mr__dtype_size(s->dtype) == v->size &&
+        mr__is_contiguous(s->ndim, s->dim, s->stride))
+        v->out = n->out;
+    return v->out == n->out;
+}
+
 static bool
 add_view(builder *bu, mr_fuse_group *g)
 {
@@ -421,9 +439,7 @@ add_view(builder *bu, mr_fuse_group *g)
 
     if (!view_slot(bu, n))
         return false;
-    /* a view that the caller gets is copied, unless its tuple put it there */
-    if (n->out < 0 || (n->f.x->op == &mr__op_output &&
-                       bu->values.value[n->slot.value].out == n->out))
+    if (n->out < 0 || lies_in_output(bu, n))
         return true;
     return copy_step(bu, n->f.x, &n->slot, n->out, &shown);
 }

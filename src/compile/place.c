@@ -45,7 +45,8 @@ mr__value_new(mr_placing *w, int64_t bytes, int32_t out)
         w->value = more;
         w->cap = cap;
     }
-    w->value[w->n] = (mr_value){.bytes = (bytes + 63) & ~(int64_t)63,
+    w->value[w->n] = (mr_value){.size = bytes,
+                                .bytes = (bytes + 63) & ~(int64_t)63,
                                 .out = out,
                                 .first = -1,
                                 .last = -1,

@@ -14,7 +14,8 @@
 
 /* What a step makes, or works in. */
 typedef struct mr_value {
-    int64_t bytes;
+    int64_t size;        /* bytes of its elements, */
+    int64_t bytes;       /* and of memory */
     int32_t out;         /* the output it is, or -1 */
     int32_t first, last; /* the steps that write and read it; first < 0: none */
     int32_t heir, donor; /* the value written over it, and that it is written

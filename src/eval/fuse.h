@@ -51,7 +51,8 @@ struct mr_fuse_node {
     mr_fuse_node **in; /* n_in entries; NULL: not in the list (a leaf) */
     int32_t n_uses;    /* edges from nodes of the list */
     bool wanted;       /* asked for */
-    bool visible;      /* wanted, or somebody else can see it */
+    bool visible;      /* wanted, or somebody else can see it; set by the
+                          fuser for what later groups read too */
     /* found */
     mr_fuse_role role;
     mr_fuse_group *group;
@@ -59,7 +60,8 @@ struct mr_fuse_node {
     /* scratch */
     mr_fuse_group *candidate;
     int32_t candidate_uses;
-    uint16_t reg; /* code.c */
+    int32_t later_uses; /* by groups that are made already: they run later */
+    uint16_t reg;       /* code.c */
 };
 
 struct mr_fuse_group {

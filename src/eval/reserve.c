@@ -167,8 +167,12 @@ consume_uses(mr_plan *p, const mr_fuse_group *g)
             mr_plan_node *in = (mr_plan_node *)m->in[i];
             mr_plan_node *base;
 
-            if (in == NULL || in->f.group == g)
+            if (in == NULL)
                 continue;
+            if (in->f.group == g) { /* read on the way, if anybody reads it */
+                in->uses_left--;
+                continue;
+            }
             base = in->place.base;
             if (base == NULL)
                 continue;
