@@ -566,6 +566,9 @@ add_block(builder *bu, mr_fuse_group *g)
             return false;
         slots(s->out)[k] = n->slot;
     }
+    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        if (m->shared && !view_slot(bu, (build_node *)m))
+            return false;
     bu->p->cost += 60.0 + 0.15 * (double)g->root->x->size * b->code.n_inst;
     return true;
 }

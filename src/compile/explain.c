@@ -207,7 +207,8 @@ why_apart(const mr_program *p, const mr_step *maker, const mr_step *reader,
         return "a block program has room for so many inputs only";
     if (readers_of(p, in->value) > 1)
         return "several steps read it";
-    return "a row of it leaves the cache before it is read";
+    return "a step between them reads that and is read by it, or a row is too "
+           "long";
 }
 
 static void

@@ -283,6 +283,25 @@ add_member(mr_fuse_group *g, mr_fuse_node *n, mr_fuse_role role)
     ext_update(g, n);
 }
 
+/* Can n be a member?  What later groups read becomes an output; a view that
+ * they read stays one, and what it looks at becomes an output. */
+static bool
+pull(mr_fuse_group *g, mr_fuse_node *n, mr_fuses_fn fuses, mr_fuse_role *role,
+     uint32_t *mask)
+{
+    bool later = n->later_uses > 0 || n->looked_at, seen = n->visible;
+    bool view = n->x->op->fuse.kind == MR_FUSE_VIEW;
+
+    n->visible = seen || (later && !view);
+    if (!can_pull(g, n, fuses, role, mask) || !has_room(g, n)) {
+        n->visible = seen;
+        return false;
+    }
+    if (later && view)
+        n->shared = n->in[0]->looked_at = true;
+    return true;
+}
+
 /* Pull producers until none fits.  `work` is a stack of members whose inputs
  * have not been looked at. */
 static bool
@@ -302,7 +321,6 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
             mr_fuse_node *n = m->in[i];
             mr_fuse_role role;
             uint32_t mask;
-            bool seen;
 
             if (n == NULL || n->group != NULL)
                 continue;
@@ -312,12 +330,8 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
             }
             if (++n->candidate_uses + n->later_uses < n->n_uses)
                 continue;
-            seen = n->visible;
-            n->visible = seen || n->later_uses > 0;
-            if (!can_pull(g, n, fuses, &role, &mask) || !has_room(g, n)) {
-                n->visible = seen;
+            if (!pull(g, n, fuses, &role, &mask))
                 continue;
-            }
             if (role == MR_ROLE_BRIDGE) {
                 g->phased = true;
                 g->red_axes = mask;
@@ -414,6 +428,7 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
         nodes[i]->group = NULL;
         nodes[i]->candidate = NULL;
         nodes[i]->later_uses = 0;
+        nodes[i]->shared = nodes[i]->looked_at = false;
     }
     for (size_t i = n; i-- > 0;) {
         mr_fuse_group *g;

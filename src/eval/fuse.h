@@ -57,10 +57,13 @@ struct mr_fuse_node {
     mr_fuse_role role;
     mr_fuse_group *group;
     mr_fuse_node *next_member; /* in topological order */
+    bool shared; /* a view inside a block that later groups read too: it has a
+                    place as soon as the block has */
     /* scratch */
     mr_fuse_group *candidate;
     int32_t candidate_uses;
     int32_t later_uses; /* by groups that are made already: they run later */
+    bool looked_at;     /* a shared view looks at it */
     uint16_t reg;       /* code.c */
 };
 

@@ -842,6 +842,23 @@ block_workspace(mr_plan *p, mr_task *t)
     return t->workspace != NULL;
 }
 
+/* Views inside the block that later groups read. */
+static bool
+place_shared(mr_plan *p, const mr_fuse_group *g)
+{
+    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member) {
+        mr_plan_node *n = (mr_plan_node *)m;
+
+        if (!m->shared)
+            continue;
+        if (!plan_view_place(p, n))
+            return false;
+        if (n->place.base != NULL)
+            n->place.base->uses_left += m->later_uses;
+    }
+    return true;
+}
+
 static bool
 plan_block(mr_plan *p, mr_fuse_group *g)
 {
@@ -880,6 +897,8 @@ plan_block(mr_plan *p, mr_fuse_group *g)
         if (!block_output(p, t, b, k, from))
             return false;
     }
+    if (!place_shared(p, g))
+        return false;
     t->cost = block_cost(t, b);
     if (g->has_reduction && !block_workspace(p, t))
         return false;

@@ -157,6 +157,66 @@ argument__given_twice_stays_whole(void **state)
     mr_function_release(f);
 }
 
+/* ---- failures
+ * ----------------------------------------------------------------------- */
+
+/* Rules, constants, views, a kernel, several results. */
+static mr_tree *
+of_everything(void *ctx, const mr_tree *in)
+{
+    mr_array *x = mr_tree_array_at(in, 0);
+    mr_array *a = mr_multiply(mr_transpose(x, MR_INTS_NONE), mr_float(1.0));
+    mr_array *b = mr_divide(mr_negative(mr_negative(x)), mr_float(4.0));
+    mr_array *c = mr_full(MR_SHAPE(4), 2.0, MR_FLOAT32);
+    mr_array *y = mr_add(mr_matmul(a, b), mr_multiply(c, mr_float(0.5)));
+
+    (void)ctx;
+    return MR_ARRAYS(y, mr_add(mr_divide(x, mr_float(4.0)), mr_float(-0.0)),
+                     mr_sort(x, 0));
+}
+
+/* The first call with row-major arguments, the second with others. */
+static bool
+two_calls(void *arg)
+{
+    mr_function *f = mr_compile(of_everything, NULL, NULL);
+    mr_scope s = mr_scope_begin();
+    bool ok = f != NULL && s.token != 0;
+    char *text = NULL;
+
+    for (int i = 0; ok && i < 2; i++) {
+        mr_tree *r = mr_call(f, mr_tree_at(arg, i));
+
+        ok = r != NULL && mr_eval_tree(r) == MR_OK;
+    }
+    if (ok) {
+        text = mr_function_explain(f);
+        ok = text != NULL;
+    }
+    mr_text_free(text);
+    mr_scope_end(s);
+    mr_function_release(f);
+    return ok;
+}
+
+static void
+failures__of_each_pass_are_clean_errors(void **state)
+{
+    mr_array *x = mr_reshape(
+        mr_arange(MR_INTEGER(0), MR_INTEGER(16), MR_INTEGER(1), MR_FLOAT32),
+        MR_SHAPE(4, 4));
+    mr_tree *args = mr_tree_tuple(
+        2,
+        (mr_tree *[]){MR_ARRAYS(x), MR_ARRAYS(mr_transpose(x, MR_INTS_NONE))});
+
+    (void)state;
+    assert_int_equal(mr_eval_tree(args), MR_OK);
+    assert_true(two_calls(args));
+    assert_true(mrt_each_failure(two_calls, args) > 50);
+    mr_error_take();
+    assert_true(two_calls(args));
+}
+
 /* A captured array is kept by reference, whatever number of programs. */
 static mr_array *big;
 
@@ -197,6 +257,7 @@ main(void)
         mrt_test(chain__takes_its_input_alone_when_that_was_given_up),
         mrt_test(values__are_those_of_eager),
         mrt_test(argument__given_twice_stays_whole),
+        mrt_test(failures__of_each_pass_are_clean_errors),
         mrt_test(constants__are_kept_once),
     };
 
