@@ -40,7 +40,7 @@ def _function(text: str) -> Callable[..., Any]:
     f: Any = _module(name)
     for part in attribute.split("."):
         f = getattr(f, part)
-    return mx.value_and_grad(f) if how == "grad" else f  # type: ignore[no-any-return]
+    return mx.value_and_grad(f) if how == "grad" else f
 
 
 def _argument(text: str) -> mx.array:
@@ -55,4 +55,4 @@ def graph(words: list[str]) -> str:
     """What ``explain`` says of the function after a call with such arrays."""
     f = mx.compile(_function(words[0]))
     f(*[_argument(w) for w in words[1:]])
-    return f.explain()  # type: ignore[attr-defined,no-any-return]
+    return f.explain()

@@ -43,6 +43,7 @@ typedef struct builder {
     mr_vec consts;
     mr_vec stack;
     mr_array *const *args;
+    uint64_t trace;
     size_t steps_cap;
     mr_placing values;
 } builder;
@@ -54,10 +55,13 @@ static char depends_mark, free_mark;
 /* ---- walking
  * -------------------------------------------------------------------- */
 
+/* A recipe of this trace: others may be evaluated by other threads, and lose
+ * their inputs. */
 static bool
-is_recipe(const mr_array *x)
+is_recipe(const builder *bu, const mr_array *x)
 {
-    return mr__state(x) == MR_NEW && !(x->flags & MR_NODE_PLACEHOLDER);
+    return x->trace == bu->trace && mr__state(x) == MR_NEW &&
+           !(x->flags & MR_NODE_PLACEHOLDER);
 }
 
 /* Dependence of x once its inputs' are known. */
@@ -66,7 +70,7 @@ judge(const builder *bu, const mr_array *x)
 {
     if (x->flags & MR_NODE_PLACEHOLDER)
         return DEPENDS;
-    if (!is_recipe(x))
+    if (!is_recipe(bu, x))
         return FREE;
     for (int i = 0; i < x->n_in; i++)
         if (mr__map_get(&bu->known, x->in[i]) == DEPENDS)
@@ -96,7 +100,7 @@ add_constant_views(builder *bu, mr_array *x)
     mr_vec chain = {0};
     bool ok = true;
 
-    for (; ok && is_recipe(x) && mr__map_get(&bu->node, x) == NULL;
+    for (; ok && is_recipe(bu, x) && mr__map_get(&bu->node, x) == NULL;
          x = x->in[0])
         ok = mr__vec_push(&chain, x);
     while (ok && chain.n > 0)
@@ -115,8 +119,8 @@ visit(builder *bu, mr_array *x)
     if (how == FREE || (x->flags & MR_NODE_PLACEHOLDER))
         return true;
     for (int i = 0; i < x->n_in; i++)
-        if (mr__map_get(&bu->known, x->in[i]) == FREE && is_recipe(x->in[i]) &&
-            mr__fuse_constant(x->in[i]) != NULL &&
+        if (mr__map_get(&bu->known, x->in[i]) == FREE &&
+            is_recipe(bu, x->in[i]) && mr__fuse_constant(x->in[i]) != NULL &&
             !add_constant_views(bu, x->in[i]))
             return false;
     return add_node(bu, x);
@@ -136,7 +140,7 @@ walk(builder *bu, mr_array *root)
             mr__vec_pop(&bu->stack);
             continue;
         }
-        if (is_recipe(x))
+        if (is_recipe(bu, x))
             for (int i = x->n_in; i-- > 0;)
                 if (mr__map_get(&bu->known, x->in[i]) == NULL &&
                     !mr__vec_push(&bu->stack, x->in[i]))
@@ -715,6 +719,8 @@ mr__program_build(mr_program *p)
     builder bu = {.p = p, .args = p->keep};
     bool ok;
 
+    /* without arguments there is nothing but constants */
+    bu.trace = p->n_args > 0 ? p->keep[0]->trace : UINT64_MAX;
     bu.values = (mr_placing){.p = p, .scratch = &bu.scratch};
     p->device = mr__device_host(); /* what calls bring with them comes there */
     ok = build(&bu, p->keep + p->n_args, p->n_keep - p->n_args) &&

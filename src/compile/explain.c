@@ -276,12 +276,14 @@ put_step(text *t, const mr_program *p, int n)
  * ----------------------------------------------------------------------- */
 
 static void
-put_simplified(text *t, const mr_simplified *f)
+put_simplified(text *t, const mr_program *p)
 {
+    const mr_simplified *f = &p->simplified;
+
     put(t,
         "  %d nodes were traced, %d are left: %d common, %d by algebra, %d "
         "constants, %d views\n",
-        f->before, f->after, f->same, f->algebra, f->folded, f->views);
+        f->before, p->n_nodes, f->same, f->algebra, f->folded, f->views);
     if (f->kept > 0)
         put(t,
             "  %d rules would have changed how an operand of a kernel "
@@ -343,7 +345,7 @@ put_program(text *t, const mr_program *p)
         put_shape(t, p->outs[k].dtype, p->outs[k].ndim, p->outs[k].dim);
     }
     put(t, "\n");
-    put_simplified(t, &p->simplified);
+    put_simplified(t, p);
     put_memory(t, p);
     put(t, "  %d steps\n", p->n_steps);
     for (int i = 0; i < p->n_steps; i++)

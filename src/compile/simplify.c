@@ -57,6 +57,7 @@ typedef struct simplifier {
     mr_vec made;  /* what stands for something: retained until the end */
     item **table; /* by hash */
     size_t mask;
+    uint64_t trace;
     mr_simplified *facts;
     mr_fuses_fn fuses;
 } simplifier;
@@ -64,10 +65,13 @@ typedef struct simplifier {
 /* ---- the walk
  * --------------------------------------------------------------------- */
 
+/* A recipe of this trace.  What the function found elsewhere another thread
+ * may be evaluating: its inputs go when it is done. */
 static bool
-is_recipe(const mr_array *x)
+is_recipe(const simplifier *s, const mr_array *x)
 {
-    return mr__state(x) == MR_NEW && !(x->flags & MR_NODE_PLACEHOLDER);
+    return x->trace == s->trace && mr__state(x) == MR_NEW &&
+           !(x->flags & MR_NODE_PLACEHOLDER);
 }
 
 static item *
@@ -86,7 +90,7 @@ item_add(simplifier *s, mr_array *x)
         return false;
     t->x = t->now = x;
     t->depends = x->flags & MR_NODE_PLACEHOLDER;
-    for (int i = 0; is_recipe(x) && i < x->n_in; i++) {
+    for (int i = 0; is_recipe(s, x) && i < x->n_in; i++) {
         const item *in = item_of(s, x->in[i]);
 
         t->depends |= in != NULL && in->depends;
@@ -105,7 +109,7 @@ walk(simplifier *s, mr_array *root)
         mr_array *x = s->stack.v[s->stack.n - 1];
         size_t before = s->stack.n;
 
-        if (item_of(s, x) == NULL && is_recipe(x))
+        if (item_of(s, x) == NULL && is_recipe(s, x))
             for (int i = x->n_in; i-- > 0;)
                 if (item_of(s, x->in[i]) == NULL &&
                     !mr__vec_push(&s->stack, x->in[i]))
@@ -140,7 +144,7 @@ find_laid_out(simplifier *s)
     for (size_t n = s->order.n; n-- > 0;) {
         const item *t = s->order.v[n];
 
-        if (!is_recipe(t->x) || is_fused(s, t->x) ||
+        if (!is_recipe(s, t->x) || is_fused(s, t->x) ||
             (t->x->op->fuse.kind == MR_FUSE_VIEW && !t->laid_out))
             continue;
         for (int i = 0; i < t->x->n_in; i++)
@@ -250,6 +254,8 @@ static mr_array *
 one_element(const mr_array *x, mr_array *const *in)
 {
     mr_array *scalar[4], *y;
+    uint64_t trace = mr__ctx.trace;
+    bool ok;
 
     for (int i = 0; i < x->n_in; i++) {
         scalar[i] =
@@ -258,9 +264,10 @@ one_element(const mr_array *x, mr_array *const *in)
             return NULL;
     }
     y = mr__node_elementwise(x->op, (mr_dtype)x->dtype, x->n_in, scalar);
-    return y == NULL || mr__array_ready(y) != MR_OK
-               ? NULL
-               : mr__node_scalar((mr_dtype)x->dtype, mr__array_first(y));
+    mr__ctx.trace = 0;
+    ok = y != NULL && mr__array_ready(y) == MR_OK;
+    mr__ctx.trace = trace;
+    return ok ? mr__node_scalar((mr_dtype)x->dtype, mr__array_first(y)) : NULL;
 }
 
 static mr_array *
@@ -311,7 +318,7 @@ undone(simplifier *s, const item *t, mr_array *const *in)
                 may_replace(s, t, from))
                 return from;
         }
-        if (!is_recipe(from) || !is_view(from) || from->op->view == NULL)
+        if (!is_recipe(s, from) || !is_view(from) || from->op->view == NULL)
             return NULL;
         chain[n] = from;
         from = from->in[0];
@@ -381,7 +388,7 @@ common(simplifier *s, item *t, mr_array *y)
     item **list;
 
     t->now = y;
-    if (!t->depends || !is_recipe(y) || y->op->exec != NULL)
+    if (!t->depends || !is_recipe(s, y) || y->op->exec != NULL)
         return y;
     t->hash = hash_of(y);
     list = &s->table[t->hash & s->mask];
@@ -439,7 +446,7 @@ replace(simplifier *s, item *t)
     const mr_array *x = t->x;
     bool failed = false;
 
-    if (!is_recipe(x))
+    if (!is_recipe(s, x))
         return true;
     if (x->n_in > 8 &&
         (in = mr__arena_alloc(&s->arena, (size_t)x->n_in * sizeof *in)) == NULL)
@@ -480,30 +487,15 @@ table_new(simplifier *s)
     return s->table != NULL;
 }
 
-static int
-count_reached(mr_array *const *outs, int n_outs)
-{
-    simplifier s = {.facts = NULL};
-    int n = 0;
-
-    for (int k = 0; k < n_outs; k++)
-        if (!walk(&s, outs[k]))
-            break;
-    for (size_t i = 0; i < s.order.n; i++)
-        n += ((const item *)s.order.v[i])->depends;
-    mr__arena_free(&s.arena);
-    mr__map_free(&s.item);
-    mr__vec_free(&s.order);
-    mr__vec_free(&s.stack);
-    return n;
-}
-
 static bool
 replace_all(simplifier *s, mr_array **outs, int n_outs)
 {
     const char *site = mr__ctx.site;
     uint32_t stream = mr__ctx.stream;
+    uint64_t trace = mr__ctx.trace;
     bool ok = true;
+
+    mr__ctx.trace = s->trace; /* what is made belongs to it as well */
 
     for (int k = 0; k < n_outs && ok; k++)
         ok = walk(s, outs[k]);
@@ -518,6 +510,7 @@ replace_all(simplifier *s, mr_array **outs, int n_outs)
         outs[k] = item_of(s, outs[k])->now;
     mr__ctx.site = site;
     mr__ctx.stream = stream;
+    mr__ctx.trace = trace;
     return ok;
 }
 
@@ -528,11 +521,11 @@ mr__simplify(mr_array **outs, int n_outs, mr_simplified *facts)
     bool ok;
 
     *facts = (mr_simplified){0};
-    if (mr__checking()) /* it names operators as they were written */
+    if (n_outs == 0 ||
+        mr__checking()) /* it names operators as they were written */
         return MR_OK;
+    s.trace = outs[0]->trace;
     ok = replace_all(&s, outs, n_outs);
-    if (ok)
-        facts->after = count_reached(outs, n_outs);
     for (size_t i = 0; i < s.made.n; i++)
         mr__release(s.made.v[i]);
     mr__arena_free(&s.arena);

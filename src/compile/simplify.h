@@ -9,8 +9,8 @@
 
 /* What was done to a trace. */
 typedef struct mr_simplified {
-    int before, after; /* nodes that lead to the results */
-    int same;          /* common subexpressions */
+    int before; /* nodes that depend on an argument */
+    int same;   /* common subexpressions */
     int algebra, folded, views;
     int kept; /* rules that applied but would have changed how a product's
                  operand lies */

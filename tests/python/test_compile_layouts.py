@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import itertools
 
+import marram.core as mx
 import numpy as np
 import pytest
-
-import marram.core as mx
 
 LAYOUTS = ("plain", "turned", "broadcast", "sliced", "reversed", "spaced", "swapped")
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import random
 
+import marram.core as mx
 import numpy as np
 import pytest
-
-import marram.core as mx
 
 FLOATS = (mx.float32, mx.float16, mx.bfloat16, mx.float64)
 INTS = (mx.int32, mx.uint8, mx.int64)
