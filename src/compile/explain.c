@@ -322,7 +322,7 @@ put_layout(text *t, const mr_program *p)
 
         if (*layout_of(&s) != '\0')
             put(t, " %d%s;", i, layout_of(&s) + 1);
-        if (p->given >> i & 1 && i < 64)
+        if (i < 64 && (p->given >> i & 1))
             put(t, " %d given up;", i);
     }
     put(t, " workspace %zu bytes, %d steps\n", p->workspace, p->n_steps);

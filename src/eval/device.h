@@ -47,7 +47,8 @@ typedef struct mr_kernel_args {
     const void *params;
     int n_in, n_out;
     const mr_kernel_view *in;
-    const mr_kernel_view *out; /* fresh, row-major, distinct from the inputs */
+    const mr_kernel_view *out; /* fresh, row-major, distinct from the inputs
+                                  unless the row says MR_KERNEL_IN_PLACE */
     void *workspace;  /* as many bytes as the row asked for, 64-aligned */
     const void *plan; /* of operators that bring their execution: mr_op_exec */
 } mr_kernel_args;
