@@ -65,6 +65,10 @@ MR_API mr_code mr_function_cache_clear(mr_function *f);
 MR_API mr_code mr_compile_cache_info(mr_cache_info *out);
 MR_API mr_code mr_compile_cache_clear(void);
 MR_API uint64_t mr_compile_set_cache_limit(uint64_t entries);
+/* The programs that it has, as text: what was simplified, the steps and where
+ * each runs, memory, why steps were not joined.  Free it with mr_text_free;
+ * NULL on failure.  Any thread. */
+MR_API char *mr_function_explain(const mr_function *f);
 /* The plans of Fourier transforms: at most 128, and 128 MiB of tables.  traces
  * is 0. */
 MR_API mr_code mr_fft_cache_info(mr_cache_info *out);

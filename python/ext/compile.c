@@ -243,6 +243,20 @@ compiled_cache_clear(PyObject *o, PyObject *unused)
 }
 
 static PyObject *
+compiled_explain(PyObject *o, PyObject *unused)
+{
+    char *text = mr_function_explain(((compiled_object *)o)->f);
+    PyObject *r;
+
+    (void)unused;
+    if (text == NULL)
+        return ext_raise();
+    r = PyUnicode_FromString(text);
+    mr_text_free(text);
+    return r;
+}
+
+static PyObject *
 compiled_wrapped(PyObject *o, void *closure)
 {
     (void)closure;
@@ -275,6 +289,10 @@ static PyMethodDef compiled_methods[] = {
     {"cache_info", compiled_info, METH_NOARGS,
      "cache_info($self, /)\n--\n\n"
      "A dict: hits, misses, entries, bytes, traces, evictions."},
+    {"explain", compiled_explain, METH_NOARGS,
+     "explain($self, /)\n--\n\n"
+     "The programs of this function, as text: what was simplified, the steps\n"
+     "and where each runs, memory, and why steps were not joined."},
     {"cache_clear", compiled_cache_clear, METH_NOARGS,
      "cache_clear($self, /)\n--\n\nDrops the programs of this function."},
     {NULL, NULL, 0, NULL},

@@ -1,13 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m marram``: what this installation is and runs on."""
+"""``python -m marram``: what this installation is and runs on.
+
+``python -m marram graph FILE:FUNCTION ARGUMENT...`` shows what a function is
+compiled to.
+"""
 
 import platform
+import sys
 
 import marram.core as mx
+from marram import _graph
+
+
+def graph(words: list[str]) -> None:
+    """Prints the programs of a function, or how to ask for them."""
+    if not words or words[0] in ("-h", "--help"):
+        sys.exit(_graph.USAGE)
+    try:
+        print(_graph.graph(words), end="")
+    except (ValueError, OSError, ImportError, AttributeError) as e:
+        sys.exit(f"marram graph: {e}")
 
 
 def main() -> None:
     """Prints a line for each fact."""
+    if sys.argv[1:2] == ["graph"]:
+        graph(sys.argv[2:])
+        return
     info = mx.device_info()
     print(f"marram {mx.__version__}")
     print(f"python {platform.python_version()}")

@@ -4,40 +4,35 @@
  *
  * Walk: the nodes that depend on a placeholder, and the views of constants
  * among their inputs, in topological order.  Whatever else they read is
- * captured: evaluated once and kept.  Group: the one fuser of eval/.  Place:
- * each value gets a slot; views share the slot of what they look at, with
- * other strides; temporaries share the workspace by their last reader, and
- * results go straight to the call's outputs.
+ * captured: evaluated once and kept.  Group: the one fuser of eval/.  Each
+ * value that a step makes gets a number; views share the value of what they
+ * look at, with other strides.  Where values lie is said last: place.c.
  *
- * Shapes are fixed, arguments are row-major, so all strides are known here.
+ * Shapes are fixed and so is how the arguments lie: all strides are known here.
  *
  * Called by: program.c.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/map.h"
 #include "base/vec.h"
+#include "compile/place.h"
 #include "compile/steps.h"
+#include "compile/verify.h"
 #include "eval/check.h"
 #include "eval/registry.h"
 #include "graph/read.h"
 
-/* A node of the program. */
+/* A node of the trace. */
 typedef struct build_node {
     mr_fuse_node f; /* first */
     mr_slot slot;
-    mr_slot *outs;           /* of tuples */
-    int out;                 /* the output it is, or -1 */
-    struct build_node *base; /* whose temporary it looks at */
-    int32_t temp;            /* index of the temporary, or -1 */
+    mr_slot *outs; /* of tuples */
+    int *out_of;   /* of tuples: the output that each result is, -1; or NULL */
+    int out;       /* the output it is, or -1 */
 } build_node;
-
-typedef struct temp {
-    int64_t offset, bytes;
-    int last_step;
-    bool alive;
-} temp;
 
 typedef struct builder {
     mr_program *p;
@@ -48,10 +43,9 @@ typedef struct builder {
     mr_vec consts;
     mr_vec stack;
     mr_array *const *args;
-    temp *temps;
-    size_t n_temps, temps_cap;
+    uint64_t trace;
     size_t steps_cap;
-    size_t high; /* bytes of workspace so far */
+    mr_placing values;
 } builder;
 
 static char depends_mark, free_mark;
@@ -61,10 +55,13 @@ static char depends_mark, free_mark;
 /* ---- walking
  * -------------------------------------------------------------------- */
 
+/* A recipe of this trace: others may be evaluated by other threads, and lose
+ * their inputs. */
 static bool
-is_recipe(const mr_array *x)
+is_recipe(const builder *bu, const mr_array *x)
 {
-    return mr__state(x) == MR_NEW && !(x->flags & MR_NODE_PLACEHOLDER);
+    return x->trace == bu->trace && mr__state(x) == MR_NEW &&
+           !(x->flags & MR_NODE_PLACEHOLDER);
 }
 
 /* Dependence of x once its inputs' are known. */
@@ -73,7 +70,7 @@ judge(const builder *bu, const mr_array *x)
 {
     if (x->flags & MR_NODE_PLACEHOLDER)
         return DEPENDS;
-    if (!is_recipe(x))
+    if (!is_recipe(bu, x))
         return FREE;
     for (int i = 0; i < x->n_in; i++)
         if (mr__map_get(&bu->known, x->in[i]) == DEPENDS)
@@ -90,7 +87,6 @@ add_node(builder *bu, mr_array *x)
         return false;
     n->f.x = x;
     n->out = -1;
-    n->temp = -1;
     n->f.in =
         mr__arena_zero(&bu->scratch, (size_t)(x->n_in + 1) * sizeof *n->f.in);
     return n->f.in != NULL && mr__map_put(&bu->node, x, n) &&
@@ -104,7 +100,7 @@ add_constant_views(builder *bu, mr_array *x)
     mr_vec chain = {0};
     bool ok = true;
 
-    for (; ok && is_recipe(x) && mr__map_get(&bu->node, x) == NULL;
+    for (; ok && is_recipe(bu, x) && mr__map_get(&bu->node, x) == NULL;
          x = x->in[0])
         ok = mr__vec_push(&chain, x);
     while (ok && chain.n > 0)
@@ -123,8 +119,8 @@ visit(builder *bu, mr_array *x)
     if (how == FREE || (x->flags & MR_NODE_PLACEHOLDER))
         return true;
     for (int i = 0; i < x->n_in; i++)
-        if (mr__map_get(&bu->known, x->in[i]) == FREE && is_recipe(x->in[i]) &&
-            mr__fuse_constant(x->in[i]) != NULL &&
+        if (mr__map_get(&bu->known, x->in[i]) == FREE &&
+            is_recipe(bu, x->in[i]) && mr__fuse_constant(x->in[i]) != NULL &&
             !add_constant_views(bu, x->in[i]))
             return false;
     return add_node(bu, x);
@@ -144,7 +140,7 @@ walk(builder *bu, mr_array *root)
             mr__vec_pop(&bu->stack);
             continue;
         }
-        if (is_recipe(x))
+        if (is_recipe(bu, x))
             for (int i = x->n_in; i-- > 0;)
                 if (mr__map_get(&bu->known, x->in[i]) == NULL &&
                     !mr__vec_push(&bu->stack, x->in[i]))
@@ -201,12 +197,10 @@ slot_arg(builder *bu, mr_array *x, mr_slot *s)
 {
     for (int i = 0; i < bu->p->n_args; i++)
         if (bu->args[i] == x) {
-            s->kind = MR_SLOT_ARG;
-            s->index = i;
-            s->byte_offset = 0;
+            *s = (mr_slot){.kind = MR_SLOT_ARG, .index = i, .value = -1};
             slot_shape(s, x);
-            s->stride = fresh_strides(bu, x->ndim, x->dim);
-            return s->stride != NULL;
+            s->stride = bu->p->arg_stride[i];
+            return true;
         }
     mr__fail(MR_E_STATE,
              "the function uses an array of another function that is being "
@@ -214,8 +208,22 @@ slot_arg(builder *bu, mr_array *x, mr_slot *s)
     return false;
 }
 
-/* A captured array: evaluated later, once, before the program runs; its
- * strides are known only then, so it is evaluated here. */
+/* A captured array's place in the list.  The base evaluates it: its strides
+ * are known only then. */
+static bool
+const_add(builder *bu, mr_array *x)
+{
+    if (bu->p->base == NULL) {
+        if (mr__array_ready(x) != MR_OK || !mr__vec_push(&bu->consts, x))
+            return false;
+        mr__retain(x);
+        return true;
+    }
+    /* the base has read it, or somebody has evaluated a view since */
+    assert(mr__state(x) == MR_DONE);
+    return mr__vec_push(&bu->consts, x);
+}
+
 static bool
 slot_const(builder *bu, mr_array *x, mr_slot *s)
 {
@@ -223,14 +231,9 @@ slot_const(builder *bu, mr_array *x, mr_slot *s)
 
     while (i < bu->consts.n && bu->consts.v[i] != x)
         i++;
-    if (i == bu->consts.n) {
-        if (mr__array_ready(x) != MR_OK || !mr__vec_push(&bu->consts, x))
-            return false;
-        mr__retain(x);
-    }
-    s->kind = MR_SLOT_CONST;
-    s->index = (int32_t)i;
-    s->byte_offset = 0;
+    if (i == bu->consts.n && !const_add(bu, x))
+        return false;
+    *s = (mr_slot){.kind = MR_SLOT_CONST, .index = (int32_t)i, .value = -1};
     slot_shape(s, x);
     s->stride = mr__strides(x);
     return true;
@@ -250,66 +253,16 @@ slot_of(builder *bu, mr_array *x, mr_slot *s)
     return slot_const(bu, x, s);
 }
 
-/* ---- the workspace
- * -------------------------------------------------------------------- */
-
-static int64_t
-round_up(int64_t bytes)
-{
-    return (bytes + 63) & ~(int64_t)63;
-}
-
-/* First fit among the gaps that temporaries alive now leave. */
-static int64_t
-find_gap(const builder *bu, int64_t bytes)
-{
-    int64_t at = 0;
-    bool moved = true;
-
-    while (moved) {
-        moved = false;
-        for (size_t i = 0; i < bu->n_temps; i++) {
-            const temp *t = &bu->temps[i];
-
-            if (t->alive && at < t->offset + t->bytes &&
-                t->offset < at + bytes) {
-                at = t->offset + t->bytes;
-                moved = true;
-            }
-        }
-    }
-    return at;
-}
-
-static int32_t
-temp_new(builder *bu, int64_t bytes)
-{
-    temp *t;
-
-    if (bu->n_temps == bu->temps_cap) {
-        size_t cap = bu->temps_cap ? 2 * bu->temps_cap : 32;
-        temp *more = mr__arena_alloc(&bu->scratch, cap * sizeof *more);
-
-        if (more == NULL)
-            return -1;
-        if (bu->n_temps > 0)
-            memcpy(more, bu->temps, bu->n_temps * sizeof *more);
-        bu->temps = more;
-        bu->temps_cap = cap;
-    }
-    t = &bu->temps[bu->n_temps];
-    t->bytes = round_up(bytes > 0 ? bytes : 1);
-    t->offset = find_gap(bu, t->bytes);
-    t->alive = true;
-    t->last_step = -1;
-    if ((size_t)(t->offset + t->bytes) > bu->high)
-        bu->high = (size_t)(t->offset + t->bytes);
-    return (int32_t)bu->n_temps++;
-}
-
 /* ---- steps
  * ------------------------------------------------------------------------------
  */
+
+/* Slots of a step that is being made: written here, const afterwards. */
+static mr_slot *
+slots(const mr_slot *s)
+{
+    return (mr_slot *)(uintptr_t)s;
+}
 
 static mr_step *
 step_new(builder *bu, const mr_array *node, int n_in, int n_out)
@@ -342,45 +295,29 @@ step_new(builder *bu, const mr_array *node, int n_in, int n_out)
     return s;
 }
 
-/* Uses that are still to come keep a temporary alive. */
-static void
-end_uses(builder *bu, const mr_fuse_group *g)
+/* A fresh value of this shape, row-major; `out`: the output it is, or -1. */
+static bool
+slot_fresh(builder *bu, mr_dtype dtype, int32_t ndim, const int64_t *dim,
+           int64_t size, int out, mr_slot *s)
 {
-    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
-        for (int i = 0; i < m->x->n_in; i++) {
-            build_node *in = (build_node *)m->in[i];
-
-            if (in == NULL || in->f.group == g || in->base == NULL)
-                continue;
-            if (--in->base->f.candidate_uses == 0 && in->base->temp >= 0)
-                bu->temps[in->base->temp].alive = false;
-        }
+    *s = (mr_slot){
+        .kind = MR_SLOT_TEMP,
+        .value = mr__value_new(&bu->values, size * mr__dtype_size(dtype), out),
+        .dtype = dtype,
+        .ndim = ndim,
+        .size = size,
+        .dim = dim,
+        .stride = fresh_strides(bu, ndim, dim)};
+    return s->value >= 0 && s->stride != NULL;
 }
 
-/* The slot of a value that a step makes: an output of the call or memory of
- * the workspace. */
 static bool
 place_value(builder *bu, build_node *n)
 {
-    mr_slot *s = &n->slot;
+    const mr_array *x = n->f.x;
 
-    slot_shape(s, n->f.x);
-    s->byte_offset = 0;
-    s->stride = fresh_strides(bu, s->ndim, s->dim);
-    if (s->stride == NULL)
-        return false;
-    n->base = n;
-    if (n->out >= 0) {
-        s->kind = MR_SLOT_OUT;
-        s->index = n->out;
-        return true;
-    }
-    s->kind = MR_SLOT_TEMP;
-    n->temp = temp_new(bu, s->size * mr__dtype_size(s->dtype));
-    if (n->temp < 0)
-        return false;
-    s->byte_offset = bu->temps[n->temp].offset;
-    return true;
+    return slot_fresh(bu, (mr_dtype)x->dtype, x->ndim, x->dim, x->size, n->out,
+                      &n->slot);
 }
 
 static bool
@@ -393,54 +330,27 @@ place_tuple(builder *bu, build_node *n)
         return false;
     for (int k = 0; k < x->n_out; k++) {
         const mr_tuple_out *o = &x->tuple[k];
-        mr_slot *s = &n->outs[k];
-        int32_t t = temp_new(bu, o->size * mr__dtype_size(o->dtype));
 
-        if (t < 0)
-            return false;
-        *s = (mr_slot){.kind = MR_SLOT_TEMP,
-                       .byte_offset = bu->temps[t].offset,
-                       .dtype = o->dtype,
-                       .ndim = o->ndim,
-                       .size = o->size,
-                       .dim = o->dim,
-                       .stride = fresh_strides(bu, o->ndim, o->dim)};
-        if (s->stride == NULL)
+        if (!slot_fresh(bu, o->dtype, o->ndim, o->dim, o->size,
+                        n->out_of == NULL ? -1 : n->out_of[k], &n->outs[k]))
             return false;
     }
     return true;
 }
 
-/* A copy of `from` (shaped as x) to a fresh slot. */
+/* A row-major copy of `from`, on behalf of x. */
 static bool
-copy_step(builder *bu, const mr_array *x, const mr_slot *from, mr_slot *to)
+copy_step(builder *bu, const mr_array *x, const mr_slot *from, int out,
+          mr_slot *to)
 {
     mr_step *s = step_new(bu, x, 1, 1);
-    const int64_t *stride = fresh_strides(bu, from->ndim, from->dim);
 
-    if (s == NULL || stride == NULL)
+    if (s == NULL || !slot_fresh(bu, from->dtype, from->ndim, from->dim,
+                                 from->size, out, to))
         return false;
-    to->dtype = from->dtype;
-    to->ndim = from->ndim;
-    to->size = from->size;
-    to->dim = from->dim;
-    to->stride = stride;
-    *(mr_slot *)(uintptr_t)s->in = *from;
-    *(mr_slot *)(uintptr_t)s->out = *to;
+    *slots(s->in) = *from;
+    *slots(s->out) = *to;
     return true;
-}
-
-static bool
-copy_to_temp(builder *bu, const mr_array *x, const mr_slot *from, mr_slot *to,
-             int32_t *t)
-{
-    *t = temp_new(bu, from->size * mr__dtype_size(from->dtype));
-    if (*t < 0)
-        return false;
-    to->kind = MR_SLOT_TEMP;
-    to->index = 0;
-    to->byte_offset = bu->temps[*t].offset;
-    return copy_step(bu, x, from, to);
 }
 
 /* ---- views
@@ -475,6 +385,12 @@ apply_view(builder *bu, const mr_array *x, const mr_slot *in, mr_slot *out,
     return true;
 }
 
+static int
+result_index(const mr_array *x)
+{
+    return (int)((const mr_output_params *)mr__params(x))->index;
+}
+
 static bool
 view_slot(builder *bu, build_node *n)
 {
@@ -482,12 +398,9 @@ view_slot(builder *bu, build_node *n)
     build_node *from = (build_node *)n->f.in[0];
     mr_slot in, copied;
     bool needs_copy;
-    int32_t t;
 
     if (x->op == &mr__op_output) {
-        int k = (int)((const mr_output_params *)mr__params(x))->index;
-
-        n->slot = from->outs[k];
+        n->slot = from->outs[result_index(x)];
         return true;
     }
     /* a view of a constant that was evaluated with a captured array since: it
@@ -496,62 +409,60 @@ view_slot(builder *bu, build_node *n)
         return slot_const(bu, x, &n->slot);
     if (!slot_of(bu, x->in[0], &in))
         return false;
-    n->base = from == NULL ? NULL : from->base;
     if (!apply_view(bu, x, &in, &n->slot, &needs_copy))
         return false;
     if (!needs_copy)
         return true;
-    if (!copy_to_temp(bu, x, &in, &copied, &t))
-        return false;
-    n->base = n;
-    n->temp = t;
-    n->f.candidate_uses = n->f.n_uses;
-    return apply_view(bu, x, &copied, &n->slot, &needs_copy);
+    return copy_step(bu, x, &in, -1, &copied) &&
+           apply_view(bu, x, &copied, &n->slot, &needs_copy);
 }
 
-/* A view that the caller gets is copied to its output. */
+/* A view that the caller gets is copied, unless it is all of a value, row
+ * after row, that can be made there. */
 static bool
-show_view(builder *bu, build_node *n)
+lies_in_output(builder *bu, const build_node *n)
 {
-    mr_slot to = {.kind = MR_SLOT_OUT, .index = n->out};
+    const mr_slot *s = &n->slot;
+    mr_value *v;
 
-    return copy_step(bu, n->f.x, &n->slot, &to);
+    if (s->kind != MR_SLOT_TEMP)
+        return false;
+    v = &bu->values.value[s->value];
+    if (v->out < 0 && s->byte_offset == 0 &&
+        s->size * mr__dtype_size(s->dtype) == v->size &&
+        mr__is_contiguous(s->ndim, s->dim, s->stride))
+        v->out = n->out;
+    return v->out == n->out;
 }
 
 static bool
 add_view(builder *bu, mr_fuse_group *g)
 {
     build_node *n = (build_node *)g->root;
+    mr_slot shown;
 
     if (!view_slot(bu, n))
         return false;
-    if (n->base != NULL && n->base != n)
-        n->base->f.candidate_uses += n->f.n_uses;
-    if (n->out >= 0 && !show_view(bu, n))
-        return false;
-    end_uses(bu, g);
-    return true;
+    if (n->out < 0 || lies_in_output(bu, n))
+        return true;
+    return copy_step(bu, n->f.x, &n->slot, n->out, &shown);
 }
 
 /* ---- kernels and blocks
  * --------------------------------------------------------------------- */
 
 static bool
-kernel_inputs(builder *bu, const mr_kernel *k, const mr_array *x, mr_slot *in,
-              mr_vec *copies)
+kernel_inputs(builder *bu, const mr_kernel *k, const mr_array *x, mr_slot *in)
 {
     for (int i = 0; i < x->n_in; i++) {
         mr_slot copied;
-        int32_t t;
 
         if (!slot_of(bu, x->in[i], &in[i]))
             return false;
-        if (!((k->contiguous & MR_KERNEL_ALL_CONTIGUOUS) ||
-              (i < 31 && k->contiguous >> i & 1)) ||
+        if (!mr__kernel_wants_row_major(k, i) ||
             mr__is_contiguous(in[i].ndim, in[i].dim, in[i].stride))
             continue;
-        if (!copy_to_temp(bu, x, &in[i], &copied, &t) ||
-            !mr__vec_push(copies, (void *)(uintptr_t)(t + 1)))
+        if (!copy_step(bu, x, &in[i], -1, &copied))
             return false;
         in[i] = copied;
     }
@@ -569,14 +480,13 @@ slot_view(mr_kernel_view *v, const mr_slot *s)
 }
 
 static bool
-kernel_workspace(builder *bu, mr_step *s, mr_vec *scratch)
+kernel_workspace(builder *bu, mr_step *s)
 {
     mr_program *p = bu->p;
     mr_kernel_view *v = mr__arena_alloc(
         &bu->scratch, (size_t)(s->n_in + s->n_out + 1) * sizeof *v);
     mr_kernel_args a;
     size_t bytes = 0;
-    int32_t t;
 
     if (v == NULL)
         return false;
@@ -596,22 +506,12 @@ kernel_workspace(builder *bu, mr_step *s, mr_vec *scratch)
                                        : 100.0 + 0.1 * (double)v[s->n_in].size;
     if (bytes == 0)
         return true;
-    t = temp_new(bu, (int64_t)bytes);
-    if (t < 0 || !mr__vec_push(scratch, (void *)(uintptr_t)(t + 1)))
-        return false;
-    s->workspace = bu->temps[t].offset;
-    return true;
-}
-
-/* Slots of a step that is nearly made: written here, const afterwards. */
-static mr_slot *
-slots(const mr_slot *s)
-{
-    return (mr_slot *)(uintptr_t)s;
+    s->workspace = mr__value_new(&bu->values, (int64_t)bytes, -1);
+    return s->workspace >= 0;
 }
 
 static bool
-fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k, mr_vec *scratch)
+fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k)
 {
     build_node *n = (build_node *)g->root;
     const mr_array *x = n->f.x;
@@ -620,7 +520,7 @@ fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k, mr_vec *scratch)
     bool tuple = x->flags & MR_NODE_TUPLE;
     mr_step *s;
 
-    if (in == NULL || !kernel_inputs(bu, k, x, in, scratch) ||
+    if (in == NULL || !kernel_inputs(bu, k, x, in) ||
         !(tuple ? place_tuple(bu, n) : place_value(bu, n)))
         return false;
     s = step_new(bu, x, x->n_in, x->n_out);
@@ -630,8 +530,7 @@ fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k, mr_vec *scratch)
     memcpy(slots(s->in), in, (size_t)x->n_in * sizeof *in);
     memcpy(slots(s->out), tuple ? n->outs : &n->slot,
            (size_t)x->n_out * sizeof *in);
-    n->f.candidate_uses = n->f.n_uses;
-    return kernel_workspace(bu, s, scratch);
+    return kernel_workspace(bu, s);
 }
 
 static bool
@@ -639,9 +538,6 @@ add_kernel(builder *bu, mr_fuse_group *g)
 {
     const mr_array *x = g->root->x;
     const mr_kernel *k = mr__device_kernel(bu->p->device, x->op->id);
-    mr_vec scratch = {0};
-    bool ok;
-
     if (k == NULL && x->size > 0) {
         mr__fail(MR_E_UNSUPPORTED, "the device %s has no kernel for %s",
                  bu->p->device->name, x->op->name);
@@ -649,58 +545,7 @@ add_kernel(builder *bu, mr_fuse_group *g)
     }
     if (k == NULL) /* nothing to compute: no elements */
         return place_value(bu, (build_node *)g->root);
-    ok = fill_kernel(bu, g, k, &scratch);
-    for (size_t i = 0; ok && i < scratch.n; i++)
-        bu->temps[(uintptr_t)scratch.v[i] - 1].alive = false;
-    mr__vec_free(&scratch);
-    if (ok)
-        end_uses(bu, g);
-    return ok;
-}
-
-/* An address that stands for a slot: the same for the same memory. */
-static void *
-stand_in(const mr_slot *s)
-{
-    uintptr_t kind = (uintptr_t)s->kind + 1, index = (uintptr_t)s->index;
-
-    return (void *)((kind << 58 | index << 40) + (uintptr_t)s->byte_offset);
-}
-
-void
-mr__step_launch(const mr_step *s, mr_block_launch *l)
-{
-    mr_task_operand o[2 * MR_CODE_MAX_IO];
-
-    for (int i = 0; i < s->n_in + s->n_out; i++) {
-        const mr_slot *slot = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
-
-        mr__slot_operand(slot, stand_in(slot), &o[i]);
-    }
-    mr__block_launch_make(s->block, o, o + s->n_in, l);
-}
-
-/* What the block's runs have in common, made once. */
-static bool
-make_ready(builder *bu, mr_step *s)
-{
-    mr_program *p = bu->p;
-    mr_block_launch l;
-    size_t bytes = 0;
-    int32_t t;
-
-    if (p->device->block_ready == NULL)
-        return true;
-    mr__step_launch(s, &l);
-    s->ready = p->device->block_ready(&s->block->code, &l, &p->arena, &bytes);
-    if (s->ready == NULL || bytes == 0)
-        return s->ready != NULL;
-    t = temp_new(bu, (int64_t)bytes);
-    if (t < 0)
-        return false;
-    s->workspace = bu->temps[t].offset;
-    bu->temps[t].alive = false;
-    return true;
+    return fill_kernel(bu, g, k);
 }
 
 static bool
@@ -723,19 +568,38 @@ add_block(builder *bu, mr_fuse_group *g)
 
         if (!place_value(bu, n))
             return false;
-        n->f.candidate_uses = n->f.n_uses;
         slots(s->out)[k] = n->slot;
     }
+    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        if (m->shared && !view_slot(bu, (build_node *)m))
+            return false;
     bu->p->cost += 60.0 + 0.15 * (double)g->root->x->size * b->code.n_inst;
-    if (!make_ready(bu, s))
-        return false;
-    end_uses(bu, g);
     return true;
 }
 
 /* ---- all of it
  * -------------------------------------------------------------------------------
  */
+
+/* A result of a tuple goes straight to output k. */
+static bool
+mark_result(builder *bu, build_node *b, int k)
+{
+    build_node *tuple = (build_node *)b->f.in[0];
+    int n = tuple->f.x->n_out;
+
+    if (tuple->out_of == NULL) {
+        tuple->out_of =
+            mr__arena_alloc(&bu->scratch, (size_t)n * sizeof *tuple->out_of);
+        if (tuple->out_of == NULL)
+            return false;
+        for (int i = 0; i < n; i++)
+            tuple->out_of[i] = -1;
+    }
+    if (tuple->out_of[result_index(b->f.x)] < 0)
+        tuple->out_of[result_index(b->f.x)] = k;
+    return true;
+}
 
 static bool
 mark_outputs(builder *bu, mr_array *const *outs, int n)
@@ -750,24 +614,30 @@ mark_outputs(builder *bu, mr_array *const *outs, int n)
         build_node *b = mr__map_get(&bu->node, outs[k]);
 
         slot_shape(&p->outs[k], outs[k]);
-        if (b == NULL)
-            continue; /* depends on no argument: see copy_captured */
+        /* depends on no argument, or is an output already: copy_others */
+        if (b == NULL || b->out >= 0)
+            continue;
         b->out = k;
         b->f.wanted = b->f.visible = true;
+        if (outs[k]->op == &mr__op_output && !mark_result(bu, b, k))
+            return false;
     }
     return true;
 }
 
-/* Results that depend on no argument are captured arrays. */
+/* Results that depend on no argument, are one, or are an output already. */
 static bool
-copy_captured(builder *bu, mr_array *const *outs, int n)
+copy_others(builder *bu, mr_array *const *outs, int n)
 {
     for (int k = 0; k < n; k++) {
-        mr_slot from, to = {.kind = MR_SLOT_OUT, .index = k};
+        mr_slot from, to;
 
-        if (mr__map_get(&bu->node, outs[k]) != NULL)
+        const build_node *b = mr__map_get(&bu->node, outs[k]);
+
+        if (b != NULL && b->out == k)
             continue;
-        if (!slot_of(bu, outs[k], &from) || !copy_step(bu, outs[k], &from, &to))
+        if (!slot_of(bu, outs[k], &from) ||
+            !copy_step(bu, outs[k], &from, k, &to))
             return false;
     }
     return true;
@@ -805,7 +675,7 @@ build(builder *bu, mr_array *const *outs, int n_outs)
             return false;
     link_inputs(bu);
     return mark_outputs(bu, outs, n_outs) && build_steps(bu) &&
-           copy_captured(bu, outs, n_outs);
+           copy_others(bu, outs, n_outs) && mr__place(&bu->values);
 }
 
 static bool
@@ -844,22 +714,27 @@ keep_consts(builder *bu)
 }
 
 mr_code
-mr__program_build(mr_program *p, mr_array *const *args, int n_args,
-                  mr_array *const *outs, int n_outs)
+mr__program_build(mr_program *p)
 {
-    builder bu = {.p = p, .args = args};
+    builder bu = {.p = p, .args = p->keep};
     bool ok;
 
-    p->n_args = n_args;
+    /* without arguments there is nothing but constants */
+    bu.trace = p->n_args > 0 ? p->keep[0]->trace : UINT64_MAX;
+    bu.values = (mr_placing){.p = p, .scratch = &bu.scratch};
     p->device = mr__device_host(); /* what calls bring with them comes there */
-    ok = build(&bu, outs, n_outs) && keep_steps(&bu) && keep_consts(&bu);
-    p->workspace = bu.high;
+    ok = build(&bu, p->keep + p->n_args, p->n_keep - p->n_args) &&
+         keep_steps(&bu) && keep_consts(&bu);
     p->n_nodes = (int)bu.order.n;
     if (!ok) {
         p->n_steps = 0; /* they may have lain in scratch memory */
-        for (size_t i = 0; i < bu.consts.n; i++)
+        for (size_t i = 0; i < bu.consts.n && p->base == NULL; i++)
             mr__release(bu.consts.v[i]);
     }
+#ifndef NDEBUG
+    if (ok)
+        mr__verify_program(p);
+#endif
     mr__arena_free(&bu.scratch);
     mr__map_free(&bu.node);
     mr__map_free(&bu.known);

@@ -403,6 +403,25 @@ mr__cache_info(uint64_t function, mr_cache_info *out)
     mr__lock_drop(&lock);
 }
 
+size_t
+mr__cache_list(uint64_t function, mr_cache_entry **out, size_t cap)
+{
+    size_t n = 0;
+
+    mr__lock_take(&lock);
+    for (mr_cache_entry *e = newest; e != NULL; e = e->older)
+        n += e->key.function == function;
+    if (n <= cap) {
+        size_t i = 0;
+
+        for (mr_cache_entry *e = newest; e != NULL; e = e->older)
+            if (e->key.function == function)
+                out[i++] = retain(e);
+    }
+    mr__lock_drop(&lock);
+    return n;
+}
+
 /* ---- fork
  * ------------------------------------------------------------------------------
  */

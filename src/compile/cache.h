@@ -70,6 +70,9 @@ mr_cached mr__cache_find(const mr_cache_key *key);
  * one that counts. */
 mr_cached mr__cache_publish(mr_cache_entry *e);
 void mr__cache_release(mr_cache_entry *e);
+/* References to the function's entries, the newest first, when there are at
+ * most cap; none when there are more.  How many there are. */
+size_t mr__cache_list(uint64_t function, mr_cache_entry **out, size_t cap);
 void mr__cache_erase_function(uint64_t function);
 void mr__cache_erase_all(void);
 uint64_t mr__cache_set_limit(uint64_t entries);

@@ -20,6 +20,7 @@
 #include "base/map.h"
 #include "base/vec.h"
 #include "compile/cache.h"
+#include "compile/explain.h"
 #include "compile/program.h"
 #include "compile/tier1.h"
 #include "graph/context.h"
@@ -780,6 +781,13 @@ mr_call_results_end(mr_call_results *r)
         mr__dealloc(r->leaf);
     r->n = 0;
     r->leaf = r->few;
+}
+
+char *
+mr_function_explain(const mr_function *f)
+{
+    return f != NULL ? mr__explain(f->id, f->name)
+                     : mr__fail_null(MR_E_NULL, "the function is NULL");
 }
 
 /* ---- figures

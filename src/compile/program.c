@@ -20,21 +20,29 @@
 enum { NODE_BYTES = 192 };
 
 static void
+steps_free(mr_program *p)
+{
+    for (int i = 0; i < p->n_steps; i++)
+        /* relaxed: nobody else has the program any more */
+        mr__tier1_release(
+            atomic_load_explicit(&p->steps[i].tier1, memory_order_relaxed));
+    mr__arena_free(&p->arena);
+    mr__dealloc(p);
+}
+
+static void
 program_free(void *unused, void *data)
 {
     mr_program *p = data;
 
     (void)unused;
-    for (int i = 0; i < p->n_steps; i++)
-        /* relaxed: nobody else has the program any more */
-        mr__tier1_release(
-            atomic_load_explicit(&p->steps[i].tier1, memory_order_relaxed));
+    for (int i = 0; i < p->n_layouts; i++)
+        steps_free(p->layout[i]);
     for (int i = 0; i < p->n_consts; i++)
         mr__release(p->consts[i]);
     for (int i = 0; i < p->n_keep; i++)
         mr__release(p->keep[i]);
-    mr__arena_free(&p->arena);
-    mr__dealloc(p);
+    steps_free(p);
 }
 
 static bool
@@ -49,7 +57,126 @@ keep_trace(mr_program *p, mr_array *const *args, int n_args,
         p->keep[p->n_keep++] = mr__retain(args[i]);
     for (int i = 0; i < n_outs; i++)
         p->keep[p->n_keep++] = mr__retain(outs[i]);
+    p->n_args = n_args;
     return true;
+}
+
+/* ---- how the arguments lie
+ * -------------------------------------------------------- */
+
+static bool
+comes_so(const mr_program *p, const mr_kernel_args *a, uint64_t given)
+{
+    if (p->given != given)
+        return false;
+    for (int i = 0; i < p->n_args; i++) {
+        const mr_kernel_view *v = &a->in[i + 1];
+
+        if (memcmp(v->stride, p->arg_stride[i],
+                   (size_t)v->ndim * sizeof *v->stride) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The strides of the arguments: those of `a`, or row-major ones. */
+static bool
+keep_strides(mr_program *p, const mr_kernel_args *a)
+{
+    p->arg_stride = mr__arena_alloc(&p->arena, ((size_t)p->n_args + 1) *
+                                                   sizeof *p->arg_stride);
+    if (p->arg_stride == NULL)
+        return false;
+    for (int i = 0; i < p->n_args; i++) {
+        const mr_array *x = p->keep[i];
+        int64_t *s =
+            mr__arena_alloc(&p->arena, ((size_t)x->ndim + 1) * sizeof *s);
+
+        if (s == NULL)
+            return false;
+        if (a == NULL)
+            mr__strides_fresh(x->ndim, x->dim, s);
+        else
+            memcpy(s, a->in[i + 1].stride, (size_t)x->ndim * sizeof *s);
+        p->arg_stride[i] = s;
+    }
+    return true;
+}
+
+/* p with another layout of its arguments, all of it in p->arena. */
+static bool
+layout_build(mr_program *p, const mr_program *base, const mr_kernel_args *a,
+             uint64_t given)
+{
+    p->base = base;
+    p->given = given;
+    p->n_args = base->n_args;
+    p->keep = base->keep;
+    p->n_keep = base->n_keep;
+    return keep_strides(p, a) && mr__program_build(p) == MR_OK;
+}
+
+/* One for this run alone: the base has as many as it keeps. */
+static const mr_program *
+layout_once(const mr_program *base, const mr_kernel_args *a, uint64_t given,
+            mr_arena *arena)
+{
+    mr_program *p = mr__arena_zero(arena, sizeof *p);
+    bool ok;
+
+    if (p == NULL)
+        return NULL;
+    p->arena = *arena; /* borrowed: its chunks die with the run */
+    ok = layout_build(p, base, a, given);
+    *arena = p->arena;
+    p->heat = NULL; /* never hot */
+    return ok ? p : NULL;
+}
+
+const mr_program *
+mr__program_layout(mr_program *base, const mr_kernel_args *a, uint64_t given,
+                   mr_arena *arena)
+{
+    mr_program *p;
+
+    given &= base->could_take;
+    if (comes_so(base, a, given))
+        return base;
+    for (int i = 0; i < base->n_layouts; i++)
+        if (comes_so(base->layout[i], a, given))
+            return base->layout[i];
+    if (base->n_layouts == MR_PROGRAM_LAYOUTS)
+        return layout_once(base, a, given, arena);
+    p = mr__alloc_zero(sizeof *p);
+    if (p == NULL)
+        return NULL;
+    if (!layout_build(p, base, a, given)) {
+        steps_free(p);
+        return NULL;
+    }
+    base->layout[base->n_layouts++] = p;
+    return p;
+}
+
+/* ---- holders
+ * ------------------------------------------------------------------ */
+
+/* The trace, simplified and kept, and its steps. */
+static bool
+program_make(mr_program *p, mr_array *const *args, int n_args,
+             mr_array *const *outs, int n_outs)
+{
+    mr_array **simple = mr__alloc_array((size_t)n_outs + 1, sizeof *simple);
+    bool ok = simple != NULL;
+
+    if (ok) {
+        memcpy(simple, outs, (size_t)n_outs * sizeof *simple);
+        ok = mr__simplify(simple, n_outs, &p->simplified) == MR_OK &&
+             keep_trace(p, args, n_args, simple, n_outs) &&
+             keep_strides(p, NULL) && mr__program_build(p) == MR_OK;
+    }
+    mr__dealloc(simple);
+    return ok;
 }
 
 mr_array *
@@ -62,8 +189,7 @@ mr__program_new(mr_array *const *args, int n_args, mr_array *const *outs,
 
     if (p == NULL)
         return NULL;
-    if (!keep_trace(p, args, n_args, outs, n_outs) ||
-        mr__program_build(p, args, n_args, outs, n_outs) != MR_OK) {
+    if (!program_make(p, args, n_args, outs, n_outs)) {
         program_free(NULL, p);
         return NULL;
     }

@@ -34,16 +34,31 @@ compiled_infer(const mr_op_call *c, mr_aval *out)
     return MR_OK;
 }
 
-static size_t
-compiled_workspace(const mr_node *n)
+static const void *
+compiled_plan(const mr_node *n, const mr_kernel_args *a, uint64_t given,
+              mr_arena *arena)
 {
-    return mr__program_of(n->in[0])->workspace;
+    return mr__program_layout(n->in[0]->buffer->data, a, given, arena);
+}
+
+static int
+compiled_lies_in(const void *plan, int k)
+{
+    int i = ((const mr_program *)plan)->lies_in[k];
+
+    return i < 0 ? -1 : i + 1; /* the holder stands in front */
+}
+
+static size_t
+compiled_workspace(const void *plan)
+{
+    return ((const mr_program *)plan)->workspace;
 }
 
 static double
-compiled_cost(const mr_node *n)
+compiled_cost(const void *plan)
 {
-    return mr__program_of(n->in[0])->cost;
+    return ((const mr_program *)plan)->cost;
 }
 
 /* Where a slot lies in this call. */
@@ -192,9 +207,9 @@ check_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 }
 
 static mr_code
-compiled_run(const mr_node *n, const mr_kernel_args *a)
+compiled_run(const void *plan, const mr_kernel_args *a)
 {
-    const mr_program *p = mr__program_of(n->in[0]);
+    const mr_program *p = plan;
 
     for (int i = 0; i < p->n_steps; i++) {
         mr_code rc = run_step(p, a, &p->steps[i]);
@@ -214,6 +229,8 @@ compiled_run(const mr_node *n, const mr_kernel_args *a)
 }
 
 static const mr_op_exec compiled_exec = {
+    .plan = compiled_plan,
+    .lies_in = compiled_lies_in,
     .workspace = compiled_workspace,
     .cost = compiled_cost,
     .run = compiled_run,

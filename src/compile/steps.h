@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "compile/program.h"
+#include "compile/simplify.h"
 #include "eval/device.h"
 #include "eval/fuse.h"
 #include "eval/task.h"
@@ -31,6 +32,7 @@ typedef enum mr_slot_kind {
 typedef struct mr_slot {
     mr_slot_kind kind;
     int32_t index;
+    int32_t value; /* which value of the program (place.h); -1: ARG, CONST */
     int64_t byte_offset;
     mr_dtype dtype;
     int32_t ndim;
@@ -57,16 +59,34 @@ typedef struct mr_heat {
     _Atomic bool asked;
 } mr_heat;
 
+/* Ways in which arguments may come that a program is kept for, beside the
+ * first. */
+#define MR_PROGRAM_LAYOUTS 15
+
+/* Steps for arguments that come in one way.  The *base* is for row-major ones
+ * that stay whole, and owns the trace; the others (*layouts*) are made when
+ * arguments lie otherwise or are given up, and look at the base's trace and
+ * constants. */
 struct mr_program {
     mr_arena arena;
     const mr_device_table *device;
     int n_args, n_consts, n_steps, n_out;
-    int n_nodes;       /* of the trace */
-    mr_array **consts; /* retained, evaluated */
-    mr_array **keep;   /* the trace's roots and placeholders, retained */
+    int n_nodes; /* of the trace, simplified */
+    mr_simplified simplified;
+    mr_array **consts; /* evaluated; retained by the base */
+    mr_array **keep;   /* the trace's placeholders and roots, retained by the
+                          base: args, then outs */
     int n_keep;
+    const int64_t **arg_stride; /* of each argument */
+    const mr_program *base;     /* NULL: it is the base */
+    /* the plan lock guards these two */
+    mr_program *layout[MR_PROGRAM_LAYOUTS];
+    int n_layouts;
     mr_step *steps;
-    mr_slot *outs; /* dtype, ndim, size, dim of each output */
+    mr_slot *outs;       /* dtype, ndim, size, dim of each output */
+    int *lies_in;        /* the argument whose memory each output takes, -1 */
+    uint64_t given;      /* arguments that may be written over: bit i */
+    uint64_t could_take; /* those of all that it would write over */
     size_t workspace;
     double cost;
     mr_heat *heat; /* NULL: nothing to compile */
@@ -74,10 +94,19 @@ struct mr_program {
 };
 
 /* build.c */
-mr_code mr__program_build(mr_program *p, mr_array *const *args, int n_args,
-                          mr_array *const *outs, int n_outs);
-/* The launch of a block step, with addresses that stand for its memory. */
+/* The steps of a program whose keep and arg_stride are set.  A base evaluates
+ * what it captures; another finds that in its base, and evaluates nothing. */
+mr_code mr__program_build(mr_program *p);
+/* place.c: the launch of a block step, with addresses that stand for its
+ * memory. */
 void mr__step_launch(const mr_step *s, mr_block_launch *l);
+/* program.c */
+/* Of a base: the program for arguments that lie as those of `a`, and of which
+ * it may write over those of `given` (bits).  One that is
+ * made new is kept, or lies in the arena when there are many.  Under the plan
+ * lock, unless they are row-major.  NULL with the error set. */
+const mr_program *mr__program_layout(mr_program *base, const mr_kernel_args *a,
+                                     uint64_t given, mr_arena *arena);
 /* run.c */
 /* A slot as the operand of a task, at this address. */
 void mr__slot_operand(const mr_slot *s, void *data, mr_task_operand *o);

@@ -122,6 +122,8 @@ mr__cpu_copy_view(void *to, const mr_kernel_view *from)
                 .item = mr__dtype_size(from->dtype)};
     size_t n = (size_t)from->ndim;
 
+    if (to == from->data) /* a kernel that writes over its operand */
+        return;
     memcpy(b.dim, from->dim, n * sizeof *b.dim);
     memcpy(b.from_stride, from->stride, n * sizeof *b.dim);
     mr__strides_fresh(from->ndim, from->dim, b.to_stride);
@@ -332,8 +334,7 @@ mr__cpu_slice_update(const mr_kernel_args *a)
     const mr_kernel_view *out = &a->out[0], *update = &a->in[1];
     int64_t stride[MR_MAX_NDIM], offset = 0;
 
-    if (out->data != a->in[0].data)
-        mr__cpu_copy_view(out->data, &a->in[0]);
+    mr__cpu_copy_view(out->data, &a->in[0]);
     for (int32_t k = 0; k < out->ndim; k++) {
         int64_t first, count;
 

@@ -12,8 +12,10 @@
 /* The arguments of one entry's kernel. */
 typedef struct entry_args {
     mr_kernel_args a;
-    mr_kernel_view *view; /* inputs, then outputs */
-    const mr_kernel *kernel;
+    mr_kernel_view *view;    /* inputs, then outputs */
+    const mr_kernel *kernel; /* NULL: the operator's own execution */
+    const mr_op_exec *exec;
+    mr_arena arena; /* of its plan */
 } entry_args;
 
 static mr_kernel_view
@@ -60,7 +62,18 @@ entry_begin(entry_args *e, const mr_kernel_args *a)
                             .in = e->view,
                             .out = e->view + y->n_in,
                             .workspace = a->workspace};
-    return MR_OK;
+    e->exec = y->op->exec;
+    if (e->kernel != NULL)
+        return MR_OK;
+    e->a.plan = e->exec->plan(y, &e->a, 0, &e->arena);
+    return e->a.plan != NULL ? MR_OK : mr__error_code();
+}
+
+static void
+entry_end(entry_args *e)
+{
+    mr__arena_free(&e->arena);
+    mr__dealloc(e->view);
 }
 
 /* To the next entry. */
@@ -84,30 +97,29 @@ mr__cpu_loop(const mr_kernel_args *a)
 
     for (int64_t i = 0; rc == MR_OK && i < l->size; i++) {
         rc = e.kernel != NULL ? e.kernel->run(&e.a)
-                              : l->entry->op->exec->run(l->entry, &e.a);
+                              : e.exec->run(e.a.plan, &e.a);
         entry_step(&e, l);
     }
     if (rc != MR_OK)
         mr__error_annotate(mr__op_label(l->entry->op), l->entry->site,
                            "in one entry of a batch");
-    mr__dealloc(e.view);
+    entry_end(&e);
     return rc;
 }
 
 size_t
 mr__cpu_loop_workspace(const mr_kernel_args *a)
 {
-    const mr_loop *l = mr__loop_at(a->params);
     entry_args e = {.view = NULL};
     size_t bytes = 0;
 
     if (entry_begin(&e, a) != MR_OK)
-        return 0; /* the run says why */
-    if (e.kernel == NULL)
-        bytes = l->entry->op->exec->workspace(l->entry);
+        bytes = 0; /* the run says why */
+    else if (e.kernel == NULL)
+        bytes = e.exec->workspace(e.a.plan);
     else if (e.kernel->workspace != NULL)
         bytes = e.kernel->workspace(&e.a);
-    mr__dealloc(e.view);
+    entry_end(&e);
     return bytes;
 }
 
@@ -119,11 +131,11 @@ mr__cpu_loop_cost(const mr_kernel_args *a)
     double each = 1000.0;
 
     if (entry_begin(&e, a) != MR_OK)
-        return each;
-    if (e.kernel == NULL)
-        each = l->entry->op->exec->cost(l->entry);
+        each = 1000.0;
+    else if (e.kernel == NULL)
+        each = e.exec->cost(e.a.plan);
     else if (e.kernel->cost != NULL)
         each = e.kernel->cost(&e.a);
-    mr__dealloc(e.view);
+    entry_end(&e);
     return each * (double)l->size;
 }

@@ -440,9 +440,8 @@ mr__product_run(const mr_product *p, void *workspace)
     route_run(p, route_choose(p), workspace);
 }
 
-/* The order of additions of some routes depends on how an operand lies, and a
- * compiled function's arguments are row-major where an eager one's may not be.
- * So an operand that lies neither row after row nor column after column is
+/* The order of additions of some routes depends on how an operand lies.  So
+ * that gaps and turned rows do not change it, an operand that lies neither row after row nor column after column is
  * taken for one that does, the way it comes closest to: the route is chosen for
  * that, and the operand copied to it unless the route reads it as it is. */
 typedef struct lain {

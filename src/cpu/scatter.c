@@ -295,8 +295,7 @@ mr__cpu_scatter(const mr_kernel_args *a)
     code = mr__index_offsets(axes, (int)p->axes.n, s.count, a->workspace);
     if (code != MR_OK)
         return code;
-    if (out->data != a->in[0].data)
-        mr__cpu_copy_view(out->data, &a->in[0]);
+    mr__cpu_copy_view(out->data, &a->in[0]);
     if (updates->size == 0)
         return MR_OK;
     mr__walk_init(&s.points, n_index, updates->dim, 0);
@@ -381,7 +380,6 @@ mr__cpu_put_along_axis(const mr_kernel_args *a)
              .check = true};
 
     if (index->size == 0) {
-        if (out->data != a->in[0].data)
             mr__cpu_copy_view(out->data, &a->in[0]);
         return MR_OK;
     }
@@ -402,8 +400,7 @@ mr__cpu_put_along_axis(const mr_kernel_args *a)
                                       bad % count * index->stride[p->axis]),
             p->axis, out->dim[p->axis]);
     }
-    if (out->data != a->in[0].data)
-        mr__cpu_copy_view(out->data, &a->in[0]);
+    mr__cpu_copy_view(out->data, &a->in[0]);
     t.check = false;
     mr__cpu_for(n_rows, grain, put_piece, &t);
     return MR_OK;

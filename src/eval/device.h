@@ -48,8 +48,9 @@ typedef struct mr_kernel_args {
     int n_in, n_out;
     const mr_kernel_view *in;
     const mr_kernel_view *out; /* fresh, row-major, distinct from the inputs
-                                  but for the row's `over` */
-    void *workspace; /* as many bytes as the row asked for, 64-aligned */
+                                   but for the row's `over` */
+    void *workspace;  /* as many bytes as the row asked for, 64-aligned */
+    const void *plan; /* of operators that bring their execution: mr_op_exec */
 } mr_kernel_args;
 
 /* Runs to its end on the calling thread (and the pool's, through
@@ -74,6 +75,14 @@ typedef struct mr_kernel {
      * may fail is done.  0: never */
     uint8_t over;
 } mr_kernel;
+
+/* Must input i be row-major? */
+static inline bool
+mr__kernel_wants_row_major(const mr_kernel *k, int i)
+{
+    return (k->contiguous & MR_KERNEL_ALL_CONTIGUOUS) != 0 ||
+           (i < 30 && k->contiguous >> i & 1);
+}
 
 /* ---- queues ----------------------------------------------------------------
  */

@@ -3,9 +3,10 @@
  * fuse.c -- grouping: which nodes run together.
  *
  * Nodes are visited from the last to the first.  A node that no group has
- * pulled yet starts one.  A producer joins a group when the last of its uses
- * in the list has become a member and its form fits the group's space: so
- * all paths from it lead into the group, and none leaves and comes back.
+ * pulled yet starts one.  A producer joins a group when each of its uses in the
+ * list is a member or in a group made before, which runs later, and its form
+ * fits the group's space: so no path from it leaves the group and comes back.
+ * What later groups read as well is an output of the group.
  *
  * Reductions.  A group that starts with a reduction takes its operand's shape
  * as space.  Through the broadcast of a reduction's result (a bridge) a group
@@ -272,12 +273,33 @@ add_member(mr_fuse_group *g, mr_fuse_node *n, mr_fuse_role role)
 {
     n->group = g;
     n->role = role;
+    n->next_member = g->member;
+    g->member = n;
     g->n_members++;
     if (n->visible)
         g->n_out++;
     if (role == MR_ROLE_REDUCE)
         g->has_reduction = true;
     ext_update(g, n);
+}
+
+/* Can n be a member?  What later groups read becomes an output; a view that
+ * they read stays one, and what it looks at becomes an output. */
+static bool
+pull(mr_fuse_group *g, mr_fuse_node *n, mr_fuses_fn fuses, mr_fuse_role *role,
+     uint32_t *mask)
+{
+    bool later = n->later_uses > 0 || n->looked_at, seen = n->visible;
+    bool view = n->x->op->fuse.kind == MR_FUSE_VIEW;
+
+    n->visible = seen || (later && !view);
+    if (!can_pull(g, n, fuses, role, mask) || !has_room(g, n)) {
+        n->visible = seen;
+        return false;
+    }
+    if (later && view)
+        n->shared = n->in[0]->looked_at = true;
+    return true;
 }
 
 /* Pull producers until none fits.  `work` is a stack of members whose inputs
@@ -306,8 +328,9 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
                 n->candidate = g;
                 n->candidate_uses = 0;
             }
-            if (++n->candidate_uses < n->n_uses ||
-                !can_pull(g, n, fuses, &role, &mask) || !has_room(g, n))
+            if (++n->candidate_uses + n->later_uses < n->n_uses)
+                continue;
+            if (!pull(g, n, fuses, &role, &mask))
                 continue;
             if (role == MR_ROLE_BRIDGE) {
                 g->phased = true;
@@ -346,6 +369,7 @@ group_start(mr_arena *arena, mr_fuse_node *n, mr_fuses_fn fuses)
     g->next = NULL;
     g->kind = kind_of(x, fuses);
     g->root = g->member = n;
+    n->next_member = NULL;
     n->group = g;
     n->role = MR_ROLE_POINT;
     g->n_members = 1;
@@ -367,6 +391,17 @@ group_start(mr_arena *arena, mr_fuse_node *n, mr_fuses_fn fuses)
     }
     ext_update(g, n);
     return g;
+}
+
+/* The group is whole: what it reads from outside has a reader that runs later
+ * than all groups to come. */
+static void
+count_later_uses(const mr_fuse_group *g)
+{
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        for (int i = 0; i < m->x->n_in; i++)
+            if (m->in[i] != NULL && m->in[i]->group != g)
+                m->in[i]->later_uses++;
 }
 
 /* Members in topological order: the list is walked once, backwards. */
@@ -392,6 +427,8 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
     for (size_t i = 0; i < n; i++) {
         nodes[i]->group = NULL;
         nodes[i]->candidate = NULL;
+        nodes[i]->later_uses = 0;
+        nodes[i]->shared = nodes[i]->looked_at = false;
     }
     for (size_t i = n; i-- > 0;) {
         mr_fuse_group *g;
@@ -404,6 +441,7 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
         if (g->kind == MR_GROUP_BLOCK && mode == MR_FUSE_ALL &&
             !pull_all(arena, g, fuses))
             return NULL;
+        count_later_uses(g);
         g->next = first;
         first = g;
     }

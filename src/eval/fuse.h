@@ -51,15 +51,20 @@ struct mr_fuse_node {
     mr_fuse_node **in; /* n_in entries; NULL: not in the list (a leaf) */
     int32_t n_uses;    /* edges from nodes of the list */
     bool wanted;       /* asked for */
-    bool visible;      /* wanted, or somebody else can see it */
+    bool visible;      /* wanted, or somebody else can see it; set by the
+                          fuser for what later groups read too */
     /* found */
     mr_fuse_role role;
     mr_fuse_group *group;
     mr_fuse_node *next_member; /* in topological order */
+    bool shared; /* a view inside a block that later groups read too: it has a
+                    place as soon as the block has */
     /* scratch */
     mr_fuse_group *candidate;
     int32_t candidate_uses;
-    uint16_t reg; /* code.c */
+    int32_t later_uses; /* by groups that are made already: they run later */
+    bool looked_at;     /* a shared view looks at it */
+    uint16_t reg;       /* code.c */
 };
 
 struct mr_fuse_group {

@@ -168,8 +168,12 @@ consume_uses(mr_plan *p, const mr_fuse_group *g)
             mr_plan_node *in = (mr_plan_node *)m->in[i];
             mr_plan_node *base;
 
-            if (in == NULL || in->f.group == g)
+            if (in == NULL)
                 continue;
+            if (in->f.group == g) { /* read on the way, if anybody reads it */
+                in->uses_left--;
+                continue;
+            }
             base = in->place.base;
             if (base == NULL) {
                 mr__donate_view_read(in, stream);
@@ -448,48 +452,94 @@ plan_view(mr_plan *p, mr_fuse_group *g)
     return true;
 }
 
+/* ---- giving memory away
+ * -------------------------------------------------------------- */
+
+/* A place in the memory of input `from` (of this node), which nobody else will
+ * read. */
+static bool
+place_over(mr_plan *p, mr_task *t, int from, mr_fuse_node *node, int32_t ndim,
+           mr_place *w)
+{
+    memset(w, 0, sizeof *w);
+    w->buffer = t->in[from].buffer;
+    w->data = t->in[from].data;
+    w->stride = mr__place_strides(p, ndim, t->in[from].stride);
+    if (w->stride == NULL)
+        return false;
+    w->task = t;
+    if (node != NULL)
+        ((mr_plan_node *)node)->recycled = true;
+    return true;
+}
+
 /* ---- kernels
  * ---------------------------------------------------------------------------
  */
 
-/* x lies where input `from` of its task does. */
+/* Can this node alone see its input i?  Then that may be written over. */
 static bool
-place_over(mr_plan *p, mr_task *t, mr_plan_node *n, int from)
+input_given(const mr_plan *p, const mr_plan_node *n, const mr_task *t, int i)
 {
-    const mr_task_operand *o = &t->in[from];
+    const mr_array *x = n->f.x;
+    const mr_plan_node *in = (const mr_plan_node *)n->f.in[i];
+    const mr_buffer *own = in == NULL ? x->in[i]->buffer : in->place.buffer;
 
-    memset(&n->place, 0, sizeof n->place);
-    n->place.buffer = o->buffer;
-    n->place.data = o->data;
-    n->place.stride = mr__place_strides(p, n->f.x->ndim, o->stride);
-    n->place.task = t;
-    return n->place.stride != NULL;
+    for (int k = 0; k < x->n_in; k++)
+        if (k != i && x->in[k] == x->in[i])
+            return false;
+    return t->in[i].buffer == own && own != NULL &&
+           mr__donate_may(p, n->f.group, x->in[i], in, t->stream);
 }
 
-/* A kernel may write into its operand `from` when that is row-major, as its
- * own, and lies there for nobody else.  What another task of this window has
- * read before must not be asked for again. */
+/* The checking mode looks at inputs afterwards, a live trace may ask again. */
 static bool
-kernel_writes_over(mr_plan *p, const mr_fuse_group *g, const mr_task *t)
+may_give(const mr_plan_node *n)
+{
+    return !mr__checking() && mr__donate_forgotten(n->f.group);
+}
+
+/* The input in whose memory the kernel writes its result, or -1: one that is
+ * row-major, as its own, and lies there for nobody else.  What another task of
+ * this window has read before must not be asked for again. */
+static int
+kernel_writes_over(mr_plan *p, const mr_plan_node *n, const mr_task *t)
 {
     int from = t->kernel == NULL ? -1 : t->kernel->over - 1;
-    const mr_array *x = g->root->x, *in = from < 0 ? NULL : x->in[from];
-    mr_plan_node *n = in == NULL ? NULL : mr__plan_node(in);
+    const mr_array *x = n->f.x, *in = from < 0 ? NULL : x->in[from];
 
-    if (in == NULL || mr__checking() || in->dtype != x->dtype ||
-        in->ndim != x->ndim || t->in[from].buffer == NULL ||
+    if (in == NULL || in->dtype != x->dtype || in->ndim != x->ndim ||
         memcmp(in->dim, x->dim, (size_t)x->ndim * sizeof *x->dim) != 0 ||
         !mr__is_contiguous(x->ndim, x->dim, t->in[from].stride) ||
-        (n == NULL ? in->buffer : n->place.buffer) != t->in[from].buffer ||
-        !mr__donate_forgotten(g) || !mr__donate_may(p, g, in, n, t->stream))
-        return false;
-    for (int i = 0; i < x->n_in; i++)
-        if (i != from && x->in[i] == in)
-            return false;
+        !may_give(n) || !input_given(p, n, t, from))
+        return -1;
     p->destructive =
-        p->destructive || t->flight != NULL || !mr__donate_sole(g, in, n);
-    if (n != NULL)
-        n->recycled = true;
+        p->destructive || t->flight != NULL ||
+        !mr__donate_sole(n->f.group, in, (mr_plan_node *)n->f.in[from]);
+    return from;
+}
+
+/* Result k of the task's node, in the memory of input `from` if that is not
+ * -1. */
+static bool
+place_result(mr_plan *p, mr_task *t, mr_plan_node *n, int k, int from)
+{
+    mr_array *x = n->f.x;
+    bool tuple = x->flags & MR_NODE_TUPLE;
+    mr_tuple_out one = {(mr_dtype)x->dtype, x->ndim, x->size, x->dim, NULL, 0};
+    const mr_tuple_out *o = tuple ? &x->tuple[k] : &one;
+    mr_place *w = tuple ? &n->outs[k] : &n->place;
+
+    p->destructive = p->destructive || (from >= 0 && t->kernel == NULL);
+    if (from >= 0 ? !place_over(p, t, from, n->f.in[from], o->ndim, w)
+                  : !fresh_place(p, t, o->dtype, o->ndim, o->dim, o->size, w))
+        return false;
+    w->source = x;
+    if (!tuple)
+        w->base = n;
+    set_operand(&t->out[k], w, o->dtype, o->ndim, o->dim, o->size);
+    if (tuple)
+        t->out[k].keep = NULL;
     return true;
 }
 
@@ -497,35 +547,20 @@ static bool
 place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
 {
     mr_array *x = n->f.x;
+    const mr_op_exec *e = t->args.plan != NULL ? x->op->exec : NULL;
 
     if (x->flags & MR_NODE_TUPLE) {
         n->outs = mr__arena_zero(&p->window->arena,
                                  (size_t)x->n_out * sizeof *n->outs);
         if (n->outs == NULL)
             return false;
-        for (int k = 0; k < x->n_out; k++) {
-            const mr_tuple_out *o = &x->tuple[k];
-
-            if (!fresh_place(p, t, o->dtype, o->ndim, o->dim, o->size,
-                             &n->outs[k]))
-                return false;
-            n->outs[k].source = x;
-            set_operand(&t->out[k], &n->outs[k], o->dtype, o->ndim, o->dim,
-                        o->size);
-            t->out[k].keep = NULL;
-        }
-        t->n_out = x->n_out;
-    } else {
-        if (t->kind == MR_TASK_KERNEL && kernel_writes_over(p, n->f.group, t)
-                ? !place_over(p, t, n, t->kernel->over - 1)
-                : !fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim,
-                               x->size, &n->place))
-            return false;
-        operand_array(&t->out[0], &n->place, x);
-        n->place.source = x;
-        n->place.base = n;
-        t->n_out = 1;
     }
+    for (int k = 0; k < x->n_out; k++)
+        if (!place_result(p, t, n, k,
+                          e == NULL ? kernel_writes_over(p, n, t)
+                                    : e->lies_in(t->args.plan, k)))
+            return false;
+    t->n_out = x->n_out;
     n->materialised = true;
     return mr__plan_completes(p, t, x);
 }
@@ -536,13 +571,11 @@ kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
     for (int i = 0; i < x->n_in; i++) {
         mr_array *in = x->in[i];
         mr_place w = mr__place_of(p, in), copied;
-        uint32_t want = t->kernel == NULL ? MR_KERNEL_ALL_CONTIGUOUS
-                                          : t->kernel->contiguous;
 
         if (!mr__place_is_in(&w, t->space) &&
             !mr__place_bring(p, x, in, t->space, &w))
             return false;
-        if (((want & MR_KERNEL_ALL_CONTIGUOUS) || (i < 31 && want >> i & 1)) &&
+        if (t->kernel != NULL && mr__kernel_wants_row_major(t->kernel, i) &&
             !mr__is_contiguous(in->ndim, in->dim, w.stride)) {
             mr_task *copy = copy_task(p, x, t->device, in, &w, &copied);
 
@@ -564,8 +597,7 @@ kernel_workspace(mr_plan *p, mr_task *t, mr_array *x)
 
     if (!mr__task_args(t))
         return false;
-    if (t->kernel != NULL && t->kernel->workspace == NULL &&
-        t->kernel->cost == NULL) {
+    if (t->kernel->workspace == NULL && t->kernel->cost == NULL) {
         bool over = t->kernel->over != 0 &&
                     t->in[t->kernel->over - 1].data == t->out[0].data;
 
@@ -575,16 +607,53 @@ kernel_workspace(mr_plan *p, mr_task *t, mr_array *x)
                 t->cost += copy_cost(t->in[i].size, t->in[i].dtype);
         return true;
     }
-    if (t->kernel == NULL) {
-        bytes = x->op->exec->workspace(x);
-        t->cost = x->op->exec->cost(x);
-    } else {
-        if (t->kernel->workspace != NULL)
-            bytes = t->kernel->workspace(&t->args);
-        t->cost = t->kernel->cost != NULL
-                      ? t->kernel->cost(&t->args)
-                      : copy_cost(x->size, (mr_dtype)x->dtype);
-    }
+    if (t->kernel->workspace != NULL)
+        bytes = t->kernel->workspace(&t->args);
+    t->cost = t->kernel->cost != NULL ? t->kernel->cost(&t->args)
+                                      : copy_cost(x->size, (mr_dtype)x->dtype);
+    if (bytes == 0)
+        return true;
+    t->workspace = take_buffer(p, t, bytes);
+    return t->workspace != NULL;
+}
+
+/* Arguments that this node alone can see, as bits. */
+static uint64_t
+arguments_given(const mr_plan *p, const mr_plan_node *n, const mr_task *t)
+{
+    const mr_array *x = n->f.x;
+    uint64_t given = 0;
+
+    if (t->space != 0 || !may_give(n))
+        return 0;
+    for (int i = 1; i < x->n_in && i <= 64; i++)
+        if (input_given(p, n, t, i))
+            given |= UINT64_C(1) << (i - 1);
+    return given;
+}
+
+/* The plan of an operator that brings its own execution. */
+static bool
+exec_plan(mr_plan *p, mr_task *t, const mr_plan_node *n)
+{
+    const mr_op_exec *e = n->f.x->op->exec;
+
+    if (!mr__task_args(t))
+        return false;
+    t->args.plan =
+        e->plan(n->f.x, &t->args, arguments_given(p, n, t), &p->window->arena);
+    if (t->args.plan == NULL)
+        return false;
+    t->cost = e->cost(t->args.plan);
+    return true;
+}
+
+static bool
+exec_workspace(mr_plan *p, mr_task *t)
+{
+    size_t bytes = t->node->op->exec->workspace(t->args.plan);
+
+    mr__task_args_out(t);
     if (bytes == 0)
         return true;
     t->workspace = take_buffer(p, t, bytes);
@@ -622,8 +691,9 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
 
     if (t == NULL || !find_kernel(p, t, x))
         return false;
-    if (!kernel_inputs(p, t, x) || !place_output(p, t, n) ||
-        !kernel_workspace(p, t, x))
+    if (!kernel_inputs(p, t, x) || (t->kernel == NULL && !exec_plan(p, t, n)) ||
+        !place_output(p, t, n) ||
+        !(t->kernel == NULL ? exec_workspace(p, t) : kernel_workspace(p, t, x)))
         return false;
     mr__plan_append(p, t);
     if (t->workspace != NULL)
@@ -673,11 +743,9 @@ block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k, int from)
     mr_array *x = n->f.x;
 
     if (from >= 0) {
-        if (!place_over(p, t, n, from))
+        if (!place_over(p, t, from, b->in[from].node, x->ndim, &n->place))
             return false;
         p->destructive = true;
-        if (b->in[from].node != NULL)
-            ((mr_plan_node *)b->in[from].node)->recycled = true;
     } else if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,
                             &n->place)) {
         return false;
@@ -731,6 +799,23 @@ block_workspace(mr_plan *p, mr_task *t)
     return t->workspace != NULL;
 }
 
+/* Views inside the block that later groups read. */
+static bool
+place_shared(mr_plan *p, const mr_fuse_group *g)
+{
+    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member) {
+        mr_plan_node *n = (mr_plan_node *)m;
+
+        if (!m->shared)
+            continue;
+        if (!plan_view_place(p, n))
+            return false;
+        if (n->place.base != NULL)
+            n->place.base->uses_left += m->later_uses;
+    }
+    return true;
+}
+
 static bool
 plan_block(mr_plan *p, mr_fuse_group *g)
 {
@@ -769,6 +854,8 @@ plan_block(mr_plan *p, mr_fuse_group *g)
         if (!block_output(p, t, b, k, from))
             return false;
     }
+    if (!place_shared(p, g))
+        return false;
     t->cost = block_cost(t, b);
     if (g->has_reduction && !block_workspace(p, t))
         return false;

@@ -300,21 +300,30 @@ bool
 mr__task_args(mr_task *t)
 {
     mr_kernel_view *v = mr__arena_alloc(
-        &t->window->arena, (size_t)(t->n_in + t->n_out + 1) * sizeof *v);
+        &t->window->arena, (size_t)(t->n_in + t->node->n_out + 1) * sizeof *v);
 
     if (v == NULL)
         return false;
     for (int i = 0; i < t->n_in; i++)
         mr__operand_view(&v[i], &t->in[i]);
-    for (int i = 0; i < t->n_out; i++)
-        mr__operand_view(&v[t->n_in + i], &t->out[i]);
     t->args = (mr_kernel_args){.op = t->node->op,
                                .params = t->node->params,
                                .n_in = t->n_in,
-                               .n_out = t->n_out,
                                .in = v,
                                .out = v + t->n_in};
+    mr__task_args_out(t);
     return true;
+}
+
+void
+mr__task_args_out(mr_task *t)
+{
+    /* made here: const for kernels alone */
+    mr_kernel_view *v = (mr_kernel_view *)(uintptr_t)t->args.out;
+
+    for (int i = 0; i < t->n_out; i++)
+        mr__operand_view(&v[i], &t->out[i]);
+    t->args.n_out = t->n_out;
 }
 
 static mr_code
@@ -322,7 +331,7 @@ run_kernel(mr_task *t)
 {
     t->args.workspace = workspace_of(t);
     return t->kernel != NULL ? t->kernel->run(&t->args)
-                             : t->node->op->exec->run(t->node, &t->args);
+                             : t->node->op->exec->run(t->args.plan, &t->args);
 }
 
 /* ---- completing

@@ -112,8 +112,10 @@ mr_code mr__run_copy(const mr_device_table *device, const mr_task_operand *in,
                      const mr_task_operand *out);
 /* One operand as a kernel sees it. */
 void mr__operand_view(mr_kernel_view *v, const mr_task_operand *o);
-/* Fill in a kernel's arguments but for the workspace; false: no memory. */
+/* Fill in a kernel's arguments but for the workspace; false: no memory.  The
+ * outputs may be said later. */
 bool mr__task_args(mr_task *t);
+void mr__task_args_out(mr_task *t);
 /* Run and complete it, or complete what has flown; frees it.  Under no lock. */
 void mr__task_run(mr_task *t);
 /* Put it into the stream's queue (made here when *queue is NULL); it may have

@@ -299,6 +299,36 @@ mr__node_tuple(const mr_op *op, const void *params, int n_in,
 }
 
 mr_array *
+mr__node_like(const mr_array *x, mr_array *const *in)
+{
+    mr_op_call call = {x->op, x->params, x->n_in, in};
+    bool tuple = x->flags & MR_NODE_TUPLE;
+    int n = tuple ? x->n_out : 1;
+    mr_aval few[FEW_OUTPUTS], *out = few;
+    mr_array *y = NULL;
+
+    if (n > FEW_OUTPUTS)
+        out = mr__alloc_array((size_t)n, sizeof *out);
+    if (out == NULL)
+        return NULL;
+    if (!tuple)
+        mr__aval_like(out, x);
+    for (int k = 0; tuple && k < n; k++)
+        mr__aval_shape(&out[k], x->tuple[k].dtype, x->tuple[k].ndim,
+                       x->tuple[k].dim);
+    if (inputs_given(x->op, x->n_in, in))
+        y = node_of(&call, tuple, n, out);
+    if (y != NULL) {
+        y->site = x->site;
+        y->stream = x->stream;
+        y->n_out = x->n_out;
+    }
+    if (out != few)
+        mr__dealloc(out);
+    return y;
+}
+
+mr_array *
 mr__node_elementwise(const mr_op *op, mr_dtype out, int n_in,
                      mr_array *const *in)
 {

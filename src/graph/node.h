@@ -144,6 +144,10 @@ mr_array *mr__node_new(const mr_op *op, const void *params, int n_in,
  * always a tuple node, infer fills n_out values. */
 mr_array *mr__node_tuple(const mr_op *op, const void *params, int n_in,
                          mr_array *const *in, int n_out);
+/* x's operator over other inputs of the same dtypes and shapes, at x's site and
+ * on its stream; x depends on nothing that is still traced.  A tuple gives a
+ * tuple. */
+mr_array *mr__node_like(const mr_array *x, mr_array *const *in);
 /* The same without infer, for elementwise operators whose inputs have one
  * shape already. */
 mr_array *mr__node_elementwise(const mr_op *op, mr_dtype out, int n_in,

@@ -117,14 +117,23 @@ typedef enum mr_rule_kind {
 } mr_rule_kind;
 
 /* An operator that brings its own execution (a compiled program): it is not
- * looked up in a device's kernel table.  All three are called with the node
- * alive; run() by a task, under no lock, with operands as a kernel gets them,
- * inputs row-major (struct mr_kernel_args: eval/device.h). */
+ * looked up in a device's kernel table.  All are called with the node alive;
+ * run() by a task, under no lock, with operands as a kernel gets them, inputs
+ * as they lie (struct mr_kernel_args: eval/device.h). */
 struct mr_kernel_args;
+struct mr_arena;
 typedef struct mr_op_exec {
-    size_t (*workspace)(const mr_node *n);
-    double (*cost)(const mr_node *n); /* nanoseconds, estimated */
-    mr_code (*run)(const mr_node *n, const struct mr_kernel_args *a);
+    /* What runs over inputs that lie so (no data pointers, no outputs) need:
+     * the node's, or in this arena, which lives until the run is over.  Input
+     * i may be written over when bit i of `given` is set.  Under the plan
+     * lock.  NULL with the error set. */
+    const void *(*plan)(const mr_node *n, const struct mr_kernel_args *a,
+                        uint64_t given, struct mr_arena *arena);
+    /* the input whose memory output k takes, -1: memory of its own */
+    int (*lies_in)(const void *plan, int k);
+    size_t (*workspace)(const void *plan);
+    double (*cost)(const void *plan); /* nanoseconds, estimated */
+    mr_code (*run)(const void *plan, const struct mr_kernel_args *a);
 } mr_op_exec;
 
 struct mr_op {

@@ -103,8 +103,8 @@ memory__is_waited_for_in_order_of_arrival(void **state)
 
     mrt_counters_clear();
     mr_memory_clear_cache();
-    /* a kernel's input is a copy of the broadcast: two megabytes each */
-    old = mr_memory_set_limit(mr_memory_active() + 3 * MEGABYTE + 65536);
+    /* a megabyte each: the broadcast is read as it lies */
+    old = mr_memory_set_limit(mr_memory_active() + MEGABYTE + MEGABYTE / 2);
     mrt_threads(LAST + 1, opener, &wrong);
     mr_memory_set_limit(old);
     assert_int_equal(wrong, 0);

@@ -35,17 +35,36 @@ counted_infer(const mr_op_call *c, mr_aval *out)
     return MR_OK;
 }
 
-static size_t
-counted_workspace(const mr_node *n)
+static const void *
+counted_plan(const mr_node *n, const mr_kernel_args *a, uint64_t given,
+             mr_arena *arena)
 {
-    (void)n;
+    (void)a;
+    (void)given;
+    (void)arena;
+    return mr__params(n);
+}
+
+static int
+counted_lies_in(const void *plan, int k)
+{
+    (void)plan;
+    (void)k;
+    return -1;
+}
+
+static size_t
+counted_workspace(const void *plan)
+{
+    (void)plan;
     return 0;
 }
 
 static double
-counted_cost(const mr_node *n)
+counted_cost(const void *plan)
 {
-    return 1.0 + (double)n->size;
+    (void)plan;
+    return 1000.0;
 }
 
 static void
@@ -57,10 +76,21 @@ wait_at(int gate)
     pthread_mutex_unlock(&gate_lock);
 }
 
-static mr_code
-counted_run(const mr_node *n, const mr_kernel_args *a)
+/* Where element i in row-major order lies. */
+static int64_t
+offset_of(const mr_kernel_view *v, int64_t i)
 {
-    const mrt_counted *how = mr__params(n);
+    int64_t at = 0;
+
+    for (int32_t k = v->ndim - 1; k >= 0; i /= v->dim[k--])
+        at += i % v->dim[k] * v->stride[k];
+    return at;
+}
+
+static mr_code
+counted_run(const void *plan, const mr_kernel_args *a)
+{
+    const mrt_counted *how = plan;
     /* relaxed: a count, read after the evaluation */
     int before =
         atomic_fetch_add_explicit(&runs[how->counter], 1, memory_order_relaxed);
@@ -75,11 +105,12 @@ counted_run(const mr_node *n, const mr_kernel_args *a)
     if (how->fail != MR_OK && (how->n_fails == 0 || before < how->n_fails))
         return mr__fail((mr_code)how->fail, "asked to fail");
     for (int64_t i = 0; i < a->out[0].size; i++)
-        y[i] = x[i] + 1.0F;
+        y[i] = x[offset_of(&a->in[0], i)] + 1.0F;
     return MR_OK;
 }
 
-static const mr_op_exec exec = {counted_workspace, counted_cost, counted_run};
+static const mr_op_exec exec = {counted_plan, counted_lies_in,
+                                counted_workspace, counted_cost, counted_run};
 
 static const mr_op op = {
     .id = 0,

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * explain.c -- the programs of a compiled function as text: what simplifying
+ * did, which steps there are and where they run, what they read and write and
+ * where that lies, and why a step was not joined with those whose values it
+ * reads.
+ *
+ * Called by: function.c.
+ */
+#include "compile/explain.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "compile/cache.h"
+#include "compile/steps.h"
+#include "compile/tier1.h"
+#include "eval/check.h"
+#include "eval/plan.h"
+#include "marram/array.h"
+
+/* ---- text
+ * ---------------------------------------------------------------------------
+ */
+
+typedef struct text {
+    char *v;
+    size_t n, cap;
+    bool failed;
+} text;
+
+static bool
+text_room(text *t, size_t more)
+{
+    size_t cap = t->cap == 0 ? 1024 : t->cap;
+    char *v;
+
+    if (t->failed || t->n + more < t->cap)
+        return !t->failed;
+    while (cap <= t->n + more)
+        cap *= 2;
+    v = mr__alloc_again(t->v, cap);
+    t->failed = v == NULL;
+    if (v == NULL)
+        return false;
+    t->v = v;
+    t->cap = cap;
+    return true;
+}
+
+static void __attribute__((format(printf, 2, 3)))
+put(text *t, const char *fmt, ...)
+{
+    char line[512];
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    if (n > (int)sizeof line - 1)
+        n = (int)sizeof line - 1;
+    if (n <= 0 || !text_room(t, (size_t)n))
+        return;
+    memcpy(t->v + t->n, line, (size_t)n + 1);
+    t->n += (size_t)n;
+}
+
+static void
+put_shape(text *t, mr_dtype dtype, int32_t ndim, const int64_t *dim)
+{
+    char shape[256];
+
+    put(t, "%s %s", mr_dtype_name(dtype),
+        mr__shape_text(shape, sizeof shape, ndim, dim));
+}
+
+/* ---- slots
+ * -------------------------------------------------------------------------- */
+
+static const char *
+layout_of(const mr_slot *s)
+{
+    bool turned;
+
+    if (mr__is_contiguous(s->ndim, s->dim, s->stride))
+        return "";
+    for (int i = 0; i < s->ndim; i++)
+        if (s->stride[i] == 0 && s->dim[i] > 1)
+            return ", broadcast";
+    turned = s->ndim >= 2 && s->stride[s->ndim - 1] != 1 &&
+             s->stride[s->ndim - 2] == 1;
+    return turned ? ", turned" : ", strided";
+}
+
+static void
+put_slot(text *t, const mr_slot *s)
+{
+    static const char *const place[] = {[MR_SLOT_ARG] = "argument",
+                                        [MR_SLOT_CONST] = "constant",
+                                        [MR_SLOT_TEMP] = "workspace",
+                                        [MR_SLOT_OUT] = "output"};
+
+    put(t, "%s", place[s->kind]);
+    if (s->kind != MR_SLOT_TEMP)
+        put(t, " %d", (int)s->index);
+    if (s->byte_offset != 0 || s->kind == MR_SLOT_TEMP)
+        put(t, "%+" PRId64, s->byte_offset);
+    put(t, ": ");
+    put_shape(t, s->dtype, s->ndim, s->dim);
+    put(t, "%s", layout_of(s));
+}
+
+static void
+put_slots(text *t, const char *what, int n, const mr_slot *slot)
+{
+    for (int i = 0; i < n; i++) {
+        put(t, "        %s ", what);
+        put_slot(t, &slot[i]);
+        put(t, "\n");
+    }
+}
+
+/* ---- why a step stands alone
+ * ---------------------------------------------------------- */
+
+static bool
+makes(const mr_step *s, int32_t value)
+{
+    for (int k = 0; k < s->n_out; k++)
+        if (s->out[k].value == value)
+            return true;
+    return false;
+}
+
+static int
+readers_of(const mr_program *p, int32_t value)
+{
+    int n = 0;
+
+    for (int i = 0; i < p->n_steps; i++)
+        for (int k = 0; k < p->steps[i].n_in; k++)
+            if (p->steps[i].in[k].value == value) {
+                n++;
+                break;
+            }
+    return n;
+}
+
+static bool
+has_reduction(const mr_step *s)
+{
+    for (int i = 0; i < s->block->code.n_inst; i++)
+        if (MR_K_IS_REDUCTION(s->block->code.inst[i].k))
+            return true;
+    return false;
+}
+
+static bool
+same_points(const mr_block_group *a, const mr_block_group *b)
+{
+    int64_t n = 1, m = 1;
+
+    for (int i = 0; i < a->n_kept + a->n_red; i++)
+        n *= a->dim[i];
+    for (int i = 0; i < b->n_kept + b->n_red; i++)
+        m *= b->dim[i];
+    return n == m && a->ndim == b->ndim;
+}
+
+/* Why reader does not hold what maker does, whose value it reads here. */
+static const char *
+why_apart(const mr_program *p, const mr_step *maker, const mr_step *reader,
+          const mr_slot *in)
+{
+    if (mr__checking())
+        return "the checking mode runs each operator alone";
+    if (reader->kernel != NULL)
+        return "it has a kernel of its own";
+    if (maker->kernel != NULL)
+        return "that has a kernel of its own";
+    if (reader->block == NULL)
+        return "it is a copy to where the caller or a kernel wants it";
+    if (maker->block == NULL)
+        return "that is a copy: a view of what it copies was not possible";
+    if (maker->node->stream != reader->node->stream)
+        return "they were asked for on different streams";
+    if (reader->block->n_red > 0 && has_reduction(reader) &&
+        reader->block->axis[reader->block->n_kept] <
+            reader->block->ndim - reader->block->n_red)
+        return "it reduces leading axes, which is faster from memory";
+    if (has_reduction(maker) && !has_reduction(reader))
+        return "that reduces, and a result of it is not of the reader's shape";
+    if (!same_points(maker->block, reader->block))
+        return "their points differ: one is broadcast, reduced or reshaped to "
+               "the other";
+    if (!mr__is_contiguous(in->ndim, in->dim, in->stride))
+        return "it is read through a view";
+    if (maker->block->code.n_inst + reader->block->code.n_inst >
+        MR_FUSE_MAX_MEMBERS)
+        return "a block program has room for so many operators only";
+    if (maker->n_in + reader->n_in > MR_FUSE_MAX_IN)
+        return "a block program has room for so many inputs only";
+    if (readers_of(p, in->value) > 1)
+        return "several steps read it";
+    return "a step between them reads that and is read by it, or a row is too "
+           "long";
+}
+
+static void
+put_apart(text *t, const mr_program *p, int n)
+{
+    const mr_step *s = &p->steps[n];
+
+    for (int i = 0; i < s->n_in; i++)
+        for (int m = n - 1; m >= 0; m--)
+            if (s->in[i].value >= 0 && makes(&p->steps[m], s->in[i].value)) {
+                put(t, "        not joined with step %d: %s\n", m,
+                    why_apart(p, &p->steps[m], s, &s->in[i]));
+                break;
+            }
+}
+
+/* ---- steps
+ * -------------------------------------------------------------------------- */
+
+static void
+put_block(text *t, const mr_block_code *c)
+{
+    put(t, "fused");
+    for (int i = 0; i < c->n_inst; i++) {
+        if (i == 12 && c->n_inst > 14) {
+            put(t, ", and %d more", c->n_inst - i);
+            break;
+        }
+        put(t, "%s %s", i == 0 ? "" : ",", mr__k_name((mr_k)c->inst[i].k));
+    }
+    if (c->n_phases > 1)
+        put(t, " (%d passes over each row)", c->n_phases);
+}
+
+static const char *
+tier_of(const mr_step *s)
+{
+    if (s->kernel != NULL)
+        return "kernel";
+    if (s->block == NULL)
+        return "copy";
+    return mr__tier1_ready(s) != NULL ? "native code" : "interpreter";
+}
+
+static void
+put_step(text *t, const mr_program *p, int n)
+{
+    const mr_step *s = &p->steps[n];
+
+    put(t, "    %d: ", n);
+    if (s->block != NULL)
+        put_block(t, &s->block->code);
+    else
+        put(t, "%s", s->kernel != NULL ? s->node->op->name : "copy");
+    put(t, "  [%s]", tier_of(s));
+    if (s->node->site != NULL)
+        put(t, "  %s", s->node->site);
+    put(t, "\n");
+    put_slots(t, "reads ", s->n_in, s->in);
+    put_slots(t, "writes", s->n_out, s->out);
+    put_apart(t, p, n);
+}
+
+/* ---- programs
+ * ----------------------------------------------------------------------- */
+
+static void
+put_simplified(text *t, const mr_program *p)
+{
+    const mr_simplified *f = &p->simplified;
+
+    put(t,
+        "  %d nodes were traced, %d are left: %d common, %d by algebra, %d "
+        "constants, %d views\n",
+        f->before, p->n_nodes, f->same, f->algebra, f->folded, f->views);
+    if (f->kept > 0)
+        put(t,
+            "  %d rules would have changed how an operand of a kernel "
+            "lies, and were left\n",
+            f->kept);
+}
+
+static void
+put_memory(text *t, const mr_program *p)
+{
+    int64_t consts = 0, outs = 0;
+
+    for (int i = 0; i < p->n_consts; i++)
+        consts +=
+            p->consts[i]->size * mr__dtype_size((mr_dtype)p->consts[i]->dtype);
+    for (int k = 0; k < p->n_out; k++)
+        outs += p->outs[k].size * mr__dtype_size(p->outs[k].dtype);
+    put(t,
+        "  a call takes a workspace of %zu bytes, and %" PRId64
+        " bytes for %d outputs; %d constants have %" PRId64 " bytes\n",
+        p->workspace, outs, p->n_out, p->n_consts, consts);
+    for (int i = 0; i < p->n_args && i < 64; i++)
+        if (p->could_take >> i & 1)
+            put(t, "  argument %d is written over when it is given up%s\n", i,
+                p->given >> i & 1 ? ": here" : "");
+}
+
+static void
+put_layout(text *t, const mr_program *p)
+{
+    put(t, "  for arguments that come so:");
+    for (int i = 0; i < p->n_args; i++) {
+        const mr_array *x = p->keep[i];
+        mr_slot s = {
+            .ndim = x->ndim, .dim = x->dim, .stride = p->arg_stride[i]};
+
+        if (*layout_of(&s) != '\0')
+            put(t, " %d%s;", i, layout_of(&s) + 1);
+        if (i < 64 && (p->given >> i & 1))
+            put(t, " %d given up;", i);
+    }
+    put(t, " workspace %zu bytes, %d steps\n", p->workspace, p->n_steps);
+}
+
+static void
+put_program(text *t, const mr_program *p)
+{
+    const mr_program *layout[MR_PROGRAM_LAYOUTS];
+    int n;
+
+    for (int i = 0; i < p->n_args; i++) {
+        put(t, i == 0 ? "(" : ", ");
+        put_shape(t, (mr_dtype)p->keep[i]->dtype, p->keep[i]->ndim,
+                  p->keep[i]->dim);
+    }
+    put(t, "%s) gives", p->n_args == 0 ? "(" : "");
+    for (int k = 0; k < p->n_out; k++) {
+        put(t, k == 0 ? " " : ", ");
+        put_shape(t, p->outs[k].dtype, p->outs[k].ndim, p->outs[k].dim);
+    }
+    put(t, "\n");
+    put_simplified(t, p);
+    put_memory(t, p);
+    put(t, "  %d steps\n", p->n_steps);
+    for (int i = 0; i < p->n_steps; i++)
+        put_step(t, p, i);
+    mr__lock_take(&mr__plan_lock);
+    n = p->n_layouts;
+    memcpy(layout, p->layout, (size_t)n * sizeof *layout);
+    mr__lock_drop(&mr__plan_lock);
+    for (int i = 0; i < n; i++) /* they live as long as p, unchanged */
+        put_layout(t, layout[i]);
+}
+
+/* References to the function's entries, n of them; NULL without memory. */
+static mr_cache_entry **
+entries_of(uint64_t function, size_t *n)
+{
+    mr_cache_entry **list = NULL;
+    size_t cap = 16;
+
+    for (;;) {
+        list = mr__alloc_array(cap, sizeof *list);
+        if (list == NULL)
+            return NULL;
+        *n = mr__cache_list(function, list, cap);
+        if (*n <= cap)
+            return list;
+        mr__dealloc(list);
+        cap = 2 * *n;
+    }
+}
+
+char *
+mr__explain(uint64_t function, const char *name)
+{
+    size_t n = 0;
+    mr_cache_entry **list = entries_of(function, &n);
+    text t = {.v = NULL};
+
+    if (list == NULL)
+        return NULL;
+    put(&t, "%s: %zu program%s\n", name, n, n == 1 ? "" : "s");
+    for (size_t i = 0; i < n; i++) {
+        put(&t, "program %zu: ", i);
+        if (list[i]->holder != NULL)
+            put_program(&t, mr__program_of(list[i]->holder));
+        else
+            put(&t, "nothing to compute: arguments or constants come back\n");
+        mr__cache_release(list[i]);
+    }
+    mr__dealloc(list);
+    if (!t.failed)
+        return t.v;
+    mr__dealloc(t.v);
+    return NULL;
+}

@@ -1,0 +1,84 @@
+"""What a compiled function says of its programs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import marram.core as mx
+
+
+def test_explain__names_kernels_memory_and_reasons() -> None:
+    f = mx.compile(lambda x, w: mx.tanh((x @ w) * 1.0 + mx.exp(w[0])) - mx.exp(w[0]))
+    x, w = mx.ones((8, 4)), mx.ones((4, 6))
+    mx.eval(f(x, w))
+    text = f.explain()
+    assert "1 program\n" in text
+    assert "(float32 (8, 4), float32 (4, 6)) gives float32 (8, 6)" in text
+    assert " common, " in text
+    assert "1 by algebra" in text
+    assert "matmul  [kernel]" in text
+    assert "tanh" in text
+    assert "that has a kernel of its own" in text
+    assert "workspace of" in text
+    assert f"{Path(__file__).name}:" in text
+
+
+def test_explain__has_a_part_for_each_signature_and_layout() -> None:
+    f = mx.compile(lambda x: mx.sin(x) @ x)
+    assert f.explain().splitlines()[0].endswith("0 programs")
+    mx.eval(f(mx.ones((4, 4))), f(mx.ones((5, 5))))
+    x = mx.random.normal((4, 4)).T
+    mx.eval(f(x))
+    text = f.explain()
+    assert text.splitlines()[0].endswith("2 programs")
+    assert text.count("for arguments that come so:") == 1
+    assert "0 turned" in text
+    f.cache_clear()
+    assert f.explain().splitlines()[0].endswith("0 programs")
+
+
+def test_explain__says_which_arguments_are_written_over() -> None:
+    f = mx.compile(lambda x: mx.sin(x) * 2.0)
+    n = 1 << 16
+    mx.eval(f(mx.ones((n,)) + 1.0))
+    text = f.explain()
+    assert "argument 0 is written over when it is given up" in text
+    assert "0 given up" in text
+
+
+def test_explain__of_nothing_to_compute() -> None:
+    f = mx.compile(lambda x: x)
+    f(mx.ones(3))
+    assert "nothing to compute" in f.explain()
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """``python -m marram graph`` with these words."""
+    return subprocess.run(
+        [sys.executable, "-m", "marram", "graph", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_graph_command__prints_the_same_of_a_file(tmp_path: Path) -> None:
+    source = tmp_path / "model.py"
+    source.write_text(
+        "import marram.core as mx\n\n\ndef loss(w, x):\n    return mx.tanh(x @ w).square().sum()\n"
+    )
+    plain = command(f"{source}:loss", "float32[3,2]", "float32[8,3]")
+    assert plain.returncode == 0, plain.stderr
+    assert "(float32 (3, 2), float32 (8, 3)) gives float32 ()" in plain.stdout
+    grad = command(f"{source}:loss:grad", "float32[3,2]", "float32[8,3]")
+    assert "gives float32 (), float32 (3, 2)" in grad.stdout
+
+
+def test_graph_command__says_what_is_wrong(tmp_path: Path) -> None:
+    assert "float32[64,32]" in command("math:sin", "float32").stderr
+    assert command(f"{tmp_path}/none.py:f").returncode == 1
+    assert "FILE:FUNCTION" in command("math").stderr
+    assert "usage" in command().stderr
