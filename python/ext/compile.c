@@ -66,8 +66,8 @@ trace_run(call *c, PyObject *args, PyObject *kw, int64_t *tag)
              *state = NULL, *number = NULL;
     mr_tree *t = NULL;
 
-    if (result && (flat = ext_flatten(result, &l, false)) &&
-        (!self->outputs || (state = ext_flatten(self->outputs, &l, false))) &&
+    if (result && (flat = ext_flatten_result(result, &l)) &&
+        (!self->outputs || (state = ext_flatten_result(self->outputs, &l))) &&
         (number = template_number(self, flat, state))) {
         *tag = PyLong_AsLongLong(number);
         t = mr_tree_arrays(l.n, l.x);

@@ -110,6 +110,8 @@ put_value(ext_key *k, PyObject *o)
                        put(k, PyBytes_AsString(o), (size_t)PyBytes_Size(o))
                    ? 1
                    : -1;
+    if (ext_is_size(o)) /* inside a trace: nothing is looked up */
+        return put(k, "Z", 1) ? 1 : -1;
     if (Py_TYPE(o) == ext.dtype || Py_TYPE(o) == ext.device_type)
         return put_tag(k, 'd', (int64_t)(uintptr_t)o) ? 1 : -1;
     return 0;

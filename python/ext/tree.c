@@ -251,7 +251,7 @@ map(PyObject *tree, leaf_map fn, void *ctx)
 
 typedef struct flattener {
     ext_leaves *l;
-    bool foreign;
+    bool foreign, result;
 } flattener;
 
 static PyObject *
@@ -266,7 +266,8 @@ flatten_leaf(void *ctx, PyObject *leaf)
              ext_is_foreign_array(leaf) && !PyBytes_Check(leaf))
         x = ext_from_foreign(leaf, MR_DTYPE_DEFAULT);
     else
-        return Py_NewRef(leaf);
+        return f->result && ext_is_size(leaf) ? ext_size_fixed(leaf)
+                                              : Py_NewRef(leaf);
     if (!x)
         return ext_raise();
     return ext_leaves_add(f->l, x) ? Py_NewRef(mark) : NULL;
@@ -275,7 +276,15 @@ flatten_leaf(void *ctx, PyObject *leaf)
 PyObject *
 ext_flatten(PyObject *tree, ext_leaves *l, bool foreign)
 {
-    flattener f = {l, foreign};
+    flattener f = {l, foreign, false};
+
+    return map(tree, flatten_leaf, &f);
+}
+
+PyObject *
+ext_flatten_result(PyObject *tree, ext_leaves *l)
+{
+    flattener f = {l, false, true};
 
     return map(tree, flatten_leaf, &f);
 }

@@ -10,6 +10,7 @@
  *
  * Called by: users.  Calls: cache.c, program.c.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "array/buffer.h"
@@ -20,9 +21,13 @@
 #include "base/map.h"
 #include "base/vec.h"
 #include "compile/cache.h"
+#include "compile/captured.h"
+#include "compile/history.h"
 #include "compile/program.h"
 #include "compile/tier1.h"
+#include "eval/check.h"
 #include "graph/context.h"
+#include "graph/tape.h"
 #include "marram/array.h"
 #include "marram/compile.h"
 #include "marram/error.h"
@@ -30,45 +35,76 @@
 #include "marram/scope.h"
 #include "marram/tree.h"
 
-/* Traces of one function before it is said aloud. */
-#define MANY_TRACES 8
+/* Limits of one function. */
+#define MAX_ENTRIES 1024
+#define MAX_BYTES   ((uint64_t)256 << 20)
+/* Tapes of a shapeless function for one kind of call: branches on sizes. */
+#define MAX_TAPES 8
 
 struct mr_function {
     _Atomic int64_t refs; /* acq_rel on the way down */
     uint64_t id;          /* never used again */
     mr_closure *closure;
     char *name;
+    mr_cache_owner *owner;
+    bool shapeless;
+    mr_capture_mode captures;
     /* relaxed: figures */
-    _Atomic uint64_t traces, calls;
-    _Atomic bool warned;
+    _Atomic uint64_t traces, misses;
+    mr_history history;
 };
 
 static _Atomic uint64_t next_id = 1; /* relaxed: a counter */
-static _Atomic bool enabled = true;  /* relaxed: a switch */
 
 /* ---- making
  * ------------------------------------------------------------------ */
 
+/* What the caller knew of, the rest the defaults. */
+static bool
+take_options(const mr_compile_options *given, mr_compile_options *o)
+{
+    size_t size = given == NULL ? 0 : given->size;
+
+    if (size == 0 || size > sizeof *o)
+        size = sizeof *o;
+    if (given != NULL)
+        memcpy(o, given, size);
+    if (o->max_entries == 0)
+        o->max_entries = MAX_ENTRIES;
+    if (o->max_bytes == 0)
+        o->max_bytes = MAX_BYTES;
+    if (o->captures == MR_CAPTURE_CONSTANT || o->captures == MR_CAPTURE_ERROR)
+        return true;
+    mr__fail(MR_E_VALUE, "captures is %d: use one of enum mr_capture_mode",
+             (int)o->captures);
+    return false;
+}
+
 mr_function *
 mr_compile_closure(mr_closure *c, const mr_compile_options *options)
 {
-    const char *name = options != NULL ? options->name : NULL;
+    mr_compile_options o = {0};
     mr_function *f;
 
     if (c == NULL)
         return mr__error_pending()
                    ? NULL
                    : mr__fail_null(MR_E_NULL, "the closure is NULL");
-    if (mr__jit_check() != MR_OK)
+    if (!take_options(options, &o) || mr__jit_check() != MR_OK)
         return NULL;
     f = mr__alloc_zero(sizeof *f);
     if (f == NULL)
         return NULL;
-    f->name = mr__strdup(name != NULL ? name : "function");
-    if (f->name == NULL) {
+    f->name = mr__strdup(o.name != NULL ? o.name : "function");
+    f->owner = mr__cache_owner_new(o.max_entries, o.max_bytes);
+    if (f->name == NULL || f->owner == NULL) {
+        mr__cache_owner_release(f->owner);
+        mr__dealloc(f->name);
         mr__dealloc(f);
         return NULL;
     }
+    f->shapeless = o.shapeless;
+    f->captures = o.captures;
     atomic_init(&f->refs, 1);
     f->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
     f->closure = mr_closure_retain(c);
@@ -101,14 +137,10 @@ mr_function_release(mr_function *f)
         return;
     mr__cache_erase_function(f->id);
     mr_closure_release(f->closure);
+    mr__cache_owner_release(f->owner);
+    mr__history_free(&f->history);
     mr__dealloc(f->name);
     mr__dealloc(f);
-}
-
-bool
-mr_compile_enable(bool on)
-{
-    return atomic_exchange_explicit(&enabled, on, memory_order_relaxed);
 }
 
 /* ---- the key of a call
@@ -125,11 +157,16 @@ typedef struct call {
     mr_trace_fn fn;
     void *ctx;
     int64_t tag;
+    const void *extra; /* the binding's part of the key */
+    size_t n_extra;
     unsigned char *bytes;
     size_t n_bytes;
     mr_array *few_leaves[32];
     unsigned char few_bytes[512];
 } call;
+
+/* The key of a tape: as that of a call, but for the sizes. */
+enum { TAPE_KEY = 1 };
 
 typedef struct leaf_key {
     int32_t dtype, ndim;
@@ -138,7 +175,7 @@ typedef struct leaf_key {
 static size_t
 key_size(const call *c, size_t extra)
 {
-    size_t n = 2 * sizeof(uint64_t) + extra;
+    size_t n = 3 * sizeof(uint64_t) + extra;
 
     for (int i = 0; i < c->n_leaves; i++)
         n += sizeof(leaf_key) + (size_t)c->leaf[i]->ndim * sizeof(int64_t);
@@ -153,11 +190,13 @@ put(unsigned char *at, const void *p, size_t n)
     return at + n;
 }
 
+/* kind 0: of a call; TAPE_KEY + i: of the i-th tape, without sizes. */
 static void
-write_key(call *c, const void *extra, size_t n_extra)
+write_key(call *c, const void *extra, size_t n_extra, uint64_t kind)
 {
     unsigned char *at = c->bytes;
-    uint64_t head[2] = {c->structure, n_extra};
+    uint64_t head[3] = {c->structure, n_extra,
+                        kind | (uint64_t)mr__compile_mode() << 32};
 
     at = put(at, head, sizeof head);
     at = put(at, extra, n_extra);
@@ -166,8 +205,10 @@ write_key(call *c, const void *extra, size_t n_extra)
         leaf_key k = {x->dtype, x->ndim};
 
         at = put(at, &k, sizeof k);
-        at = put(at, x->dim, (size_t)x->ndim * sizeof *x->dim);
+        if (kind == 0)
+            at = put(at, x->dim, (size_t)x->ndim * sizeof *x->dim);
     }
+    c->n_bytes = (size_t)(at - c->bytes);
 }
 
 static void
@@ -244,16 +285,36 @@ call_tree(call *c)
 static mr_code
 call_key(call *c, const void *extra, size_t n_extra)
 {
-    c->n_bytes = key_size(c, n_extra);
-    if (c->n_bytes > sizeof c->few_bytes) {
-        c->bytes = mr__alloc(c->n_bytes);
+    size_t n = key_size(c, n_extra);
+
+    c->extra = extra;
+    c->n_extra = n_extra;
+    if (n > sizeof c->few_bytes) {
+        c->bytes = mr__alloc(n);
         if (c->bytes == NULL) {
             c->bytes = c->few_bytes;
             return MR_E_MEMORY;
         }
     }
-    write_key(c, extra, n_extra);
+    write_key(c, extra, n_extra, 0);
     return MR_OK;
+}
+
+static mr_cache_key
+cache_key(const mr_function *f, const call *c)
+{
+    return (mr_cache_key){.function = f->id,
+                          .hash = mr__cache_hash(f->id, c->bytes, c->n_bytes),
+                          .bytes = c->bytes,
+                          .n_bytes = c->n_bytes};
+}
+
+/* c's bytes become the key of its i-th tape. */
+static mr_cache_key
+tape_key(const mr_function *f, call *c, int i)
+{
+    write_key(c, c->extra, c->n_extra, TAPE_KEY + (uint64_t)i);
+    return cache_key(f, c);
 }
 
 /* Part of an open trace: the call cannot be a program of its own. */
@@ -261,7 +322,7 @@ static bool
 must_inline(const call *c)
 {
     if (mr__ctx.trace != 0 || mr__ctx.no_eval != NULL ||
-        !atomic_load_explicit(&enabled, memory_order_relaxed))
+        mr__compile_mode() == MR_COMPILE_DISABLED)
         return true;
     for (int i = 0; i < c->n_leaves; i++)
         if (c->leaf[i]->trace != 0 && mr__trace_live(c->leaf[i]->trace))
@@ -328,27 +389,101 @@ call_function(call *c, const mr_tree *in)
     return out;
 }
 
-/* Run the function on placeholders; the result belongs to the open scope. */
-static mr_tree *
-trace(tracing *t, call *c, const char *name)
+/* The thread's state while the function runs. */
+typedef struct tracing_frame {
+    mr_key_source *keys;
+    const char *no_eval;
+} tracing_frame;
+
+static tracing_frame
+frame_enter(tracing *t, const char *name)
 {
-    mr_key_source *old_keys = mr__ctx.keys;
-    const char *old_no_eval = mr__ctx.no_eval;
+    tracing_frame old = {mr__ctx.keys, mr__ctx.no_eval};
+
+    mr__ctx.no_eval = name; /* placeholders remember it */
+    mr__ctx.keys = &t->source;
+    return old;
+}
+
+static void
+frame_leave(tracing_frame old)
+{
+    mr__ctx.keys = old.keys;
+    mr__ctx.no_eval = old.no_eval;
+}
+
+static bool
+placeholders(tracing *t, const call *c)
+{
+    for (int i = 0; i < c->n_leaves; i++)
+        if (placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
+                        c->leaf[i]->dim) == NULL)
+            return false;
+    return true;
+}
+
+/* The results become the tape's; without memory for that it is frozen. */
+static void
+close_tape(mr_tape *tape, const mr_tree *out)
+{
+    int n = out == NULL ? 0 : mr_tree_n_leaves(out);
+    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
+
+    if (leaf == NULL || (n > 0 && mr_tree_leaves(out, leaf, n) != MR_OK)) {
+        mr_error_take();
+        mr__ctx.tape = NULL;
+    } else {
+        mr__tape_close(tape, leaf, n);
+    }
+    mr__dealloc(leaf);
+}
+
+/* Run the function on placeholders; the result belongs to the open scope.
+ * tape: NULL, or where the trace is recorded. */
+static mr_tree *
+trace(tracing *t, call *c, const char *name, mr_tape *tape)
+{
     const mr_tree *like = call_tree(c);
     mr_tree *in = NULL, *out = NULL;
-    bool ok = like != NULL;
+    tracing_frame old = frame_enter(t, name);
 
-    mr__ctx.no_eval = name;
-    for (int i = 0; ok && i < c->n_leaves; i++)
-        ok = placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
-                         c->leaf[i]->dim) != NULL;
-    if (ok)
+    if (like != NULL && placeholders(t, c))
         in = mr_tree_like(like, (mr_array *const *)t->args.v, c->n_leaves);
-    mr__ctx.keys = &t->source;
-    if (in != NULL)
+    if (in != NULL &&
+        (tape == NULL ||
+         mr__tape_open(tape, (mr_array *const *)t->args.v, c->n_leaves))) {
         out = call_function(c, in);
-    mr__ctx.keys = old_keys;
-    mr__ctx.no_eval = old_no_eval;
+        if (tape != NULL)
+            close_tape(tape, out);
+    }
+    frame_leave(old);
+    return out;
+}
+
+/* The same results by playing a tape; NULL, with *failed false and no error:
+ * it does not hold for these shapes. */
+static mr_tree *
+play(tracing *t, call *c, const char *name, const mr_cache_entry *with,
+     bool *failed)
+{
+    int n = with->n_leaves;
+    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
+    tracing_frame old = frame_enter(t, name);
+    bool fits = true, ok;
+    mr_tree *out = NULL;
+
+    ok = leaf != NULL && placeholders(t, c) &&
+         mr__tape_play(with->tape, (mr_array *const *)t->args.v, c->n_leaves,
+                       leaf, n, &fits);
+    if (ok)
+        out = mr_tree_like(with->shape, leaf, n);
+    frame_leave(old);
+    mr__dealloc(leaf);
+    c->tag = with->tag;
+    /* the function itself says what is wrong at these shapes */
+    *failed = ok || mr__error_code() == MR_E_MEMORY;
+    if (!*failed)
+        mr_error_take();
     return out;
 }
 
@@ -411,7 +546,7 @@ shape_of(const mr_tree *out, int n)
 }
 
 static mr_cache_entry *
-entry_new(const mr_cache_key *key, int n_leaves)
+entry_new(const mr_function *f, const mr_cache_key *key, int n_leaves)
 {
     mr_cache_entry *e = mr__alloc_zero(sizeof *e);
     void *bytes;
@@ -419,6 +554,7 @@ entry_new(const mr_cache_key *key, int n_leaves)
     if (e == NULL)
         return NULL;
     atomic_init(&e->refs, 1);
+    e->owner = mr__cache_owner_retain(f->owner);
     bytes = mr__alloc(key->n_bytes + 1);
     e->key = *key;
     e->key.bytes = bytes;
@@ -464,20 +600,69 @@ fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
     return ok;
 }
 
+/* What the results lead to and was not made by the trace. */
+static bool
+judge_captured(const mr_function *f, const tracing *t, const mr_made *made,
+               const mr_tree *out)
+{
+    int n = mr_tree_n_leaves(out);
+    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
+    mr_vec found = {0};
+    bool ok = leaf != NULL && mr_tree_leaves(out, leaf, n) == MR_OK &&
+              mr__captured_find(made, t->trace, leaf, n, &found) &&
+              mr__captured_judge(f->name, f->captures, &found) == MR_OK;
+
+    mr__vec_free(&found);
+    mr__dealloc(leaf);
+    return ok;
+}
+
+/* How an entry comes about: the function is traced, and recorded on `tape`
+ * unless that is NULL, or the tape of `with` is played. */
+typedef struct making {
+    const mr_function *f;
+    mr_tape *tape;
+    const mr_cache_entry *with;
+    bool failed; /* out: when there is no entry; false: the tape does not fit */
+} making;
+
+static mr_tree *
+traced(tracing *t, call *c, making *how)
+{
+    bool judge = how->with == NULL &&
+                 (how->f->captures == MR_CAPTURE_ERROR || mr__checking());
+    mr_made made = {0};
+    mr_tree *out;
+
+    if (judge)
+        mr__captured_begin(&made);
+    out = how->with != NULL ? play(t, c, how->f->name, how->with, &how->failed)
+                            : trace(t, c, how->f->name, how->tape);
+    if (judge) {
+        mr__captured_end(&made);
+        if (out != NULL && !judge_captured(how->f, t, &made, out))
+            out = NULL;
+        mr__map_free(&made.node);
+    }
+    return out;
+}
+
 static mr_cache_entry *
-trace_to_entry(call *c, const mr_cache_key *key, const char *name)
+make_entry(call *c, const mr_cache_key *key, making *how)
 {
     tracing t = {.source = {next_key}, .trace = mr__trace_begin()};
     mr_scope scope = mr_scope_begin();
     mr_cache_entry *e = NULL;
     mr_tree *out;
 
-    out = t.trace == 0 || scope.token == 0 ? NULL : trace(&t, c, name);
+    out = t.trace == 0 || scope.token == 0 ? NULL : traced(&t, c, how);
     mr__trace_end(t.trace);
     if (out != NULL)
-        e = entry_new(key, mr_tree_n_leaves(out));
-    if (e != NULL)
+        e = entry_new(how->f, key, mr_tree_n_leaves(out));
+    if (e != NULL) {
         e->tag = c->tag;
+        e->played = how->with != NULL;
+    }
     if (e != NULL && !fill_entry(e, &t, out, c->n_leaves)) {
         mr__cache_release(e);
         e = NULL;
@@ -485,6 +670,92 @@ trace_to_entry(call *c, const mr_cache_key *key, const char *name)
     tracing_end(&t);
     if (scope.token != 0)
         mr_scope_end(scope);
+    return e;
+}
+
+/* ---- tapes of shapeless functions
+ * --------------------------------------------------------- */
+
+/* The entry of a tape: it makes those of programs. */
+static mr_cache_entry *
+tape_entry(const mr_function *f, const mr_cache_key *key, mr_tape *tape,
+           const mr_cache_entry *like)
+{
+    mr_cache_entry *e = entry_new(f, key, like->n_leaves);
+
+    if (e == NULL) {
+        mr__tape_free(tape);
+        return NULL;
+    }
+    e->tape = tape;
+    e->tag = like->tag;
+    e->shape = mr_tree_retain(like->shape);
+    e->bytes = sizeof *e + key->n_bytes + mr__tape_bytes(tape);
+    return e;
+}
+
+/* By a tape that holds for these shapes; *n: how many there are, when none
+ * does, or -1 on failure. */
+static mr_cache_entry *
+entry_by_tape(mr_function *f, call *c, const mr_cache_key *key, int *n)
+{
+    unsigned char *bytes = mr__alloc(key->n_bytes + 1);
+    mr_cache_entry *e = NULL, *with;
+    mr_cache_key own = *key;
+    making how;
+
+    *n = bytes == NULL ? -1 : MAX_TAPES;
+    if (bytes == NULL)
+        return NULL;
+    own.bytes = memcpy(bytes, key->bytes, key->n_bytes);
+    for (int i = 0; e == NULL && i < MAX_TAPES; i++) {
+        mr_cache_key k = tape_key(f, c, i);
+
+        with = mr__cache_find_tape(&k);
+        if (with == NULL) {
+            *n = i;
+            break;
+        }
+        how = (making){f, NULL, with, true};
+        e = make_entry(c, &own, &how);
+        mr__cache_release(with);
+        if (e == NULL && how.failed) {
+            *n = -1;
+            break;
+        }
+    }
+    write_key(c, c->extra, c->n_extra, 0); /* as it was */
+    mr__dealloc(bytes);
+    return e;
+}
+
+/* The function traced and recorded; why: NULL, or why it must be traced again
+ * at other sizes. */
+static mr_cache_entry *
+entry_and_tape(mr_function *f, call *c, const mr_cache_key *key, int i,
+               const char **why)
+{
+    mr_tape *tape = i < MAX_TAPES ? mr__tape_new() : NULL;
+    mr_cache_entry *e, *with;
+    mr_cache_key k;
+
+    *why = "it branches on sizes in more ways than are kept";
+    if (tape == NULL && i < MAX_TAPES)
+        return NULL;
+    e = make_entry(c, key, &(making){f, tape, NULL, true});
+    if (tape != NULL)
+        *why = mr__tape_frozen(tape);
+    if (e == NULL || tape == NULL || *why != NULL) {
+        mr__tape_free(tape);
+        return e;
+    }
+    k = tape_key(f, c, i);
+    with = tape_entry(f, &k, tape, e);
+    if (with != NULL)
+        mr__cache_publish_tape(with);
+    else
+        mr_error_take(); /* the program is there */
+    write_key(c, c->extra, c->n_extra, 0);
     return e;
 }
 
@@ -596,34 +867,87 @@ apply(const mr_cached *found, const call *c, results *r)
     return ok;
 }
 
-/* What differs between the call and the last trace: for the one warning. */
-static void
-warn_many(mr_function *f, const call *c, size_t n_extra)
-{
-    uint64_t n =
-        atomic_fetch_add_explicit(&f->traces, 1, memory_order_relaxed) + 1;
-    char shape[128] = "no arrays";
+/* ---- what is said of many traces
+ * ------------------------------------------------------ */
 
-    if (n != MANY_TRACES + 1 ||
-        atomic_exchange_explicit(&f->warned, true, memory_order_relaxed))
+/* Of the trace that runs on this thread: a binding's words for its call. */
+static _Thread_local char *note;
+
+void
+mr_trace_note(const char *lines)
+{
+    char *own = lines != NULL ? mr__strdup(lines) : NULL;
+
+    if (lines != NULL && own == NULL)
+        mr_error_take();
+    mr__dealloc(note);
+    note = own;
+}
+
+/* The arguments, a line each; NULL without memory. */
+static char *
+call_lines(const call *c)
+{
+    size_t cap = (size_t)c->n_leaves * 64 + 1, at = 0;
+    char *text = mr__alloc(cap), shape[48];
+
+    if (text == NULL) {
+        mr_error_take();
+        return NULL;
+    }
+    text[0] = '\0';
+    for (int i = 0; i < c->n_leaves; i++) {
+        const mr_array *x = c->leaf[i];
+
+        mr__shape_text(shape, sizeof shape, x->ndim, x->dim);
+        at += (size_t)snprintf(text + at, cap - at, "array %d: %.10s %.32s\n",
+                               i, mr_dtype_name((mr_dtype)x->dtype), shape);
+    }
+    return text;
+}
+
+static void
+count_trace(mr_function *f, const call *c, const char *frozen)
+{
+    uint64_t n = atomic_fetch_add_explicit(&f->traces, 1, memory_order_relaxed);
+    char *lines = note;
+
+    note = NULL;
+    if (n > MR_MANY_TRACES) {
+        mr__dealloc(lines);
         return;
-    if (c->n_leaves > 0)
-        mr__shape_text(shape, sizeof shape, c->leaf[0]->ndim, c->leaf[0]->dim);
-    mr__log(MR_LOG_WARN,
-            "%s was traced %d times: its arguments' shapes, dtypes or %s "
-            "values keep changing (its first array is now %s %s). Pass "
-            "changing numbers as arrays, pad shapes to a few sizes, or "
-            "compile with shapeless.",
-            f->name, (int)n, n_extra > 0 ? "Python" : "static",
-            mr_dtype_name(c->n_leaves > 0 ? (mr_dtype)c->leaf[0]->dtype
-                                          : MR_FLOAT32),
-            shape);
+    }
+    mr__history_add(&f->history, f->name, n,
+                    lines != NULL ? lines : call_lines(c), frozen);
+}
+
+static mr_cache_entry *
+entry_at_miss(mr_function *f, call *c, const mr_cache_key *key)
+{
+    const char *frozen = NULL;
+    mr_cache_entry *e;
+    int n_tapes;
+
+    mr_trace_note(NULL);
+    if (!f->shapeless) {
+        e = make_entry(c, key, &(making){f, NULL, NULL, true});
+    } else {
+        e = entry_by_tape(f, c, key, &n_tapes);
+        if (e != NULL || n_tapes < 0)
+            return e;
+        e = entry_and_tape(f, c, key, n_tapes, &frozen);
+    }
+    if (e != NULL) /* a trace that failed says nothing of the arguments */
+        count_trace(f, c, frozen);
+    else
+        mr_trace_note(NULL);
+    return e;
 }
 
 /* The program of this call, traced now if there is none.  User code waits from
  * here until the program was applied: it could end what `found` refers to. */
 static bool
-find_or_trace(mr_function *f, call *c, const mr_cache_key *key, size_t n_extra,
+find_or_trace(mr_function *f, call *c, const mr_cache_key *key,
               mr_cached *found)
 {
     mr_cache_entry *e;
@@ -634,10 +958,11 @@ find_or_trace(mr_function *f, call *c, const mr_cache_key *key, size_t n_extra,
         return true;
     mr__defer_user_code_end();
     mr__lock_assert_none("tracing a function");
-    e = trace_to_entry(c, key, f->name);
+    /* relaxed: a figure */
+    atomic_fetch_add_explicit(&f->misses, 1, memory_order_relaxed);
+    e = entry_at_miss(f, c, key);
     if (e == NULL)
         return false;
-    warn_many(f, c, n_extra); /* a trace that failed says nothing of them */
     mr__defer_user_code_begin();
     *found = mr__cache_publish(e);
     return true;
@@ -647,17 +972,15 @@ static bool
 call_compiled(mr_function *f, call *c, const void *extra, size_t n_extra,
               results *r)
 {
-    mr_cache_key key = {.function = f->id};
+    mr_cache_key key;
     mr_cached found;
     mr_scope scope;
     bool ok;
 
     if (call_key(c, extra, n_extra) != MR_OK)
         return false;
-    key.bytes = c->bytes;
-    key.n_bytes = c->n_bytes;
-    key.hash = mr__cache_hash(f->id, c->bytes, c->n_bytes);
-    if (!find_or_trace(f, c, &key, n_extra, &found))
+    key = cache_key(f, c);
+    if (!find_or_trace(f, c, &key, &found))
         return false;
     scope = mr_scope_begin();
     ok = scope.token != 0 && apply(&found, c, r);
@@ -808,10 +1131,10 @@ mr_function_cache_info(const mr_function *f, mr_cache_info *out)
 
     if (f == NULL)
         return mr__fail(MR_E_NULL, "the function is NULL");
-    mr__cache_info(f->id, &info);
-    /* relaxed: a figure */
+    mr__cache_info(f->owner, &info);
+    /* relaxed: figures */
     info.traces = atomic_load_explicit(&f->traces, memory_order_relaxed);
-    info.misses = info.traces;
+    info.misses = atomic_load_explicit(&f->misses, memory_order_relaxed);
     return give_info(&info, out);
 }
 
@@ -829,7 +1152,7 @@ mr_compile_cache_info(mr_cache_info *out)
 {
     mr_cache_info info = {0};
 
-    mr__cache_info(0, &info);
+    mr__cache_info(NULL, &info);
     return give_info(&info, out);
 }
 
@@ -844,4 +1167,10 @@ uint64_t
 mr_compile_set_cache_limit(uint64_t entries)
 {
     return mr__cache_set_limit(entries);
+}
+
+uint64_t
+mr_compile_set_cache_bytes_limit(uint64_t bytes)
+{
+    return mr__cache_set_bytes_limit(bytes);
 }
