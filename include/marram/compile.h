@@ -52,6 +52,11 @@ typedef struct mr_call_results {
     int n;                      /* leaves of what it returned, in order, */
     mr_array **leaf;            /* references of the caller's */
     mr_array *few[MR_CALL_FEW]; /* where they lie when there is room */
+    /* Of a call that was traced: the arrays that its program keeps as
+     * constants, as addresses (they live as long as the program). */
+    void **captured;
+    int n_captured;
+    bool traced;
 } mr_call_results;
 /* A function to be traced: gets a tuple of the arguments and may set *tag, a
  * number that each later call of the program brings back.  Its results are the

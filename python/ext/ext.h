@@ -352,6 +352,13 @@ bool ext_collect(PyObject *tree, ext_leaves *l);
 PyObject *ext_flatten(PyObject *tree, ext_leaves *l, bool foreign);
 /* The same for what a traced function gave: sizes become numbers. */
 PyObject *ext_flatten_result(PyObject *tree, ext_leaves *l);
+/* Objects of a registered class (register_tree) as trees: their children and
+ * their static part, new references; in a structure they are nodes.  0: o is
+ * neither, -1: an exception. */
+int ext_open_object(PyObject *o, PyObject **children, PyObject **fixed);
+/* What tells such objects' classes apart. */
+const void *ext_object_class(PyObject *o);
+PyObject *ext_register_tree(PyObject *self, PyObject *args, PyObject *kw);
 /* Is this the mark of an array in a structure? */
 bool ext_is_mark(PyObject *o);
 /* The tree of a structure over the objects of a list, from *next on. */

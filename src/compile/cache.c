@@ -319,11 +319,18 @@ release_all(mr_cache_entry *list)
 }
 
 static void
+evict_locked(mr_cache_entry *e, mr_cache_entry **dropped)
+{
+    e->owner->evictions++;
+    evictions++;
+    unlink_locked(e, dropped);
+}
+
+static void
 trim_locked(mr_cache_entry **dropped)
 {
     while ((n_entries > limit || n_bytes > bytes_limit) && oldest != NULL) {
-        unlink_locked(oldest, dropped);
-        evictions++;
+        evict_locked(oldest, dropped);
     }
 }
 
@@ -339,8 +346,7 @@ trim_owner_locked(const mr_cache_owner *o, mr_cache_entry **dropped)
          e = newer) {
         newer = e->newer;
         if (e->owner == o) {
-            unlink_locked(e, dropped);
-            evictions++;
+            evict_locked(e, dropped);
         }
     }
 }
@@ -521,6 +527,7 @@ mr__cache_info(const mr_cache_owner *owner, mr_cache_info *out)
         /* relaxed: a figure */
         out->hits = atomic_load_explicit(&owner->hits, memory_order_relaxed);
         out->entries = owner->entries;
+        out->evictions = owner->evictions;
         out->bytes = owner->bytes;
     }
     mr__lock_drop(&lock);

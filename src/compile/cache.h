@@ -41,9 +41,9 @@ typedef struct mr_cache_key {
 
 /* Of one function, kept as long as an entry of its may add to it. */
 typedef struct mr_cache_owner {
-    _Atomic int32_t refs;    /* acq_rel on the way down */
-    _Atomic uint64_t hits;   /* relaxed: a figure */
-    uint64_t entries, bytes; /* guarded by the cache's lock */
+    _Atomic int32_t refs;               /* acq_rel on the way down */
+    _Atomic uint64_t hits;              /* relaxed: a figure */
+    uint64_t entries, bytes, evictions; /* guarded by the cache's lock */
     uint64_t max_entries, max_bytes;
 } mr_cache_owner;
 

@@ -157,6 +157,8 @@ typedef struct call {
     mr_trace_fn fn;
     void *ctx;
     int64_t tag;
+    mr_vec captured; /* what a trace found, as addresses */
+    bool traced;
     const void *extra; /* the binding's part of the key */
     size_t n_extra;
     unsigned char *bytes;
@@ -219,6 +221,7 @@ call_end(call *c)
     if (c->bytes != c->few_bytes)
         mr__dealloc(c->bytes);
     mr_tree_release(c->own_args);
+    mr__vec_free(&c->captured);
 }
 
 static void
@@ -229,6 +232,8 @@ call_init(call *c)
     c->bytes = c->few_bytes;
     c->fn = NULL;
     c->tag = 0;
+    c->captured = (mr_vec){0};
+    c->traced = false;
 }
 
 static mr_code
@@ -600,19 +605,19 @@ fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
     return ok;
 }
 
-/* What the results lead to and was not made by the trace. */
+/* What the results lead to and was not made by the trace: judged, with made,
+ * or only noted. */
 static bool
-judge_captured(const mr_function *f, const tracing *t, const mr_made *made,
-               const mr_tree *out)
+find_captured(const mr_function *f, const tracing *t, call *c,
+              const mr_made *made, const mr_tree *out)
 {
     int n = mr_tree_n_leaves(out);
     mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
-    mr_vec found = {0};
     bool ok = leaf != NULL && mr_tree_leaves(out, leaf, n) == MR_OK &&
-              mr__captured_find(made, t->trace, leaf, n, &found) &&
-              mr__captured_judge(f->name, f->captures, &found) == MR_OK;
+              mr__captured_find(made, t->trace, leaf, n, &c->captured) &&
+              (made == NULL ||
+               mr__captured_judge(f->name, f->captures, &c->captured) == MR_OK);
 
-    mr__vec_free(&found);
     mr__dealloc(leaf);
     return ok;
 }
@@ -629,21 +634,22 @@ typedef struct making {
 static mr_tree *
 traced(tracing *t, call *c, making *how)
 {
-    bool judge = how->with == NULL &&
-                 (how->f->captures == MR_CAPTURE_ERROR || mr__checking());
+    bool judge = how->f->captures == MR_CAPTURE_ERROR || mr__checking();
     mr_made made = {0};
     mr_tree *out;
 
+    if (how->with != NULL)
+        return play(t, c, how->f->name, how->with, &how->failed);
+    c->traced = true;
     if (judge)
         mr__captured_begin(&made);
-    out = how->with != NULL ? play(t, c, how->f->name, how->with, &how->failed)
-                            : trace(t, c, how->f->name, how->tape);
-    if (judge) {
+    out = trace(t, c, how->f->name, how->tape);
+    if (judge)
         mr__captured_end(&made);
-        if (out != NULL && !judge_captured(how->f, t, &made, out))
-            out = NULL;
-        mr__map_free(&made.node);
-    }
+    if (out != NULL && (judge || c->fn != NULL) &&
+        !find_captured(how->f, t, c, judge ? &made : NULL, out))
+        out = NULL;
+    mr__map_free(&made.node);
     return out;
 }
 
@@ -1076,6 +1082,9 @@ mr_call_arrays(mr_function *f, int n, mr_array *const *args, const void *key,
         return MR_E_NULL;
     out->n = 0;
     out->leaf = out->few;
+    out->captured = NULL;
+    out->n_captured = 0;
+    out->traced = false;
     if (!is_given(f, "function") ||
         !is_given(trace_fn != NULL ? f : NULL, "function to trace") ||
         (n > 0 && !is_given(args, "list of arguments")) ||
@@ -1086,6 +1095,12 @@ mr_call_arrays(mr_function *f, int n, mr_array *const *args, const void *key,
         c.ctx = ctx;
         ok = must_inline(&c) ? inline_arrays(&c, out)
                              : call_compiled(f, &c, key, key_bytes, &r);
+    }
+    if (ok && c.traced) {
+        out->traced = true;
+        out->captured = c.captured.v;
+        out->n_captured = (int)c.captured.n;
+        c.captured = (mr_vec){0};
     }
     call_end(&c);
     mr__log_flush();
@@ -1101,6 +1116,9 @@ mr_call_results_end(mr_call_results *r)
         mr_release(r->leaf[i]);
     if (r->leaf != r->few)
         mr__dealloc(r->leaf);
+    mr__dealloc(r->captured);
+    r->captured = NULL;
+    r->n_captured = 0;
     r->n = 0;
     r->leaf = r->few;
 }

@@ -117,7 +117,9 @@ say(const char *function, const char *const *text, const char *frozen)
         return;
     }
     name_and_values(text, which, name, values, sizeof name);
-    is_shape = strchr(values, '(') != NULL;
+    /* "float32 (2, 3)" */
+    is_shape =
+        strstr(values, " (") != NULL && values[strlen(values) - 1] == ')';
     mr__log(MR_LOG_WARN,
             "%s was traced %d times, because %s changes: %s, ... %s%s%s%s",
             function, N_TEXTS, name, values,
