@@ -18,16 +18,12 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/map.h"
 #include "base/vec.h"
 #include "compile/cache.h"
-#include "compile/captured.h"
-#include "compile/history.h"
+#include "compile/call.h"
 #include "compile/program.h"
 #include "compile/tier1.h"
-#include "eval/check.h"
 #include "graph/context.h"
-#include "graph/tape.h"
 #include "marram/array.h"
 #include "marram/compile.h"
 #include "marram/error.h"
@@ -41,22 +37,9 @@
 /* Tapes of a shapeless function for one kind of call: branches on sizes. */
 #define MAX_TAPES 8
 
-struct mr_function {
-    _Atomic int64_t refs; /* acq_rel on the way down */
-    uint64_t id;          /* never used again */
-    mr_closure *closure;
-    char *name;
-    mr_cache_owner *owner;
-    bool shapeless;
-    mr_capture_mode captures;
-    /* relaxed: figures */
-    _Atomic uint64_t traces, misses;
-    mr_history history;
-};
-
 static _Atomic uint64_t next_id = 1; /* relaxed: a counter */
 
-/* ---- making
+/* ---- mr_making
  * ------------------------------------------------------------------ */
 
 /* What the caller knew of, the rest the defaults. */
@@ -146,27 +129,6 @@ mr_function_release(mr_function *f)
 /* ---- the key of a call
  * ----------------------------------------------------------- */
 
-typedef struct call {
-    const mr_tree *args; /* NULL: a tuple of the leaves */
-    mr_tree *own_args;   /* made when it is wanted */
-    uint64_t structure;
-    mr_array *const *leaf; /* borrowed */
-    int n_leaves;
-    /* What is traced: a closure, or a binding's function. */
-    mr_closure *closure;
-    mr_trace_fn fn;
-    void *ctx;
-    int64_t tag;
-    mr_vec captured; /* what a trace found, as addresses */
-    bool traced;
-    const void *extra; /* the binding's part of the key */
-    size_t n_extra;
-    unsigned char *bytes;
-    size_t n_bytes;
-    mr_array *few_leaves[32];
-    unsigned char few_bytes[512];
-} call;
-
 /* The key of a tape: as that of a call, but for the sizes. */
 enum { TAPE_KEY = 1 };
 
@@ -175,7 +137,7 @@ typedef struct leaf_key {
 } leaf_key;
 
 static size_t
-key_size(const call *c, size_t extra)
+key_size(const mr_call_state *c, size_t extra)
 {
     size_t n = 3 * sizeof(uint64_t) + extra;
 
@@ -194,7 +156,7 @@ put(unsigned char *at, const void *p, size_t n)
 
 /* kind 0: of a call; TAPE_KEY + i: of the i-th tape, without sizes. */
 static void
-write_key(call *c, const void *extra, size_t n_extra, uint64_t kind)
+write_key(mr_call_state *c, const void *extra, size_t n_extra, uint64_t kind)
 {
     unsigned char *at = c->bytes;
     uint64_t head[3] = {c->structure, n_extra,
@@ -214,7 +176,7 @@ write_key(call *c, const void *extra, size_t n_extra, uint64_t kind)
 }
 
 static void
-call_end(call *c)
+call_end(mr_call_state *c)
 {
     if (c->args != NULL && c->leaf != c->few_leaves)
         mr__dealloc((void *)(uintptr_t)c->leaf);
@@ -225,7 +187,7 @@ call_end(call *c)
 }
 
 static void
-call_init(call *c)
+call_init(mr_call_state *c)
 {
     c->args = NULL;
     c->own_args = NULL;
@@ -237,7 +199,7 @@ call_init(call *c)
 }
 
 static mr_code
-call_of_tree(call *c, const mr_tree *args)
+call_of_tree(mr_call_state *c, const mr_tree *args)
 {
     mr_array **leaf = c->few_leaves;
 
@@ -256,7 +218,7 @@ call_of_tree(call *c, const mr_tree *args)
 }
 
 static mr_code
-call_of_arrays(call *c, int n, mr_array *const *x)
+call_of_arrays(mr_call_state *c, int n, mr_array *const *x)
 {
     call_init(c);
     c->structure = (uint64_t)n; /* no tree's */
@@ -271,8 +233,8 @@ call_of_arrays(call *c, int n, mr_array *const *x)
 }
 
 /* The arguments as a tree, for a trace. */
-static const mr_tree *
-call_tree(call *c)
+const mr_tree *
+mr__call_tree(mr_call_state *c)
 {
     if (c->args != NULL)
         return c->args;
@@ -288,7 +250,7 @@ call_tree(call *c)
 }
 
 static mr_code
-call_key(call *c, const void *extra, size_t n_extra)
+call_key(mr_call_state *c, const void *extra, size_t n_extra)
 {
     size_t n = key_size(c, n_extra);
 
@@ -306,7 +268,7 @@ call_key(call *c, const void *extra, size_t n_extra)
 }
 
 static mr_cache_key
-cache_key(const mr_function *f, const call *c)
+cache_key(const mr_function *f, const mr_call_state *c)
 {
     return (mr_cache_key){.function = f->id,
                           .hash = mr__cache_hash(f->id, c->bytes, c->n_bytes),
@@ -316,70 +278,23 @@ cache_key(const mr_function *f, const call *c)
 
 /* c's bytes become the key of its i-th tape. */
 static mr_cache_key
-tape_key(const mr_function *f, call *c, int i)
+tape_key(const mr_function *f, mr_call_state *c, int i)
 {
     write_key(c, c->extra, c->n_extra, TAPE_KEY + (uint64_t)i);
     return cache_key(f, c);
 }
 
-/* Part of an open trace: the call cannot be a program of its own. */
-static bool
-must_inline(const call *c)
-{
-    if (mr__ctx.trace != 0 || mr__ctx.no_eval != NULL ||
-        mr__compile_mode() == MR_COMPILE_DISABLED)
-        return true;
-    for (int i = 0; i < c->n_leaves; i++)
-        if (c->leaf[i]->trace != 0 && mr__trace_live(c->leaf[i]->trace))
-            return true;
-    return false;
-}
-
-/* ---- tracing
- * ------------------------------------------------------------------------ */
-
-typedef struct tracing {
-    mr_key_source source; /* first: keys drawn inside */
-    uint64_t trace;
-    mr_vec args; /* placeholders: the arguments, then the keys; retained */
-} tracing;
-
-static mr_array *
-placeholder(tracing *t, mr_dtype dtype, int32_t ndim, const int64_t *dim)
-{
-    mr_array *x = mr__node_placeholder(dtype, ndim, dim, t->trace);
-
-    if (x == NULL || !mr__vec_push(&t->args, x))
-        return NULL;
-    mr__retain(x);
-    return x;
-}
-
-static mr_array *
-next_key(mr_key_source *s)
-{
-    return placeholder((tracing *)s, MR_UINT32, 1, (int64_t[]){2});
-}
-
-static void
-tracing_end(tracing *t)
-{
-    for (size_t i = 0; i < t->args.n; i++)
-        mr__release(t->args.v[i]);
-    mr__vec_free(&t->args);
-}
-
 static mr_tree *
 tagged(void *ctx, const mr_tree *in)
 {
-    call *c = ctx;
+    mr_call_state *c = ctx;
 
     return c->fn(c->ctx, in, &c->tag);
 }
 
 /* The function itself, on these arguments. */
-static mr_tree *
-call_function(call *c, const mr_tree *in)
+mr_tree *
+mr__call_function(mr_call_state *c, const mr_tree *in)
 {
     mr_closure *fn;
     mr_tree *out;
@@ -394,289 +309,17 @@ call_function(call *c, const mr_tree *in)
     return out;
 }
 
-/* The thread's state while the function runs. */
-typedef struct tracing_frame {
-    mr_key_source *keys;
-    const char *no_eval;
-} tracing_frame;
-
-static tracing_frame
-frame_enter(tracing *t, const char *name)
-{
-    tracing_frame old = {mr__ctx.keys, mr__ctx.no_eval};
-
-    mr__ctx.no_eval = name; /* placeholders remember it */
-    mr__ctx.keys = &t->source;
-    return old;
-}
-
-static void
-frame_leave(tracing_frame old)
-{
-    mr__ctx.keys = old.keys;
-    mr__ctx.no_eval = old.no_eval;
-}
-
+/* Part of an open trace: the call cannot be a program of its own. */
 static bool
-placeholders(tracing *t, const call *c)
+must_inline(const mr_call_state *c)
 {
+    if (mr__ctx.trace != 0 || mr__ctx.no_eval != NULL ||
+        mr__compile_mode() == MR_COMPILE_DISABLED)
+        return true;
     for (int i = 0; i < c->n_leaves; i++)
-        if (placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
-                        c->leaf[i]->dim) == NULL)
-            return false;
-    return true;
-}
-
-/* The results become the tape's; without memory for that it is frozen. */
-static void
-close_tape(mr_tape *tape, const mr_tree *out)
-{
-    int n = out == NULL ? 0 : mr_tree_n_leaves(out);
-    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
-
-    if (leaf == NULL || (n > 0 && mr_tree_leaves(out, leaf, n) != MR_OK)) {
-        mr_error_take();
-        mr__ctx.tape = NULL;
-    } else {
-        mr__tape_close(tape, leaf, n);
-    }
-    mr__dealloc(leaf);
-}
-
-/* Run the function on placeholders; the result belongs to the open scope.
- * tape: NULL, or where the trace is recorded. */
-static mr_tree *
-trace(tracing *t, call *c, const char *name, mr_tape *tape)
-{
-    const mr_tree *like = call_tree(c);
-    mr_tree *in = NULL, *out = NULL;
-    tracing_frame old = frame_enter(t, name);
-
-    if (like != NULL && placeholders(t, c))
-        in = mr_tree_like(like, (mr_array *const *)t->args.v, c->n_leaves);
-    if (in != NULL &&
-        (tape == NULL ||
-         mr__tape_open(tape, (mr_array *const *)t->args.v, c->n_leaves))) {
-        out = call_function(c, in);
-        if (tape != NULL)
-            close_tape(tape, out);
-    }
-    frame_leave(old);
-    return out;
-}
-
-/* The same results by playing a tape; NULL, with *failed false and no error:
- * it does not hold for these shapes. */
-static mr_tree *
-play(tracing *t, call *c, const char *name, const mr_cache_entry *with,
-     bool *failed)
-{
-    int n = with->n_leaves;
-    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
-    tracing_frame old = frame_enter(t, name);
-    bool fits = true, ok;
-    mr_tree *out = NULL;
-
-    ok = leaf != NULL && placeholders(t, c) &&
-         mr__tape_play(with->tape, (mr_array *const *)t->args.v, c->n_leaves,
-                       leaf, n, &fits);
-    if (ok)
-        out = mr_tree_like(with->shape, leaf, n);
-    frame_leave(old);
-    mr__dealloc(leaf);
-    c->tag = with->tag;
-    /* the function itself says what is wrong at these shapes */
-    *failed = ok || mr__error_code() == MR_E_MEMORY;
-    if (!*failed)
-        mr_error_take();
-    return out;
-}
-
-/* ---- from a trace to an entry
- * ------------------------------------------------------------ */
-
-static int
-find_array(mr_array *const *list, size_t n, const mr_array *x)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == x)
-            return (int)i;
-    return -1;
-}
-
-/* Sort the results' leaves: arguments as they came, what the program makes,
- * arrays from elsewhere. */
-static bool
-sort_leaves(mr_cache_entry *e, const tracing *t, mr_array *const *leaf,
-            mr_vec *outs)
-{
-    for (int i = 0; i < e->n_leaves; i++) {
-        mr_array *x = leaf[i];
-        int at = find_array((mr_array *const *)t->args.v, t->args.n, x);
-
-        if (at >= 0) {
-            e->leaf[i] = (mr_leaf){MR_LEAF_ARG, at, NULL};
-            continue;
-        }
-        if (x->trace != t->trace || mr__state(x) != MR_NEW) {
-            e->leaf[i] = (mr_leaf){MR_LEAF_CAPTURED, 0, mr__retain(x)};
-            continue;
-        }
-        at = find_array((mr_array *const *)outs->v, outs->n, x);
-        if (at < 0) {
-            at = (int)outs->n;
-            if (!mr__vec_push(outs, x))
-                return false;
-        }
-        e->leaf[i] = (mr_leaf){MR_LEAF_OUTPUT, at, NULL};
-    }
-    return true;
-}
-
-/* The structure over one small stand-in, so that no tracer outlives its
- * trace. */
-static mr_tree *
-shape_of(const mr_tree *out, int n)
-{
-    mr_array *stand_in = mr_bool(false);
-    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
-    mr_tree *shape = NULL;
-
-    for (int i = 0; leaf != NULL && i < n; i++)
-        leaf[i] = stand_in;
-    if (leaf != NULL && stand_in != NULL)
-        shape = mr_tree_retain(mr_tree_like(out, leaf, n));
-    mr__dealloc(leaf);
-    return shape;
-}
-
-static mr_cache_entry *
-entry_new(const mr_function *f, const mr_cache_key *key, int n_leaves)
-{
-    mr_cache_entry *e = mr__alloc_zero(sizeof *e);
-    void *bytes;
-
-    if (e == NULL)
-        return NULL;
-    atomic_init(&e->refs, 1);
-    e->owner = mr__cache_owner_retain(f->owner);
-    bytes = mr__alloc(key->n_bytes + 1);
-    e->key = *key;
-    e->key.bytes = bytes;
-    e->leaf = mr__alloc_zero(((size_t)n_leaves + 1) * sizeof *e->leaf);
-    if (bytes == NULL || e->leaf == NULL) {
-        mr__cache_release(e);
-        return NULL;
-    }
-    memcpy(bytes, key->bytes, key->n_bytes);
-    e->n_leaves = n_leaves;
-    return e;
-}
-
-static bool
-fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
-{
-    int n = e->n_leaves;
-    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
-    mr_vec outs = {0};
-    bool ok = leaf != NULL && mr_tree_leaves(out, leaf, n) == MR_OK &&
-              sort_leaves(e, t, leaf, &outs);
-
-    e->n_args = (int)t->args.n;
-    e->n_keys = e->n_args - n_args;
-    e->bytes = sizeof *e + e->key.n_bytes;
-    if (ok && outs.n > 0) {
-        mr_array *holder =
-            mr__program_new((mr_array *const *)t->args.v, (int)t->args.n,
-                            (mr_array *const *)outs.v, (int)outs.n);
-
-        ok = holder != NULL;
-        if (ok) {
-            e->holder = mr__retain(holder); /* the scope has the other */
-            e->bytes += mr__program_bytes(mr__program_of(holder));
-        }
-    }
-    if (ok) {
-        e->shape = shape_of(out, n);
-        ok = e->shape != NULL;
-    }
-    mr__vec_free(&outs);
-    mr__dealloc(leaf);
-    return ok;
-}
-
-/* What the results lead to and was not made by the trace: judged, with made,
- * or only noted. */
-static bool
-find_captured(const mr_function *f, const tracing *t, call *c,
-              const mr_made *made, const mr_tree *out)
-{
-    int n = mr_tree_n_leaves(out);
-    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
-    bool ok = leaf != NULL && mr_tree_leaves(out, leaf, n) == MR_OK &&
-              mr__captured_find(made, t->trace, leaf, n, &c->captured) &&
-              (made == NULL ||
-               mr__captured_judge(f->name, f->captures, &c->captured) == MR_OK);
-
-    mr__dealloc(leaf);
-    return ok;
-}
-
-/* How an entry comes about: the function is traced, and recorded on `tape`
- * unless that is NULL, or the tape of `with` is played. */
-typedef struct making {
-    const mr_function *f;
-    mr_tape *tape;
-    const mr_cache_entry *with;
-    bool failed; /* out: when there is no entry; false: the tape does not fit */
-} making;
-
-static mr_tree *
-traced(tracing *t, call *c, making *how)
-{
-    bool judge = how->f->captures == MR_CAPTURE_ERROR || mr__checking();
-    mr_made made = {0};
-    mr_tree *out;
-
-    if (how->with != NULL)
-        return play(t, c, how->f->name, how->with, &how->failed);
-    c->traced = true;
-    if (judge)
-        mr__captured_begin(&made);
-    out = trace(t, c, how->f->name, how->tape);
-    if (judge)
-        mr__captured_end(&made);
-    if (out != NULL && (judge || c->fn != NULL) &&
-        !find_captured(how->f, t, c, judge ? &made : NULL, out))
-        out = NULL;
-    mr__map_free(&made.node);
-    return out;
-}
-
-static mr_cache_entry *
-make_entry(call *c, const mr_cache_key *key, making *how)
-{
-    tracing t = {.source = {next_key}, .trace = mr__trace_begin()};
-    mr_scope scope = mr_scope_begin();
-    mr_cache_entry *e = NULL;
-    mr_tree *out;
-
-    out = t.trace == 0 || scope.token == 0 ? NULL : traced(&t, c, how);
-    mr__trace_end(t.trace);
-    if (out != NULL)
-        e = entry_new(how->f, key, mr_tree_n_leaves(out));
-    if (e != NULL) {
-        e->tag = c->tag;
-        e->played = how->with != NULL;
-    }
-    if (e != NULL && !fill_entry(e, &t, out, c->n_leaves)) {
-        mr__cache_release(e);
-        e = NULL;
-    }
-    tracing_end(&t);
-    if (scope.token != 0)
-        mr_scope_end(scope);
-    return e;
+        if (c->leaf[i]->trace != 0 && mr__trace_live(c->leaf[i]->trace))
+            return true;
+    return false;
 }
 
 /* ---- tapes of shapeless functions
@@ -687,7 +330,7 @@ static mr_cache_entry *
 tape_entry(const mr_function *f, const mr_cache_key *key, mr_tape *tape,
            const mr_cache_entry *like)
 {
-    mr_cache_entry *e = entry_new(f, key, like->n_leaves);
+    mr_cache_entry *e = mr__entry_new(f, key, like->n_leaves);
 
     if (e == NULL) {
         mr__tape_free(tape);
@@ -703,12 +346,12 @@ tape_entry(const mr_function *f, const mr_cache_key *key, mr_tape *tape,
 /* By a tape that holds for these shapes; *n: how many there are, when none
  * does, or -1 on failure. */
 static mr_cache_entry *
-entry_by_tape(mr_function *f, call *c, const mr_cache_key *key, int *n)
+entry_by_tape(mr_function *f, mr_call_state *c, const mr_cache_key *key, int *n)
 {
     unsigned char *bytes = mr__alloc(key->n_bytes + 1);
     mr_cache_entry *e = NULL, *with;
     mr_cache_key own = *key;
-    making how;
+    mr_making how;
 
     *n = bytes == NULL ? -1 : MAX_TAPES;
     if (bytes == NULL)
@@ -722,8 +365,8 @@ entry_by_tape(mr_function *f, call *c, const mr_cache_key *key, int *n)
             *n = i;
             break;
         }
-        how = (making){f, NULL, with, true};
-        e = make_entry(c, &own, &how);
+        how = (mr_making){f, NULL, with, true};
+        e = mr__entry_make(c, &own, &how);
         mr__cache_release(with);
         if (e == NULL && how.failed) {
             *n = -1;
@@ -738,7 +381,7 @@ entry_by_tape(mr_function *f, call *c, const mr_cache_key *key, int *n)
 /* The function traced and recorded; why: NULL, or why it must be traced again
  * at other sizes. */
 static mr_cache_entry *
-entry_and_tape(mr_function *f, call *c, const mr_cache_key *key, int i,
+entry_and_tape(mr_function *f, mr_call_state *c, const mr_cache_key *key, int i,
                const char **why)
 {
     mr_tape *tape = i < MAX_TAPES ? mr__tape_new() : NULL;
@@ -748,7 +391,7 @@ entry_and_tape(mr_function *f, call *c, const mr_cache_key *key, int i,
     *why = "it branches on sizes in more ways than are kept";
     if (tape == NULL && i < MAX_TAPES)
         return NULL;
-    e = make_entry(c, key, &(making){f, tape, NULL, true});
+    e = mr__entry_make(c, key, &(mr_making){f, tape, NULL, true});
     if (tape != NULL)
         *why = mr__tape_frozen(tape);
     if (e == NULL || tape == NULL || *why != NULL) {
@@ -770,7 +413,7 @@ entry_and_tape(mr_function *f, call *c, const mr_cache_key *key, int i,
  */
 
 static bool
-call_arguments(const mr_cache_entry *e, const call *c, mr_array **in)
+call_arguments(const mr_cache_entry *e, const mr_call_state *c, mr_array **in)
 {
     int n = c->n_leaves;
 
@@ -850,7 +493,7 @@ give(const mr_cache_entry *e, mr_array *const *leaf, results *r)
 
 /* In an open scope: temporaries are the scope's. */
 static bool
-apply(const mr_cached *found, const call *c, results *r)
+apply(const mr_cached *found, const mr_call_state *c, results *r)
 {
     const mr_cache_entry *e = found->entry;
     size_t n = (size_t)(e->n_args + e->n_leaves + 1);
@@ -892,7 +535,7 @@ mr_trace_note(const char *lines)
 
 /* The arguments, a line each; NULL without memory. */
 static char *
-call_lines(const call *c)
+call_lines(const mr_call_state *c)
 {
     size_t cap = (size_t)c->n_leaves * 64 + 1, at = 0;
     char *text = mr__alloc(cap), shape[48];
@@ -913,7 +556,7 @@ call_lines(const call *c)
 }
 
 static void
-count_trace(mr_function *f, const call *c, const char *frozen)
+count_trace(mr_function *f, const mr_call_state *c, const char *frozen)
 {
     uint64_t n = atomic_fetch_add_explicit(&f->traces, 1, memory_order_relaxed);
     char *lines = note;
@@ -928,7 +571,7 @@ count_trace(mr_function *f, const call *c, const char *frozen)
 }
 
 static mr_cache_entry *
-entry_at_miss(mr_function *f, call *c, const mr_cache_key *key)
+entry_at_miss(mr_function *f, mr_call_state *c, const mr_cache_key *key)
 {
     const char *frozen = NULL;
     mr_cache_entry *e;
@@ -936,7 +579,7 @@ entry_at_miss(mr_function *f, call *c, const mr_cache_key *key)
 
     mr_trace_note(NULL);
     if (!f->shapeless) {
-        e = make_entry(c, key, &(making){f, NULL, NULL, true});
+        e = mr__entry_make(c, key, &(mr_making){f, NULL, NULL, true});
     } else {
         e = entry_by_tape(f, c, key, &n_tapes);
         if (e != NULL || n_tapes < 0)
@@ -953,7 +596,7 @@ entry_at_miss(mr_function *f, call *c, const mr_cache_key *key)
 /* The program of this call, traced now if there is none.  User code waits from
  * here until the program was applied: it could end what `found` refers to. */
 static bool
-find_or_trace(mr_function *f, call *c, const mr_cache_key *key,
+find_or_trace(mr_function *f, mr_call_state *c, const mr_cache_key *key,
               mr_cached *found)
 {
     mr_cache_entry *e;
@@ -975,8 +618,8 @@ find_or_trace(mr_function *f, call *c, const mr_cache_key *key,
 }
 
 static bool
-call_compiled(mr_function *f, call *c, const void *extra, size_t n_extra,
-              results *r)
+call_compiled(mr_function *f, mr_call_state *c, const void *extra,
+              size_t n_extra, results *r)
 {
     mr_cache_key key;
     mr_cached found;
@@ -1021,7 +664,7 @@ mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
               size_t key_bytes, mr_closure *trace_fn)
 {
     results r = {NULL, NULL};
-    call c;
+    mr_call_state c;
 
     if (!is_given(f, "function") || !is_given(args, "argument tree") ||
         !key_fits(key, key_bytes))
@@ -1029,7 +672,7 @@ mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
     if (call_of_tree(&c, args) == MR_OK) {
         c.closure = trace_fn != NULL ? trace_fn : f->closure;
         if (must_inline(&c))
-            r.tree = call_function(&c, args);
+            r.tree = mr__call_function(&c, args);
         else
             call_compiled(f, &c, key, key_bytes, &r);
     }
@@ -1046,11 +689,11 @@ mr_call(mr_function *f, const mr_tree *args)
 
 /* Part of an open trace: what the function gave, taken apart. */
 static bool
-inline_arrays(call *c, mr_call_results *r)
+inline_arrays(mr_call_state *c, mr_call_results *r)
 {
-    const mr_tree *in = call_tree(c);
+    const mr_tree *in = mr__call_tree(c);
     mr_scope s = mr_scope_begin();
-    mr_tree *out = in == NULL || s.token == 0 ? NULL : call_function(c, in);
+    mr_tree *out = in == NULL || s.token == 0 ? NULL : mr__call_function(c, in);
     bool ok = out != NULL;
 
     r->leaf = r->few;
@@ -1076,7 +719,7 @@ mr_call_arrays(mr_function *f, int n, mr_array *const *args, const void *key,
 {
     results r = {NULL, out};
     bool ok = false;
-    call c;
+    mr_call_state c;
 
     if (!is_given(out, "place for the results"))
         return MR_E_NULL;

@@ -68,7 +68,7 @@ void mr__tape_free(mr_tape *t);
 /* Open on this thread, at the trace that is now the innermost; x: the
  * placeholders, in order. */
 bool mr__tape_open(mr_tape *t, mr_array *const *x, int n);
-/* Closed: out are the results.  False: it is frozen. */
+/* Closed: out are the results.  False: no memory. */
 bool mr__tape_close(mr_tape *t, mr_array *const *out, int n);
 /* Why it is frozen; NULL: it is not. */
 const char *mr__tape_frozen(const mr_tape *t);

@@ -129,6 +129,7 @@ def test_leaked__placeholders_name_function_and_line():
 
 
 @pytest.mark.parametrize("read", [float, bool, print, np.array, mx.eval, lambda x: x.item(), lambda x: x.tolist(), str])
+@pytest.mark.filterwarnings("ignore:a value read inside a transform")
 def test_trace__evaluation_inside_says_where_and_what_to_do(read):
     def f(x):
         y = x.sum()
