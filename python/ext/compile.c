@@ -30,8 +30,12 @@ typedef struct compiled_object {
     PyObject *places; /* then: where arrays are found, or NULL */
     ext_slots slots;  /* else: where those are that programs keep */
     bool warned;
+    int n_notes; /* traces that C was told the arguments of */
     mr_function *f;
 } compiled_object;
+
+/* Traces whose arguments may be asked for: C speaks of them at the ninth. */
+enum { MAX_NOTES = 16 };
 
 /* One call; the trace, when there is one, happens inside it. */
 typedef struct call {
@@ -125,7 +129,10 @@ trace_call(void *ctx, const mr_tree *in, int64_t *tag)
     mr_tree *t = NULL;
     int next = 0;
 
-    ext_trace_note(self->fun, c->args, c->kw);
+    if (self->n_notes < MAX_NOTES) {
+        self->n_notes++;
+        ext_trace_note(self->fun, c->args, c->kw);
+    }
     a = ext_flatten(c->args, &unused, true);
     k = a && c->kw ? ext_flatten(c->kw, &unused, true) : NULL;
     if (a && (k || !c->kw) && ext_tree_leaves(in, &tracers) &&

@@ -8,15 +8,18 @@ place holds another one), and at calls of functions compiled with
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterator
-from typing import Any
 
 from .. import _core
 
-_Place = tuple[Any, Any]  # a dict and a key, a list and an index, or an object and an attribute
+TYPE_CHECKING = False  # typing is slow to import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    _Place = tuple[Any, Any]  # a dict and a key, a list and an index, or an object and an attribute
+
 _CALLS = (types.FunctionType, types.MethodType, functools.partial, type(_core.compile(abs)), type(_core.grad(abs)))
 _MANY = 1000  # objects that are looked at
 _DEEP = 4  # functions that functions call
@@ -40,13 +43,14 @@ def _functions(fun: Any, seen: dict[int, Any], depth: int = 0) -> Iterator[types
         yield fun
         yield from _functions(fun.func, seen, depth)
     elif isinstance(fun, _CALLS):
-        yield from _functions(fun.__wrapped__, seen, depth)
+        yield from _functions(fun.__wrapped__, seen, depth)  # type: ignore[union-attr]
     elif _is_object(fun):
         yield fun
         for value in vars(fun).values():
             if _is_object(value):
                 yield from _functions(value, seen, depth + 1)
-        yield from _functions(getattr(type(fun), "__call__", None), seen, depth)
+        if callable(fun):
+            yield from _functions(type(fun).__call__, seen, depth)
 
 
 def _is_object(x: Any) -> bool:
@@ -83,7 +87,7 @@ def _holds(value: Any) -> bool:
 
 def places(fun: Any) -> list[_Place]:
     """Places of fun itself that hold arrays, or containers of arrays."""
-    found = list[_Place]()
+    found: list[_Place] = []
     for f in _functions(fun, {}):
         if isinstance(f, types.FunctionType):
             found += _named(f)
@@ -96,8 +100,8 @@ def places(fun: Any) -> list[_Place]:
 
 def slots(fun: Any) -> list[tuple[Any, Any, str]]:
     """All places below these that hold one array each, with their names."""
-    out = list[tuple[Any, Any, str]]()
-    seen = dict[int, Any]()
+    out: list[tuple[Any, Any, str]] = []
+    seen: dict[int, Any] = {}
 
     def visit(holder: Any, key: Any, name: str) -> None:
         value = _value(holder, key)
@@ -111,7 +115,7 @@ def slots(fun: Any) -> list[tuple[Any, Any, str]]:
     names = {id(c): n for f in _functions(fun, {}) if isinstance(f, types.FunctionType)
              for c, n in zip(f.__closure__ or (), f.__code__.co_freevars, strict=True)}  # fmt: skip
     for holder, key in places(fun):
-        visit(holder, key, names.get(id(holder), key))
+        visit(holder, key, str(names.get(id(holder), key)))
     return [s for s in out if not isinstance(s[0], tuple)]
 
 
@@ -129,7 +133,7 @@ def describe(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
     code = getattr(getattr(fun, "__func__", fun), "__code__", None)
     names = code.co_varnames[: code.co_argcount] if code else ()
     names = names[1:] if hasattr(fun, "__self__") else names
-    lines = list[str]()
+    lines: list[str] = []
 
     def visit(name: str, value: Any) -> None:
         if isinstance(value, dict):
@@ -155,6 +159,8 @@ def describe(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
 
 def dataclass_tree(cls: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
     """flatten and unflatten of a dataclass, which need not call its __init__."""
+    import dataclasses  # slow to import
+
     if not dataclasses.is_dataclass(cls):
         raise TypeError(f"{cls.__name__} is no dataclass: give flatten and unflatten")
     names = [f.name for f in dataclasses.fields(cls)]
@@ -163,7 +169,7 @@ def dataclass_tree(cls: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Any],
         return {n: getattr(x, n) for n in names}, None
 
     def unflatten(_: None, children: dict[str, Any]) -> Any:
-        x = object.__new__(cls)
+        x: Any = object.__new__(cls)  # type: ignore[arg-type]
         for n, v in children.items():
             object.__setattr__(x, n, v)
         return x
