@@ -378,3 +378,62 @@ def test_limits__of_entries_and_bytes_for_a_function_and_in_all():
     for bad in (0, -1):
         with pytest.raises((ValueError, OverflowError)):
             mx.compile(lambda x: x, max_entries=bad)
+
+
+# ---- once, and by whatever way ---------------------------------------------------------
+
+
+def test_trace__the_first_call_of_a_process_traces_once():
+    out, _ = python(
+        """
+        import marram.core as mx
+        runs = []
+        print(mx.compile(lambda x: runs.append(1) or x + 1)(mx.array(1.0)).item(), len(runs))
+        """
+    )
+    assert out == "2.0 1\n"
+
+
+def test_trace__a_function_may_call_itself_through_its_compiled_form():
+    runs = []
+
+    @mx.compile
+    def power(x, n):
+        runs.append(n)
+        return x if n == 0 else power(x * 2, n - 1)
+
+    assert power(X, 100).tolist() == [2.0**100, 2.0**101]
+    assert power(X, 100).tolist() == [2.0**100, 2.0**101]
+    assert len(runs) == 101
+
+
+def test_key__default_streams_do_not_count():
+    runs = []
+    f = mx.compile(lambda x: runs.append(1) or mx.exp(x) + 1)
+    want = f(X).tolist()
+    with mx.stream(mx.new_stream(mx.cpu)):
+        assert f(X).tolist() == want
+    assert len(runs) == 1
+
+
+def test_transform__of_a_compiled_function_runs_its_body():
+    runs = []
+    f = mx.compile(lambda x: runs.append(1) or (x * x).sum())
+    for _ in range(3):
+        assert mx.grad(f)(X).tolist() == [2, 4]
+    assert len(runs) == 3
+    g = mx.compile(mx.grad(f))
+    for _ in range(3):
+        assert g(X).tolist() == [2, 4]
+    assert len(runs) == 4
+
+
+def test_fuse__groups_of_many_shapes_are_no_error():
+    def f(x, y):
+        a = mx.exp(x) + y[:, None]
+        b = a.sum(0) * x[0] + a.mean()
+        return a * b, mx.where(b > 0, b, -b).max(), (a.T @ a).reshape(-1)[:5], mx.concatenate([a, a * 2])[1:, ::2]
+
+    x, y = mx.random.normal((7, 6)), mx.random.normal((7,))
+    for got, want in zip(mx.compile(f)(x, y), f(x, y), strict=True):
+        np.testing.assert_array_equal(np.array(got), np.array(want))
