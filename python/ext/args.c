@@ -193,7 +193,12 @@ one_int(PyObject *o, int64_t *out, const char *function, const char *argument)
 
         ext_size_scalar(o, &s);
         *out = s.as.i;
-        return s.kind == MR_SCALAR_INT ? 1 : not_int(o, function, argument);
+        if (s.kind == MR_SCALAR_INT)
+            return 1;
+        PyErr_Format(PyExc_TypeError,
+                     "%s(): argument '%s' must be int, not float", function,
+                     argument);
+        return -1;
     }
     if (!PyLong_Check(o)) {
         i = PyNumber_Index(o);
@@ -296,7 +301,9 @@ take_ints(ext_call *c, const ext_param *p, ext_value *v, const int64_t *x,
     } else {
         int32_t *axis = c->axes + (x - c->ints);
         for (int i = 0; i < n; i++) {
-            int64_t a = x[i];
+            /* which axis it is cannot be symbolic */
+            int64_t a =
+                mr_size_fix((mr_scalar){MR_SCALAR_INT, {.i = x[i]}}).as.i;
             /* beyond any axis, so that the door refuses it */
             axis[i] = a > INT32_MAX    ? INT32_MAX
                       : a < -INT32_MAX ? -INT32_MAX
@@ -502,6 +509,7 @@ parse_axis(ext_call *c, const ext_param *p, PyObject *o, int32_t *out)
 
     if (!parse_int(c, p, o, &i))
         return false;
+    i = mr_size_fix((mr_scalar){MR_SCALAR_INT, {.i = i}}).as.i;
     if (i > INT32_MAX || i <= INT32_MIN) {
         PyErr_Format(PyExc_IndexError, "%s(): axis %lld is out of range",
                      c->spec->name, (long long)i);

@@ -183,8 +183,13 @@ push_symbolic_int(index_plan *p, PyObject *o, int axis)
     mr_scalar s;
     int64_t i, n = p->dim[axis];
 
-    if (ext_scalar(o, &s) <= 0 || s.kind != MR_SCALAR_INT)
-        return ext_raise() != NULL;
+    if (ext_scalar(o, &s) <= 0)
+        return refuse(o);
+    if (s.kind != MR_SCALAR_INT) {
+        PyErr_SetString(PyExc_ValueError,
+                        "an array cannot be indexed with a float");
+        return false;
+    }
     i = mr_size_value(s).as.i;
     if (i < -n || i >= n) {
         PyErr_Format(PyExc_IndexError,

@@ -166,6 +166,21 @@ def test_shapeless__an_error_at_another_size_is_that_of_the_function():
         g(rand(9))
 
 
+def test_shapeless__odd_uses_of_sizes_are_refused_or_traced_again():
+    assert traces(lambda x: x.sum(axis=x.shape[0] - x.shape[0]) + x.transpose(x.shape[1] - 15, 0).sum(), ROWS) == 5
+    for bad, error in (
+        (lambda x: x[0.5 * x.shape[0]], ValueError),
+        (lambda x: mx.zeros((x.shape[0] / 2,)), TypeError),
+        (lambda x: mx.zeros((x.shape[0] ** 40,)), OverflowError),
+        (lambda x: x[:: x.shape[0] - 3], ValueError),
+        (lambda x: x[x.shape[0]], IndexError),
+        (lambda x: x.shape[0] + "a", TypeError),
+        (lambda x: x * (x.shape[0] + 1j), TypeError),
+    ):
+        with pytest.raises(error):
+            mx.compile(bad, shapeless=True)(rand(3, 2))
+
+
 def test_shapeless__a_size_that_outlives_its_trace_is_a_number():
     kept = []
     f = mx.compile(lambda x: kept.append(x.shape[0]) or x, shapeless=True)
