@@ -11,12 +11,21 @@
 
 MR_EXTERN_C_BEGIN
 
+/* An array that a traced function uses and was not given is *captured*. */
+typedef enum mr_capture_mode {
+    MR_CAPTURE_CONSTANT, /* a constant of the trace (MARRAM_CHECK=1 says so) */
+    MR_CAPTURE_ERROR     /* an error that names it */
+} mr_capture_mode;
+
 typedef struct mr_compile_options {
     size_t size;      /* sizeof(mr_compile_options) */
     bool shapeless;   /* one trace for all shapes of one rank */
     const char *name; /* for messages; NULL: "function" */
-    /* A further part of the key, compared by bytes (bindings: static values);
-     * asked at each call through mr_call_keyed. */
+    /* Programs of this function that are kept at most, and their bytes; 0: the
+     * default, 1,024 and 256 MiB.  Those used longest ago go first. */
+    uint64_t max_entries, max_bytes;
+    /* What becomes of arrays that the function finds outside itself. */
+    mr_capture_mode captures;
 } mr_compile_options;
 
 /* options may be NULL.  The closure is traced at the first call of each
@@ -43,11 +52,20 @@ typedef struct mr_call_results {
     int n;                      /* leaves of what it returned, in order, */
     mr_array **leaf;            /* references of the caller's */
     mr_array *few[MR_CALL_FEW]; /* where they lie when there is room */
+    /* Of a call that was traced: the arrays that its program keeps as
+     * constants, as addresses (they live as long as the program). */
+    void **captured;
+    int n_captured;
+    bool traced;
 } mr_call_results;
 /* A function to be traced: gets a tuple of the arguments and may set *tag, a
  * number that each later call of the program brings back.  Its results are the
  * caller's, as under mr_scope_none. */
 typedef mr_tree *(*mr_trace_fn)(void *ctx, const mr_tree *in, int64_t *tag);
+/* For a binding, while its function is traced: a line "name: value" for each
+ * argument, told to whoever's function is traced again and again.  NULL: none.
+ */
+MR_API void mr_trace_note(const char *lines);
 /* As mr_call_keyed.  On success *out is to be ended; on failure it is empty.
  * Any thread. */
 MR_API mr_code mr_call_arrays(mr_function *f, int n, mr_array *const *args,
@@ -64,7 +82,10 @@ MR_API mr_code mr_function_cache_info(const mr_function *f, mr_cache_info *out);
 MR_API mr_code mr_function_cache_clear(mr_function *f);
 MR_API mr_code mr_compile_cache_info(mr_cache_info *out);
 MR_API mr_code mr_compile_cache_clear(void);
+/* Of all programs together: 4,096 and 1 GiB unless said otherwise.  Returns
+ * the old limit. */
 MR_API uint64_t mr_compile_set_cache_limit(uint64_t entries);
+MR_API uint64_t mr_compile_set_cache_bytes_limit(uint64_t bytes);
 /* The programs that it has, as text: what was simplified, the steps and where
  * each runs, memory, why steps were not joined.  Free it with mr_text_free;
  * NULL on failure.  Any thread. */
@@ -73,7 +94,21 @@ MR_API char *mr_function_explain(const mr_function *f);
  * is 0. */
 MR_API mr_code mr_fft_cache_info(mr_cache_info *out);
 MR_API mr_code mr_fft_cache_clear(void);
-/* Process-wide switch; returns the old value. */
+/* What compiling does, in the whole process.  At first as MARRAM_COMPILE says
+ * ("disabled", "no_simplify", "no_fuse", "enabled"), else disabled when
+ * MARRAM_DISABLE_COMPILE or MLX_DISABLE_COMPILE is set and not 0.  Programs of
+ * another mode stay in the cache, and are not used. */
+typedef enum mr_compile_mode {
+    MR_COMPILE_DISABLED,    /* functions run as they are */
+    MR_COMPILE_NO_SIMPLIFY, /* the graph is taken as it was traced */
+    MR_COMPILE_NO_FUSE,     /* a kernel for each operator */
+    MR_COMPILE_ENABLED
+} mr_compile_mode;
+/* Returns the old mode; another number changes nothing. */
+MR_API mr_compile_mode mr_compile_set_mode(mr_compile_mode m);
+MR_API const char *mr_compile_mode_name(mr_compile_mode m); /* NULL: none */
+MR_API bool mr_compile_mode_from_name(const char *name, mr_compile_mode *out);
+/* Disabled or enabled; returns whether it was on. */
 MR_API bool mr_compile_enable(bool on);
 
 MR_EXTERN_C_END

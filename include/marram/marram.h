@@ -13,6 +13,7 @@
 #include "marram/io.h"
 #include "marram/ops.h"
 #include "marram/scope.h"
+#include "marram/size.h"
 #include "marram/transform.h"
 #include "marram/tree.h"
 #include "marram/types.h"

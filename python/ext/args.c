@@ -47,7 +47,7 @@ too_many(const ext_spec *s, int most, Py_ssize_t n)
 static bool
 bind_spread(bound *b, PyObject *const *args, Py_ssize_t n)
 {
-    if (n == 1 && !PyLong_Check(args[0])) {
+    if (n == 1 && !PyLong_Check(args[0]) && !ext_is_size(args[0])) {
         b->slot[1] = args[0];
         return true;
     }
@@ -188,6 +188,18 @@ one_int(PyObject *o, int64_t *out, const char *function, const char *argument)
 
     if (PyFloat_Check(o) || PyBool_Check(o))
         return not_int(o, function, argument);
+    if (ext_is_size(o)) {
+        mr_scalar s;
+
+        ext_size_scalar(o, &s);
+        *out = s.as.i;
+        if (s.kind == MR_SCALAR_INT)
+            return 1;
+        PyErr_Format(PyExc_TypeError,
+                     "%s(): argument '%s' must be int, not float", function,
+                     argument);
+        return -1;
+    }
     if (!PyLong_Check(o)) {
         i = PyNumber_Index(o);
         if (!i)
@@ -289,7 +301,9 @@ take_ints(ext_call *c, const ext_param *p, ext_value *v, const int64_t *x,
     } else {
         int32_t *axis = c->axes + (x - c->ints);
         for (int i = 0; i < n; i++) {
-            int64_t a = x[i];
+            /* which axis it is cannot be symbolic */
+            int64_t a =
+                mr_size_fix((mr_scalar){MR_SCALAR_INT, {.i = x[i]}}).as.i;
             /* beyond any axis, so that the door refuses it */
             axis[i] = a > INT32_MAX    ? INT32_MAX
                       : a < -INT32_MAX ? -INT32_MAX
@@ -463,6 +477,18 @@ parse_operand(ext_call *c, const ext_param *p, PyObject *o, ext_value *v,
 static bool
 parse_float(ext_call *c, const ext_param *p, PyObject *o, double *out)
 {
+    mr_scalar s;
+
+    if (ext_is_size(o)) {
+        ext_size_scalar(o, &s);
+        /* a product with 1.0 is the size as a float */
+        if (s.kind == MR_SCALAR_INT &&
+            mr_size_math(MR_SIZE_MULTIPLY, s,
+                         (mr_scalar){MR_SCALAR_FLOAT, {.f = 1.0}}, &s) != MR_OK)
+            return ext_raise() != NULL;
+        *out = s.as.f;
+        return true;
+    }
     if (!PyFloat_Check(o) && !PyLong_Check(o) && !PyIndex_Check(o) &&
         !ext_is_numpy_scalar(o) && !ext_is_array(o))
         return wrong(c->spec, p, o, "float");
@@ -483,6 +509,7 @@ parse_axis(ext_call *c, const ext_param *p, PyObject *o, int32_t *out)
 
     if (!parse_int(c, p, o, &i))
         return false;
+    i = mr_size_fix((mr_scalar){MR_SCALAR_INT, {.i = i}}).as.i;
     if (i > INT32_MAX || i <= INT32_MIN) {
         PyErr_Format(PyExc_IndexError, "%s(): axis %lld is out of range",
                      c->spec->name, (long long)i);

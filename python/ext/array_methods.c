@@ -28,8 +28,19 @@ shape_tuple(mr_shape s)
 static PyObject *
 get_shape(PyObject *self, void *closure)
 {
+    const mr_array *x = ext_x(self);
+    PyObject *t;
+
     (void)closure;
-    return shape_tuple(mr_array_shape(ext_x(self)));
+    if (!mr_size_tracing())
+        return shape_tuple(mr_array_shape(x));
+    t = PyTuple_New(mr_array_ndim(x));
+    for (int i = 0; t && i < mr_array_ndim(x); i++) {
+        PyObject *v = ext_dim_object(x, i);
+        if (!v || PyTuple_SetItem(t, i, v) < 0)
+            Py_CLEAR(t);
+    }
+    return t;
 }
 
 static PyObject *
@@ -46,10 +57,22 @@ get_ndim(PyObject *self, void *closure)
     return PyLong_FromLong(mr_array_ndim(ext_x(self)));
 }
 
+/* n times the number of elements, inside a shapeless trace. */
+static PyObject *
+symbolic_size(const mr_array *x, int64_t n)
+{
+    for (int i = 0; i < mr_array_ndim(x); i++)
+        n = mr_dim_math(MR_SIZE_MULTIPLY, n, mr_dim(x, i));
+    return n < 0 ? ext_raise()
+                 : ext_size_object((mr_scalar){MR_SCALAR_INT, {.i = n}});
+}
+
 static PyObject *
 get_size(PyObject *self, void *closure)
 {
     (void)closure;
+    if (mr_size_tracing())
+        return symbolic_size(ext_x(self), 1);
     return PyLong_FromLongLong(mr_array_size(ext_x(self)));
 }
 
@@ -63,8 +86,12 @@ get_itemsize(PyObject *self, void *closure)
 static PyObject *
 get_nbytes(PyObject *self, void *closure)
 {
+    const mr_array *x = ext_x(self);
+
     (void)closure;
-    return PyLong_FromSize_t(mr_array_nbytes(ext_x(self)));
+    if (mr_size_tracing())
+        return symbolic_size(x, (int64_t)mr_dtype_size(mr_array_dtype(x)));
+    return PyLong_FromSize_t(mr_array_nbytes(x));
 }
 
 static PyObject *

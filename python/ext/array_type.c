@@ -180,9 +180,21 @@ static PyMethodDef print_functions[] = {
 static Py_ssize_t
 array_length(PyObject *self)
 {
+    Py_ssize_t length = -1;
+
     if (mr_array_ndim(ext_x(self)) == 0) {
         PyErr_SetString(PyExc_TypeError, "a 0-d array has no len()");
         return -1;
+    }
+    if (mr_size_tracing()) {
+        PyObject *n = ext_dim_object(ext_x(self), 0);
+
+        if (n && ext_is_size(n))
+            ext_size_refuse(n, "what len() gives (x.shape[0] can be had)");
+        else if (n)
+            length = PyLong_AsSsize_t(n);
+        Py_XDECREF(n);
+        return length;
     }
     return (Py_ssize_t)mr_array_dim(ext_x(self), 0);
 }

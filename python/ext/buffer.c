@@ -129,7 +129,7 @@ view_open(view_state *s, PyObject *self, void **data)
     s->x = mr_retain(x);
     *data = mr_array_data_exported(x);
     stride = *data || mr_array_size(x) == 0 ? mr_array_strides(x) : NULL;
-    if (!stride && mr_array_ndim(x) > 0) {
+    if ((!*data && mr_array_size(x) > 0) || (!stride && mr_array_ndim(x) > 0)) {
         mr_release(x);
         if (PyErr_Occurred())
             lost_keep(self);

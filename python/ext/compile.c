@@ -25,13 +25,23 @@ typedef struct compiled_object {
     PyObject_HEAD PyObject *fun, *inputs, *outputs; /* NULL: none */
     PyObject *templates; /* list of (result, state) structures */
     PyObject *numbers;   /* dict: bytes of a template to its number */
+    ext_statics statics; /* hashable objects among the arguments */
+    bool capture_input;
+    PyObject *places; /* then: where arrays are found, or NULL */
+    ext_slots slots;  /* else: where those are that programs keep */
+    bool warned;
+    int n_notes; /* traces that C was told the arguments of */
     mr_function *f;
 } compiled_object;
+
+/* Traces whose arguments may be asked for: C speaks of them at the ninth. */
+enum { MAX_NOTES = 16 };
 
 /* One call; the trace, when there is one, happens inside it. */
 typedef struct call {
     compiled_object *self;
     PyObject *args, *kw;
+    PyObject *values; /* of the places, or NULL */
     ext_failure failure;
 } call;
 
@@ -66,8 +76,8 @@ trace_run(call *c, PyObject *args, PyObject *kw, int64_t *tag)
              *state = NULL, *number = NULL;
     mr_tree *t = NULL;
 
-    if (result && (flat = ext_flatten(result, &l, false)) &&
-        (!self->outputs || (state = ext_flatten(self->outputs, &l, false))) &&
+    if (result && (flat = ext_flatten_result(result, &l)) &&
+        (!self->outputs || (state = ext_flatten_result(self->outputs, &l))) &&
         (number = template_number(self, flat, state))) {
         *tag = PyLong_AsLongLong(number);
         t = mr_tree_arrays(l.n, l.x);
@@ -77,6 +87,35 @@ trace_run(call *c, PyObject *args, PyObject *kw, int64_t *tag)
     Py_XDECREF(flat);
     Py_XDECREF(result);
     ext_leaves_free(&l);
+    return t;
+}
+
+/* The captured places hold tracers while the function runs. */
+static mr_tree *
+trace_captured(call *c, PyObject *args, PyObject *kw, int64_t *tag,
+               mr_array *const *x, int *next)
+{
+    PyObject *saved = ext_state_save(c->values, NULL);
+    mr_tree *t = NULL;
+
+    if (!saved)
+        return NULL;
+    if (ext_state_fill(c->values, x, next) &&
+        ext_captured_write(c->self->places, c->values))
+        t = trace_run(c, args, kw, tag);
+    ext_state_restore(saved);
+    Py_DECREF(saved);
+    if (!t) {
+        PyObject *type, *value, *traceback;
+
+        PyErr_Fetch(&type, &value, &traceback);
+        if (!ext_captured_write(c->self->places, c->values))
+            PyErr_Clear();
+        PyErr_Restore(type, value, traceback);
+    } else if (!ext_captured_write(c->self->places, c->values)) {
+        mr_tree_release(t);
+        t = NULL;
+    }
     return t;
 }
 
@@ -90,6 +129,10 @@ trace_call(void *ctx, const mr_tree *in, int64_t *tag)
     mr_tree *t = NULL;
     int next = 0;
 
+    if (self->n_notes < MAX_NOTES) {
+        self->n_notes++;
+        ext_trace_note(self->fun, c->args, c->kw);
+    }
     a = ext_flatten(c->args, &unused, true);
     k = a && c->kw ? ext_flatten(c->kw, &unused, true) : NULL;
     if (a && (k || !c->kw) && ext_tree_leaves(in, &tracers) &&
@@ -97,7 +140,8 @@ trace_call(void *ctx, const mr_tree *in, int64_t *tag)
         (!k || (kw = ext_unflatten(k, tracers.x, &next))) &&
         (saved = ext_state_save(self->inputs, self->outputs))) {
         if (!self->inputs || ext_state_fill(self->inputs, tracers.x, &next))
-            t = trace_run(c, args, kw, tag);
+            t = c->values ? trace_captured(c, args, kw, tag, tracers.x, &next)
+                          : trace_run(c, args, kw, tag);
         ext_state_restore(saved);
     }
     if (!t && PyErr_Occurred())
@@ -135,15 +179,46 @@ finish(compiled_object *self, const mr_call_results *r)
     return result;
 }
 
+/* Captured arrays that are constants: remembered after a trace, looked at one
+ * after the other by the calls that follow. */
+static bool
+watch_captured(compiled_object *self, const mr_call_results *r)
+{
+    if (self->warned || self->capture_input)
+        return true;
+    if (r->traced && r->n_captured > 0)
+        return ext_slots_find(&self->slots, self->fun, r);
+    if (self->slots.n == 0)
+        return true;
+    if (!ext_slots_check(&self->slots, self->fun))
+        return false;
+    self->warned = self->slots.n == 0;
+    return true;
+}
+
+static PyObject *
+call_with_key(call *c, const ext_key *key, const ext_leaves *l)
+{
+    PyObject *result = NULL;
+    mr_call_results r;
+
+    if (mr_call_arrays(c->self->f, l->n, l->x, key->p, key->n, trace_call, c,
+                       &r) != MR_OK)
+        ext_failure_raise(&c->failure);
+    else if (watch_captured(c->self, &r))
+        result = finish(c->self, &r);
+    mr_call_results_end(&r);
+    return result;
+}
+
 static PyObject *
 compiled_call(PyObject *o, PyObject *args, PyObject *kw)
 {
     compiled_object *self = (compiled_object *)o;
-    call c = {.self = self, .args = args, .kw = kw};
-    ext_key key = {0};
+    call c = {.self = self, .args = args};
+    ext_key key = {.statics = &self->statics};
     ext_leaves l = {0};
     PyObject *result = NULL, *sorted = NULL;
-    mr_call_results r;
 
     if (ext_scopes_open > 0)
         ext_scope_sync();
@@ -155,17 +230,15 @@ compiled_call(PyObject *o, PyObject *args, PyObject *kw)
     c.kw = sorted;
     if (ext_key_add(&key, args, &l) &&
         (!sorted || ext_key_add(&key, sorted, &l)) &&
-        (!self->inputs || ext_state_key(&key, self->inputs, &l))) {
-        if (mr_call_arrays(self->f, l.n, l.x, key.p, key.n, trace_call, &c,
-                           &r) == MR_OK)
-            result = finish(self, &r);
-        else
-            ext_failure_raise(&c.failure);
-        mr_call_results_end(&r);
-    }
+        (!self->inputs || ext_state_key(&key, self->inputs, &l)) &&
+        (!self->capture_input ||
+         (ext_captured_read(self->fun, &self->places, &c.values) &&
+          ext_state_key(&key, c.values, &l))))
+        result = call_with_key(&c, &key, &l);
     ext_key_free(&key);
     ext_leaves_free(&l);
     Py_XDECREF(sorted);
+    Py_XDECREF(c.values);
     Py_XDECREF(c.failure.type);
     Py_XDECREF(c.failure.value);
     Py_XDECREF(c.failure.traceback);
@@ -185,6 +258,11 @@ compiled_traverse(PyObject *o, visitproc visit, void *arg)
     Py_VISIT(self->outputs);
     Py_VISIT(self->templates);
     Py_VISIT(self->numbers);
+    Py_VISIT(self->places);
+    Py_VISIT(self->statics.by_value);
+    Py_VISIT(self->statics.by_identity);
+    for (int i = 0; i < self->slots.n; i++)
+        Py_VISIT(self->slots.slot[i].holder);
     return 0;
 }
 
@@ -198,6 +276,10 @@ compiled_clear(PyObject *o)
     Py_CLEAR(self->outputs);
     Py_CLEAR(self->templates);
     Py_CLEAR(self->numbers);
+    Py_CLEAR(self->places);
+    Py_CLEAR(self->statics.by_value);
+    Py_CLEAR(self->statics.by_identity);
+    ext_slots_free(&self->slots);
     return 0;
 }
 
@@ -344,13 +426,31 @@ no_trace(void *ctx, const mr_tree *in)
     return NULL;
 }
 
-static mr_function *
-function_new(PyObject *fun, int shapeless)
+/* Its own, or that of what a functools.partial or an object calls. */
+static PyObject *
+name_of(PyObject *fun)
 {
-    PyObject *name = PyObject_GetAttrString(fun, "__name__");
+    PyObject *name = PyObject_GetAttrString(fun, "__name__"), *inner;
+
+    if (name)
+        return name;
+    PyErr_Clear();
+    inner = PyObject_GetAttrString(fun, "func");
+    PyErr_Clear();
+    if (inner)
+        name = PyObject_GetAttrString(inner, "__name__");
+    else
+        name = PyType_GetName(Py_TYPE(fun));
+    PyErr_Clear();
+    Py_XDECREF(inner);
+    return name;
+}
+
+static mr_function *
+function_new(PyObject *fun, mr_compile_options options)
+{
+    PyObject *name = name_of(fun);
     const char *text = NULL;
-    mr_compile_options options = {.size = sizeof options,
-                                  .shapeless = shapeless != 0};
     mr_closure *c = mr_closure_new_foreign(no_trace, NULL, NULL);
     mr_function *f = NULL;
 
@@ -380,36 +480,102 @@ container(PyObject *o, const char *what)
     return false;
 }
 
+typedef struct compile_arguments {
+    PyObject *fun, *inputs, *outputs;
+    int shapeless;
+    const char *captures;
+    unsigned long long entries, bytes;
+} compile_arguments;
+
+static bool
+parse_compile(PyObject *args, PyObject *kw, compile_arguments *a)
+{
+    static char *keys[] = {
+        (char *)(uintptr_t) "fun",       (char *)(uintptr_t) "inputs",
+        (char *)(uintptr_t) "outputs",   (char *)(uintptr_t) "shapeless",
+        (char *)(uintptr_t) "captures",  (char *)(uintptr_t) "max_entries",
+        (char *)(uintptr_t) "max_bytes", NULL};
+    PyObject *entries = Py_None, *bytes = Py_None;
+
+    *a = (compile_arguments){Py_None, Py_None, Py_None, 0, "constant", 0, 0};
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kw, "|OOOp$sOO:compile", keys, &a->fun, &a->inputs,
+            &a->outputs, &a->shapeless, &a->captures, &entries, &bytes))
+        return false;
+    if (entries != Py_None)
+        a->entries = PyLong_AsUnsignedLongLong(entries);
+    if (bytes != Py_None && !PyErr_Occurred())
+        a->bytes = PyLong_AsUnsignedLongLong(bytes);
+    if (PyErr_Occurred())
+        return false;
+    if ((entries != Py_None && a->entries == 0) ||
+        (bytes != Py_None && a->bytes == 0)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "max_entries and max_bytes must be at least 1");
+        return false;
+    }
+    if (strcmp(a->captures, "constant") != 0 &&
+        strcmp(a->captures, "error") != 0 &&
+        strcmp(a->captures, "input") != 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "captures is '%s': must be 'constant', 'error' or 'input'",
+                     a->captures);
+        return false;
+    }
+    return (a->inputs == Py_None || container(a->inputs, "inputs")) &&
+           (a->outputs == Py_None || container(a->outputs, "outputs"));
+}
+
+/* compile(**options): what decorates a function with them. */
+static PyObject *
+decorator(PyObject *kw)
+{
+    PyObject *functools = PyImport_ImportModule("functools"), *r = NULL;
+    PyObject *partial =
+        functools ? PyObject_GetAttrString(functools, "partial") : NULL;
+    PyObject *compile_fn = PyObject_GetAttrString(ext.core, "compile");
+    PyObject *args = compile_fn ? PyTuple_Pack(1, compile_fn) : NULL;
+
+    if (partial && args)
+        r = PyObject_Call(partial, args, kw);
+    Py_XDECREF(args);
+    Py_XDECREF(compile_fn);
+    Py_XDECREF(partial);
+    Py_XDECREF(functools);
+    return r;
+}
+
 static PyObject *
 compile(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {
-        (char *)(uintptr_t) "fun", (char *)(uintptr_t) "inputs",
-        (char *)(uintptr_t) "outputs", (char *)(uintptr_t) "shapeless", NULL};
-    PyObject *fun, *inputs = Py_None, *outputs = Py_None;
+    mr_compile_options options = {.size = sizeof options};
+    compile_arguments a;
     compiled_object *c;
-    int shapeless = 0;
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|OOp:compile", keys, &fun,
-                                     &inputs, &outputs, &shapeless))
+    if (!parse_compile(args, kw, &a))
         return NULL;
-    if (!PyCallable_Check(fun)) {
-        ext_wrong_type(fun, "the function must be callable");
+    if (a.fun == Py_None && PyTuple_Size(args) == 0)
+        return decorator(kw);
+    if (!PyCallable_Check(a.fun)) {
+        ext_wrong_type(a.fun, "the function must be callable");
         return NULL;
     }
-    if ((inputs != Py_None && !container(inputs, "inputs")) ||
-        (outputs != Py_None && !container(outputs, "outputs")))
-        return NULL;
+    options.shapeless = a.shapeless != 0;
+    options.max_entries = a.entries;
+    options.max_bytes = a.bytes;
+    if (a.captures[0] == 'e')
+        options.captures = MR_CAPTURE_ERROR;
     c = (compiled_object *)PyType_GenericAlloc(ext.compiled, 0);
     if (!c)
         return NULL;
-    c->fun = Py_NewRef(fun);
-    c->inputs = inputs == Py_None ? NULL : Py_NewRef(inputs);
-    c->outputs = outputs == Py_None ? NULL : Py_NewRef(outputs);
+    c->capture_input = a.captures[0] == 'i';
+    c->fun = Py_NewRef(a.fun);
+    c->inputs = a.inputs == Py_None ? NULL : Py_NewRef(a.inputs);
+    c->outputs = a.outputs == Py_None ? NULL : Py_NewRef(a.outputs);
     c->templates = PyList_New(0);
     c->numbers = PyDict_New();
-    c->f = c->templates && c->numbers ? function_new(fun, shapeless) : NULL;
+    c->f = c->templates && c->numbers ? function_new(a.fun, options) : NULL;
     if (!c->f)
         Py_CLEAR(c);
     return (PyObject *)c;
@@ -460,14 +626,59 @@ fft_cache_clear(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
-cache_limit(PyObject *self, PyObject *o)
+cache_limit(PyObject *self, PyObject *args, PyObject *kw)
 {
-    unsigned long long n = PyLong_AsUnsignedLongLong(o);
+    static char *keys[] = {(char *)(uintptr_t) "",
+                           (char *)(uintptr_t) "max_bytes", NULL};
+    PyObject *entries = Py_None, *bytes = Py_None, *old = NULL;
+    unsigned long long n = 0, m = 0;
 
     (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$O:set_compile_cache_limit",
+                                     keys, &entries, &bytes))
+        return NULL;
+    if (entries != Py_None)
+        n = PyLong_AsUnsignedLongLong(entries);
+    if (bytes != Py_None && !PyErr_Occurred())
+        m = PyLong_AsUnsignedLongLong(bytes);
     if (PyErr_Occurred())
         return NULL;
-    return PyLong_FromUnsignedLongLong(mr_compile_set_cache_limit(n));
+    if (entries == Py_None && bytes == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "needs a number of programs, or "
+                                         "max_bytes=");
+        return NULL;
+    }
+    if (bytes != Py_None)
+        old = PyLong_FromUnsignedLongLong(mr_compile_set_cache_bytes_limit(m));
+    if (entries != Py_None) {
+        Py_XDECREF(old);
+        old = PyLong_FromUnsignedLongLong(mr_compile_set_cache_limit(n));
+    }
+    return old;
+}
+
+static PyObject *
+compile_mode(PyObject *self, PyObject *o)
+{
+    const char *name;
+    mr_compile_mode m;
+
+    (void)self;
+    if (!PyUnicode_Check(o)) {
+        ext_wrong_type(o, "a mode must be text");
+        return NULL;
+    }
+    name = PyUnicode_AsUTF8AndSize(o, NULL);
+    if (!name)
+        return NULL;
+    if (!mr_compile_mode_from_name(name, &m)) {
+        PyErr_Format(PyExc_ValueError,
+                     "'%s' is no mode: use 'disabled', 'no_simplify', "
+                     "'no_fuse' or 'enabled'",
+                     name);
+        return NULL;
+    }
+    return PyUnicode_FromString(mr_compile_mode_name(mr_compile_set_mode(m)));
 }
 
 static PyObject *
@@ -491,21 +702,44 @@ disable(PyObject *self, PyObject *unused)
 PyMethodDef ext_compile_functions[] = {
     {"compile", (PyCFunction)(void (*)(void))compile,
      METH_VARARGS | METH_KEYWORDS,
-     "compile(fun, inputs=None, outputs=None, shapeless=False)\n--\n\n"
+     "compile(fun=None, inputs=None, outputs=None, shapeless=False, *, "
+     "captures='constant', max_entries=None, max_bytes=None)\n--\n\n"
      "A function that traces fun once for each kind of call and then runs the\n"
-     "compiled trace.\n\n"
+     "compiled trace.  Without fun: a decorator with these options.\n\n"
      "Args:\n"
      "    inputs: lists, dicts or modules whose arrays are read at each call.\n"
      "    outputs: such whose arrays fun replaces.\n"
-     "    shapeless: one trace for all shapes of one rank."},
+     "    shapeless: one trace for all shapes of one rank; sizes are symbolic\n"
+     "        while fun is traced.\n"
+     "    captures: what arrays that fun finds in its closure, its globals or\n"
+     "        its object are: 'constant' (a warning when their place holds\n"
+     "        another one later), 'error', or 'input': read at each call.\n"
+     "    max_entries, max_bytes: programs of this function that are kept."},
     {"compile_cache_info", cache_info, METH_NOARGS,
      "compile_cache_info()\n--\n\nA dict of figures of all compiled "
      "functions."},
     {"clear_compile_cache", cache_clear, METH_NOARGS,
      "clear_compile_cache()\n--\n\nDrops all compiled programs."},
-    {"set_compile_cache_limit", cache_limit, METH_O,
-     "set_compile_cache_limit(n, /)\n--\n\nHow many programs are kept at most; "
-     "gives the old limit."},
+    {"set_compile_cache_limit", (PyCFunction)(void (*)(void))cache_limit,
+     METH_VARARGS | METH_KEYWORDS,
+     "set_compile_cache_limit(n=None, /, *, max_bytes=None)\n--\n\n"
+     "How many programs are kept at most, and how many bytes they take; gives "
+     "the\nold limit."},
+    {"set_compile_mode", compile_mode, METH_O,
+     "set_compile_mode(name, /)\n--\n\n"
+     "What compiling does in this process: 'disabled', 'no_simplify', "
+     "'no_fuse' or\n'enabled'; gives the old mode."},
+    {"register_tree", (PyCFunction)(void (*)(void))ext_register_tree,
+     METH_VARARGS | METH_KEYWORDS,
+     "register_tree(cls, flatten=None, unflatten=None)\n--\n\n"
+     "Makes the objects of a class trees: transforms and compiled functions "
+     "take\nand give them.  Gives cls, so it decorates.\n\n"
+     "Args:\n"
+     "    flatten: from an object to (children, static): a tree, and a "
+     "hashable\n"
+     "        value that is part of a compiled function's key. Default, for a\n"
+     "        dataclass: its fields as a dict, and None.\n"
+     "    unflatten: from (static, children) to an object."},
     {"fft_cache_info", fft_cache_info, METH_NOARGS,
      "fft_cache_info()\n--\n\nA dict of figures of the plans of Fourier "
      "transforms that are kept."},

@@ -8,8 +8,19 @@
 
 #include "ext.h"
 
+#include "marram/compile.h"
+
+/* Hashable objects that were arguments of one compiled function, each with a
+ * number that is never used again. */
+typedef struct ext_statics {
+    PyObject *by_value;    /* dict: (class, object) to number, or NULL */
+    PyObject *by_identity; /* WeakKeyDictionary: object to number, or NULL */
+    int64_t next;
+} ext_statics;
+
 /* Bytes that grow; small ones lie in `own`. */
 typedef struct ext_key {
+    ext_statics *statics; /* NULL: other objects are refused */
     char *p;
     size_t n, cap;
     char own[256];
@@ -35,5 +46,33 @@ PyObject *ext_state_save(PyObject *a, PyObject *b);
 void ext_state_restore(PyObject *saved);
 /* Makes the containers hold what a tree of the same kinds holds. */
 bool ext_state_write(PyObject *state, PyObject *tree);
+
+/* ---- captured arrays (captured.c) ---------------------------------------- */
+
+/* What the places of fun hold now, as a list; they are found at the first
+ * call. */
+bool ext_captured_read(PyObject *fun, PyObject **places, PyObject **values);
+/* The arrays of such a list into their places. */
+bool ext_captured_write(PyObject *places, PyObject *values);
+
+/* A place whose array a program keeps. */
+typedef struct ext_slot {
+    PyObject *holder, *key, *name;
+    const void *x; /* the array, as an address */
+} ext_slot;
+
+typedef struct ext_slots {
+    ext_slot *slot;
+    int n, next;
+} ext_slots;
+
+void ext_slots_free(ext_slots *s);
+bool ext_slots_find(ext_slots *s, PyObject *fun, const mr_call_results *r);
+/* Looks at the next slot; says once when it holds another array.  False with
+ * an exception. */
+bool ext_slots_check(ext_slots *s, PyObject *fun);
+
+/* Tells C what the trace that begins is made for. */
+void ext_trace_note(PyObject *fun, PyObject *args, PyObject *kw);
 
 #endif

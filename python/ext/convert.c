@@ -103,6 +103,10 @@ ext_scalar(PyObject *o, mr_scalar *out)
     }
     if (PyLong_Check(o))
         return scalar_of_long(o, out);
+    if (ext_is_size(o)) {
+        ext_size_scalar(o, out);
+        return 1;
+    }
     if (PyComplex_Check(o)) {
         out->kind = MR_SCALAR_COMPLEX;
         out->as.c.re = PyComplex_RealAsDouble(o);
@@ -115,6 +119,9 @@ ext_scalar(PyObject *o, mr_scalar *out)
 mr_dtype
 ext_scalar_dtype(const mr_scalar *s)
 {
+    mr_scalar now = mr_size_value(*s);
+
+    s = &now;
     switch (s->kind) {
     case MR_SCALAR_BOOL:
         return MR_BOOL;
@@ -149,7 +156,7 @@ ext_scalar_array(const char *site, const mr_scalar *s, mr_dtype t)
 {
     if (mr_dtype_is_integer(t) &&
         (s->kind == MR_SCALAR_INT || s->kind == MR_SCALAR_UINT) &&
-        !int_fits(s, t)) {
+        !mr_size_is_symbolic(*s) && !int_fits(s, t)) {
         PyObject *v = ext_scalar_object(s);
         PyErr_Format(PyExc_ValueError, "%S does not fit %s", v,
                      mr_dtype_name(t));
@@ -238,6 +245,9 @@ survey_leaf(PyObject *o, survey *s)
         return true;
     }
     r = ext_scalar(o, &v);
+    if (r > 0 && ext_is_size(o) && mr_size_is_symbolic(v))
+        return ext_size_refuse(o, "an entry of a list of numbers (stack arrays "
+                                  "that are made of them)");
     if (r == 0 && ext_is_foreign_array(o)) {
         s->arrays = true;
         return true;

@@ -312,6 +312,19 @@ extern PyMethodDef ext_dtype_functions[];
 int ext_init_compile(PyObject *module);
 int ext_init_transform(PyObject *module);
 
+/* ---- sizes inside a shapeless trace (size.c) ----------------------------- */
+int ext_init_size(void);
+bool ext_is_size(PyObject *o);
+/* Its handle; the plain number after its trace. */
+void ext_size_scalar(PyObject *o, mr_scalar *out);
+/* A size, or a plain number when s is none. */
+PyObject *ext_size_object(mr_scalar s);
+PyObject *ext_dim_object(const mr_array *x, int axis);
+/* The plain number, at the price of another trace for other sizes. */
+PyObject *ext_size_fixed(PyObject *o);
+/* False with the error that says what a size cannot become. */
+bool ext_size_refuse(PyObject *o, const char *what);
+
 /* The hooks that give up the GIL (system.c). */
 int ext_init_system(void);
 
@@ -337,6 +350,15 @@ bool ext_collect(PyObject *tree, ext_leaves *l);
 /* A new reference to the structure, or NULL.  NumPy arrays count as arrays
  * when `foreign`. */
 PyObject *ext_flatten(PyObject *tree, ext_leaves *l, bool foreign);
+/* The same for what a traced function gave: sizes become numbers. */
+PyObject *ext_flatten_result(PyObject *tree, ext_leaves *l);
+/* Objects of a registered class (register_tree) as trees: their children and
+ * their static part, new references; in a structure they are nodes.  0: o is
+ * neither, -1: an exception. */
+int ext_open_object(PyObject *o, PyObject **children, PyObject **fixed);
+/* What tells such objects' classes apart. */
+const void *ext_object_class(PyObject *o);
+PyObject *ext_register_tree(PyObject *self, PyObject *args, PyObject *kw);
 /* Is this the mark of an array in a structure? */
 bool ext_is_mark(PyObject *o);
 /* The tree of a structure over the objects of a list, from *next on. */

@@ -55,7 +55,7 @@ gather_several(const index_plan *p, const char *site, mr_array **x)
 }
 
 static mr_array *
-read_plan(const index_plan *p, const char *site, mr_array *source)
+read_plan(index_plan *p, const char *site, mr_array *source)
 {
     mr_array *x = index_cut(p, site, source), *index[MR_MAX_NDIM];
     int64_t array_axes[MR_MAX_NDIM];
@@ -69,7 +69,8 @@ read_plan(const index_plan *p, const char *site, mr_array *source)
         if (!index_step(&x,
                         mr_take_at(site, x, index[0], (int32_t)array_axes[0])))
             return NULL;
-    } else if (p->n_arrays > 1 && !gather_several(p, site, &x)) {
+    } else if (p->n_arrays > 1 && (!index_settle(p, site, source) ||
+                                   !gather_several(p, site, &x))) {
         return NULL;
     }
     n = index_int_axes(p, axes);
@@ -171,10 +172,13 @@ value_of(const char *site, PyObject *value, mr_dtype t)
 static bool
 strip(const char *site, mr_array **v, int rank)
 {
-    mr_shape s = mr_array_shape(*v);
     int32_t axes[MR_MAX_NDIM];
     int n = 0;
+    mr_shape s;
 
+    if (mr_array_ndim(*v) <= rank)
+        return true;
+    s = mr_array_shape(*v);
     while (s.n - n > rank && s.dim[n] == 1) {
         axes[n] = n;
         n++;
@@ -433,7 +437,8 @@ ext_update(mr_array *x, PyObject *key, PyObject *value, const char *mode)
         return divide_integers(x, key, value);
     switch (index_parse(&p, x, key, &mask)) {
     case INDEX_PLAN:
-        v = value_of(site, value, mr_array_dtype(x));
+        v = index_settle(&p, site, x) ? value_of(site, value, mr_array_dtype(x))
+                                      : NULL;
         if (v)
             y = p.n_arrays ? write_arrays(&p, site, x, v, mode)
                            : write_slice(&p, site, x, v, mode);

@@ -28,9 +28,11 @@ typedef struct index_plan {
     index_item item[INDEX_MAX];
     int n;
     int n_arrays;
-    bool sliced; /* some axis is cut */
-    bool apart;  /* a slice, None or ... stands between index arrays: their
-                    axes come first in what is selected */
+    bool sliced;   /* some axis is cut */
+    bool symbolic; /* in a shapeless trace: start and stop as they were given,
+                      sizes as handles once index_settle has been called */
+    bool apart;    /* a slice, None or ... stands between index arrays: their
+                      axes come first in what is selected */
     int64_t start[MR_MAX_NDIM], stop[MR_MAX_NDIM], step[MR_MAX_NDIM];
     int64_t dim[MR_MAX_NDIM]; /* after slicing; 1 for an int */
     int ndim;                 /* of the array */
@@ -48,6 +50,8 @@ typedef enum index_form {
 index_form index_parse(index_plan *p, mr_array *x, PyObject *key,
                        mr_array **mask);
 void index_free(index_plan *p);
+/* In a shapeless trace: the sizes of x cut along its axes become the plan's. */
+bool index_settle(index_plan *p, const char *site, mr_array *x);
 /* x cut along its axes as the plan says; a new reference. */
 mr_array *index_cut(const index_plan *p, const char *site, mr_array *x);
 /* The index arrays and their axes; returns how many. */

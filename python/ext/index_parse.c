@@ -44,7 +44,8 @@ is_int(PyObject *o)
 {
     if (PyBool_Check(o) || ext_is_array(o))
         return false;
-    return PyLong_Check(o) || (PyIndex_Check(o) && ext_is_numpy_scalar(o));
+    return PyLong_Check(o) || ext_is_size(o) ||
+           (PyIndex_Check(o) && ext_is_numpy_scalar(o));
 }
 
 /* A bool that is no array: Python's or NumPy's.  -1: it is none. */
@@ -134,12 +135,104 @@ push_array(index_plan *p, mr_array *x, int axis)
     return it != NULL;
 }
 
+/* ---- in a shapeless trace: bounds are for the operator to settle ----------
+ */
+
+/* A bound of a slice, as a number or a size; None is none. */
+static bool
+bound(PyObject *slice, const char *name, int64_t *out)
+{
+    PyObject *o = PyObject_GetAttrString(slice, name);
+    mr_scalar s;
+    int r = o && o != Py_None ? ext_scalar(o, &s) : 0;
+    bool ok = o != NULL && r >= 0;
+
+    *out = MR_INT_NONE;
+    if (r > 0 && s.kind == MR_SCALAR_INT) {
+        *out = s.as.i;
+    } else if (ok && o != Py_None) {
+        PyErr_SetString(PyExc_TypeError, "slices are of ints");
+        ok = false;
+    }
+    Py_XDECREF(o);
+    return ok;
+}
+
+static bool
+push_symbolic_slice(index_plan *p, PyObject *o, int axis)
+{
+    if (!bound(o, "start", &p->start[axis]) ||
+        !bound(o, "stop", &p->stop[axis]) || !bound(o, "step", &p->step[axis]))
+        return false;
+    if (p->step[axis] == 0) {
+        PyErr_SetString(PyExc_ValueError, "slice step cannot be zero");
+        return false;
+    }
+    if (p->step[axis] == MR_INT_NONE)
+        p->step[axis] = 1;
+    if (p->start[axis] != MR_INT_NONE || p->stop[axis] != MR_INT_NONE ||
+        p->step[axis] != 1)
+        p->sliced = true;
+    return push(p, INDEX_SLICE, axis) != NULL;
+}
+
+static bool
+push_symbolic_int(index_plan *p, PyObject *o, int axis)
+{
+    static const mr_scalar minus_one = {MR_SCALAR_INT, {.i = -1}};
+    mr_scalar s;
+    int64_t i, n = p->dim[axis];
+
+    if (ext_scalar(o, &s) <= 0)
+        return refuse(o);
+    if (s.kind != MR_SCALAR_INT) {
+        PyErr_SetString(PyExc_ValueError,
+                        "an array cannot be indexed with a float");
+        return false;
+    }
+    i = mr_size_value(s).as.i;
+    if (i < -n || i >= n) {
+        PyErr_Format(PyExc_IndexError,
+                     "index %lld is out of bounds for axis %d with size %lld",
+                     (long long)i, axis, (long long)n);
+        return false;
+    }
+    p->start[axis] = s.as.i;
+    p->stop[axis] = mr_size_compare(s, MR_SIZE_EQUAL, minus_one)
+                        ? MR_INT_NONE
+                        : mr_dim_math(MR_SIZE_ADD, s.as.i, 1);
+    p->step[axis] = 1;
+    return push(p, INDEX_INT, axis) != NULL;
+}
+
+bool
+index_settle(index_plan *p, const char *site, mr_array *x)
+{
+    mr_array *cut;
+
+    if (!p->symbolic)
+        return true;
+    cut = index_cut(p, site, x);
+    if (!cut)
+        return false;
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].kind == INDEX_SLICE || p->item[i].kind == INDEX_ARRAY)
+            p->dim[p->item[i].axis] = mr_dim(cut, p->item[i].axis);
+    mr_release(cut);
+    return true;
+}
+
+/* ---- one item after the other ------------------------------------------- */
+
 static bool
 push_int(index_plan *p, PyObject *o, int axis)
 {
     int64_t n = p->dim[axis];
-    Py_ssize_t i = PyNumber_AsSsize_t(o, PyExc_IndexError);
+    Py_ssize_t i;
 
+    if (p->symbolic)
+        return push_symbolic_int(p, o, axis);
+    i = PyNumber_AsSsize_t(o, PyExc_IndexError);
     if (i == -1 && PyErr_Occurred())
         return false;
     if (i < -n || i >= n) {
@@ -160,6 +253,8 @@ push_slice(index_plan *p, PyObject *o, int axis)
     Py_ssize_t start, stop, step, n;
     Py_ssize_t size = (Py_ssize_t)p->dim[axis];
 
+    if (p->symbolic)
+        return push_symbolic_slice(p, o, axis);
     if (PySlice_Unpack(o, &start, &stop, &step) < 0)
         return false;
     n = PySlice_AdjustIndices(size, &start, &stop, step);
@@ -278,8 +373,9 @@ settle_ints(index_plan *p)
             p->sliced = true;
             continue;
         }
-        it->x = mr_array_from_at(ext_site(), &p->start[a], (mr_shape){NULL, 0},
-                                 MR_INT64);
+        it->x = mr_array_from_scalar_at(
+            ext_site(), (mr_scalar){MR_SCALAR_INT, {.i = p->start[a]}},
+            MR_INT64);
         if (!it->x)
             return ext_raise() != NULL;
         it->kind = INDEX_ARRAY;
@@ -347,8 +443,10 @@ parse_items(index_plan *p, PyObject *tuple)
 static void
 plan_start(index_plan *p, mr_array *x)
 {
-    mr_shape s = mr_array_shape(x);
+    mr_shape s;
 
+    p->symbolic = mr_size_tracing() && mr_array_is_tracer(x);
+    s = p->symbolic ? mr_size_shape(x) : mr_array_shape(x);
     p->n = p->n_arrays = 0;
     p->sliced = p->apart = false;
     p->ndim = (int)s.n;

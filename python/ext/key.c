@@ -110,21 +110,146 @@ put_value(ext_key *k, PyObject *o)
                        put(k, PyBytes_AsString(o), (size_t)PyBytes_Size(o))
                    ? 1
                    : -1;
+    if (ext_is_size(o)) /* inside a trace: nothing is looked up */
+        return put(k, "Z", 1) ? 1 : -1;
     if (Py_TYPE(o) == ext.dtype || Py_TYPE(o) == ext.device_type)
         return put_tag(k, 'd', (int64_t)(uintptr_t)o) ? 1 : -1;
     return 0;
 }
 
+/* ---- objects by number ----------------------------------------------------
+ */
+
+/* So many are kept: they are dropped together, their numbers are not used
+ * again. */
+enum { MAX_STATICS = 4096 };
+
+/* Do two objects of o's class differ unless they are one? */
+static bool
+is_by_identity(PyObject *o)
+{
+    return PyType_GetSlot(Py_TYPE(o), Py_tp_hash) ==
+           PyType_GetSlot(&PyBaseObject_Type, Py_tp_hash);
+}
+
+static PyObject *
+new_number(ext_statics *s, PyObject *in, PyObject *key)
+{
+    PyObject *n = PyLong_FromLongLong(s->next);
+
+    if (n && PyObject_SetItem(in, key, n) == 0) {
+        s->next++;
+        return n;
+    }
+    Py_XDECREF(n);
+    return NULL;
+}
+
+static PyObject *
+number_by_identity(ext_statics *s, PyObject *o)
+{
+    PyObject *n;
+
+    if (!s->by_identity) {
+        PyObject *weakref = PyImport_ImportModule("weakref");
+
+        if (weakref)
+            s->by_identity =
+                PyObject_CallMethod(weakref, "WeakKeyDictionary", NULL);
+        Py_XDECREF(weakref);
+        if (!s->by_identity)
+            return NULL;
+    }
+    n = PyObject_GetItem(s->by_identity, o);
+    if (n || !PyErr_ExceptionMatches(PyExc_KeyError))
+        return n; /* a TypeError: no weak reference to it can be made */
+    PyErr_Clear();
+    return new_number(s, s->by_identity, o);
+}
+
+static PyObject *
+number_by_value(ext_statics *s, PyObject *o)
+{
+    PyObject *key = PyTuple_Pack(2, (PyObject *)Py_TYPE(o), o), *n = NULL;
+
+    if (!s->by_value)
+        s->by_value = PyDict_New();
+    if (key && s->by_value) {
+        n = Py_XNewRef(PyDict_GetItemWithError(s->by_value, key));
+        if (!n && !PyErr_Occurred()) {
+            if (PyDict_Size(s->by_value) >= MAX_STATICS)
+                PyDict_Clear(s->by_value);
+            n = new_number(s, s->by_value, key);
+        }
+    }
+    Py_XDECREF(key);
+    return n;
+}
+
+/* A hashable object; another is refused. */
+static bool
+put_static(ext_key *k, PyObject *o)
+{
+    PyObject *n = NULL, *name;
+    bool ok;
+
+    if (k->statics && is_by_identity(o)) {
+        n = number_by_identity(k->statics, o);
+        if (!n && PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Clear();
+    }
+    if (k->statics && !n && !PyErr_Occurred())
+        n = number_by_value(k->statics, o);
+    if (n) {
+        ok = put_tag(k, 'H', PyLong_AsLongLong(n));
+        Py_DECREF(n);
+        return ok;
+    }
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError))
+        return false;
+    PyErr_Clear();
+    name = PyType_GetName(Py_TYPE(o));
+    PyErr_Format(PyExc_ValueError,
+                 "an argument of a compiled function must be a tree of arrays, "
+                 "numbers, text and hashable objects, but holds %U, which has "
+                 "no hash: pass its arrays, or make its class a tree "
+                 "(register_tree)",
+                 name);
+    Py_XDECREF(name);
+    return false;
+}
+
+static bool put_tree(ext_key *k, PyObject *o, ext_leaves *l, key_mode mode);
+
+/* An object of a registered class: the class, its static part, its children.
+ * 1: added, 0: it is none, -1: an exception. */
+static int
+put_object(ext_key *k, PyObject *o, ext_leaves *l, key_mode mode)
+{
+    PyObject *children, *fixed;
+    int r = ext_open_object(o, &children, &fixed);
+
+    if (r <= 0)
+        return r;
+    /* classes in the registry are never let go: addresses tell them apart */
+    r = put_tag(k, 'R', (int64_t)(uintptr_t)ext_object_class(o)) &&
+        put_tree(k, fixed, l, mode) && put_tree(k, children, l, mode);
+    Py_DECREF(children);
+    Py_DECREF(fixed);
+    return r ? 1 : -1;
+}
+
 static bool
 put_leaf(ext_key *k, PyObject *o, ext_leaves *l, key_mode mode)
 {
-    PyObject *name;
     mr_array *x;
     int r;
 
     if (ext_is_array(o) && mode != KEY_TEMPLATE)
         return put(k, "A", 1) && ext_leaves_add(l, mr_retain(ext_x(o)));
     r = put_value(k, o);
+    if (r == 0)
+        r = put_object(k, o, l, mode);
     if (r != 0)
         return r > 0;
     if (mode != KEY_ARGUMENTS)
@@ -134,16 +259,8 @@ put_leaf(ext_key *k, PyObject *o, ext_leaves *l, key_mode mode)
         return x ? put(k, "A", 1) && ext_leaves_add(l, x)
                  : (PyErr_Occurred() || ext_raise()) && false;
     }
-    name = PyType_GetName(Py_TYPE(o));
-    PyErr_Format(PyExc_ValueError,
-                 "an argument of a compiled function must be a tree of arrays, "
-                 "numbers and text, but holds %U",
-                 name);
-    Py_XDECREF(name);
-    return false;
+    return put_static(k, o);
 }
-
-static bool put_tree(ext_key *k, PyObject *o, ext_leaves *l, key_mode mode);
 
 static bool
 put_container(ext_key *k, PyObject *o, ext_leaves *l, key_mode mode)

@@ -99,8 +99,8 @@ core_exec(PyObject *module)
     if (ext_init_errors(module) < 0 || ext_init_dtype(module) < 0 ||
         ext_init_stream(module) < 0 || ext_init_array(module) < 0 ||
         ext_init_at(module) < 0 || ext_init_tree() < 0 ||
-        ext_init_transform(module) < 0 || ext_init_compile(module) < 0 ||
-        add_all(module) < 0)
+        ext_init_transform(module) < 0 || ext_init_size() < 0 ||
+        ext_init_compile(module) < 0 || add_all(module) < 0)
         return -1;
     if (PyModule_AddStringConstant(module, "__version__", mr_version()) < 0)
         return -1;

@@ -612,7 +612,16 @@ attention(PyObject *self, PyObject *args, PyObject *kw)
             args, kw, "OOO|$OOOpO:scaled_dot_product_attention", names, &o[0],
             &o[1], &o[2], &factor, &mask, &sinks, &fused, &stream))
         return NULL;
-    scale = PyFloat_AsDouble(factor);
+    if (ext_is_size(factor)) {
+        mr_scalar s;
+
+        ext_size_scalar(factor, &s);
+        scale = s.as.f;
+        if (s.kind == MR_SCALAR_INT)
+            scale = (double)mr_size_fix(s).as.i;
+    } else {
+        scale = PyFloat_AsDouble(factor);
+    }
     if (PyErr_Occurred()) {
         PyErr_Clear();
         ext_wrong_type(factor, "%s() needs the keyword scale, a number", who);

@@ -16,11 +16,167 @@
 /* The mark of an array in a structure. */
 static PyObject *mark;
 
+/* ---- objects that are trees ---------------------------------------------- */
+
+/* Class to (flatten, unflatten); NULL while there is none. */
+static PyObject *registry;
+
+/* In a structure: an object of a registered class. */
+typedef struct node_object {
+    PyObject_HEAD PyObject *unflatten, *fixed, *children;
+} node_object;
+
+static PyTypeObject *node_type;
+
+static int
+node_traverse(PyObject *o, visitproc visit, void *arg)
+{
+    node_object *n = (node_object *)o;
+
+    Py_VISIT(Py_TYPE(o));
+    Py_VISIT(n->unflatten);
+    Py_VISIT(n->fixed);
+    Py_VISIT(n->children);
+    return 0;
+}
+
+static int
+node_clear(PyObject *o)
+{
+    node_object *n = (node_object *)o;
+
+    Py_CLEAR(n->unflatten);
+    Py_CLEAR(n->fixed);
+    Py_CLEAR(n->children);
+    return 0;
+}
+
+static void
+node_dealloc(PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+
+    PyObject_GC_UnTrack(o);
+    node_clear(o);
+    PyObject_GC_Del(o);
+    Py_DECREF(type);
+}
+
+static PyType_Slot node_slots[] = {
+    {Py_tp_dealloc, node_dealloc},
+    {Py_tp_traverse, node_traverse},
+    {Py_tp_clear, node_clear},
+    {0, NULL},
+};
+
 int
 ext_init_tree(void)
 {
+    PyType_Spec spec = {"marram.core._Node", sizeof(node_object), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+                            Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                        node_slots};
+
     mark = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
-    return mark ? 0 : -1;
+    node_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    return mark && node_type ? 0 : -1;
+}
+
+/* (flatten, unflatten) of o's class, borrowed, or NULL. */
+static PyObject *
+registered(PyObject *o)
+{
+    return registry ? PyDict_GetItemWithError(registry, (PyObject *)Py_TYPE(o))
+                    : NULL;
+}
+
+int
+ext_open_object(PyObject *o, PyObject **children, PyObject **fixed)
+{
+    PyObject *pair, *opened;
+
+    if (Py_TYPE(o) == node_type) {
+        *children = Py_NewRef(((node_object *)o)->children);
+        *fixed = Py_NewRef(((node_object *)o)->fixed);
+        return 1;
+    }
+    pair = registered(o);
+    if (!pair)
+        return PyErr_Occurred() ? -1 : 0;
+    opened = PyObject_CallFunctionObjArgs(PyTuple_GetItem(pair, 0), o, NULL);
+    if (opened && (!PyTuple_Check(opened) || PyTuple_Size(opened) != 2)) {
+        ext_wrong_type(opened, "flatten must give (children, static)");
+        Py_CLEAR(opened);
+    }
+    if (!opened)
+        return -1;
+    *children = Py_NewRef(PyTuple_GetItem(opened, 0));
+    *fixed = Py_NewRef(PyTuple_GetItem(opened, 1));
+    Py_DECREF(opened);
+    return 1;
+}
+
+const void *
+ext_object_class(PyObject *o)
+{
+    return Py_TYPE(o) == node_type ? ((node_object *)o)->unflatten
+                                   : (const void *)Py_TYPE(o);
+}
+
+/* For a dataclass: its fields. */
+static bool
+dataclass_functions(PyObject *cls, PyObject **flatten, PyObject **unflatten)
+{
+    PyObject *module = PyImport_ImportModule("marram.core._captured");
+    PyObject *pair =
+        module ? PyObject_CallMethod(module, "dataclass_tree", "O", cls) : NULL;
+
+    Py_XDECREF(module);
+    if (!pair)
+        return false;
+    *flatten = Py_NewRef(PyTuple_GetItem(pair, 0));
+    *unflatten = Py_NewRef(PyTuple_GetItem(pair, 1));
+    Py_DECREF(pair);
+    return true;
+}
+
+PyObject *
+ext_register_tree(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *keys[] = {(char *)(uintptr_t) "cls",
+                           (char *)(uintptr_t) "flatten",
+                           (char *)(uintptr_t) "unflatten", NULL};
+    PyObject *cls, *flatten = Py_None, *unflatten = Py_None, *pair;
+    bool ok;
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|OO:register_tree", keys, &cls,
+                                     &flatten, &unflatten))
+        return NULL;
+    if (!PyType_Check(cls)) {
+        ext_wrong_type(cls, "only classes can be registered");
+        return NULL;
+    }
+    if ((flatten == Py_None) != (unflatten == Py_None)) {
+        PyErr_SetString(PyExc_TypeError, "needs flatten and unflatten, or "
+                                         "neither for a dataclass");
+        return NULL;
+    }
+    if (flatten == Py_None) {
+        if (!dataclass_functions(cls, &flatten, &unflatten))
+            return NULL;
+    } else {
+        Py_INCREF(flatten);
+        Py_INCREF(unflatten);
+    }
+    if (!registry)
+        registry = PyDict_New();
+    pair = PyTuple_Pack(2, flatten, unflatten);
+    Py_DECREF(flatten);
+    Py_DECREF(unflatten);
+    ok = registry && pair && PyDict_SetItem(registry, cls, pair) == 0;
+    Py_XDECREF(pair);
+    return ok ? Py_NewRef(cls) : NULL;
 }
 
 void
@@ -113,6 +269,32 @@ too_deep(void)
     return Py_EnterRecursiveCall(" in a tree of arrays") != 0;
 }
 
+/* fn on the children of an object of a registered class; true for others. */
+static bool
+inside(PyObject *o, bool (*fn)(PyObject *children, void *ctx), void *ctx)
+{
+    PyObject *children, *fixed;
+    int r = ext_open_object(o, &children, &fixed);
+    bool ok;
+
+    if (r <= 0)
+        return r == 0;
+    ok = !too_deep();
+    if (ok) {
+        ok = fn(children, ctx);
+        Py_LeaveRecursiveCall();
+    }
+    Py_DECREF(children);
+    Py_DECREF(fixed);
+    return ok;
+}
+
+static bool
+collect_inside(PyObject *children, void *ctx)
+{
+    return ext_collect(children, ctx);
+}
+
 bool
 ext_collect(PyObject *tree, ext_leaves *l)
 {
@@ -123,7 +305,7 @@ ext_collect(PyObject *tree, ext_leaves *l)
     if (ext_is_array(tree))
         return ext_leaves_add(l, mr_retain(ext_x(tree)));
     if (!ext_is_sequence(tree) && !PyDict_Check(tree))
-        return true;
+        return inside(tree, collect_inside, l);
     if (too_deep())
         return false;
     if (PyDict_Check(tree))
@@ -136,6 +318,12 @@ ext_collect(PyObject *tree, ext_leaves *l)
     return ok;
 }
 
+static bool
+only_arrays_inside(PyObject *children, void *ctx)
+{
+    return ext_only_arrays(children, ctx);
+}
+
 bool
 ext_only_arrays(PyObject *tree, const char *what)
 {
@@ -145,6 +333,8 @@ ext_only_arrays(PyObject *tree, const char *what)
 
     if (ext_is_array(tree))
         return true;
+    if (registered(tree))
+        return inside(tree, only_arrays_inside, (void *)(uintptr_t)what);
     if (!ext_is_sequence(tree) && !PyDict_Check(tree)) {
         name = PyType_GetName(Py_TYPE(tree));
         PyErr_Format(PyExc_ValueError,
@@ -234,13 +424,57 @@ map_dict(PyObject *tree, leaf_map fn, void *ctx)
     return out;
 }
 
+/* An object becomes a node, a node an object. */
+static PyObject *
+map_object(PyObject *o, PyObject *children, PyObject *fixed, leaf_map fn,
+           void *ctx)
+{
+    PyObject *mapped = map(children, fn, ctx), *out = NULL;
+    node_object *n;
+
+    if (!mapped)
+        return NULL;
+    if (Py_TYPE(o) == node_type) {
+        out = PyObject_CallFunctionObjArgs(((node_object *)o)->unflatten, fixed,
+                                           mapped, NULL);
+        Py_DECREF(mapped);
+        return out;
+    }
+    n = (node_object *)PyType_GenericAlloc(node_type, 0);
+    if (!n) {
+        Py_DECREF(mapped);
+        return NULL;
+    }
+    n->unflatten = Py_NewRef(PyTuple_GetItem(registered(o), 1));
+    n->fixed = Py_NewRef(fixed);
+    n->children = mapped;
+    return (PyObject *)n;
+}
+
+static PyObject *
+map_leaf(PyObject *o, leaf_map fn, void *ctx)
+{
+    PyObject *children, *fixed, *out;
+    int r = ext_is_array(o) ? 0 : ext_open_object(o, &children, &fixed);
+
+    if (r <= 0)
+        return r == 0 ? fn(ctx, o) : NULL;
+    if (too_deep())
+        return NULL;
+    out = map_object(o, children, fixed, fn, ctx);
+    Py_LeaveRecursiveCall();
+    Py_DECREF(children);
+    Py_DECREF(fixed);
+    return out;
+}
+
 static PyObject *
 map(PyObject *tree, leaf_map fn, void *ctx)
 {
     PyObject *out;
 
     if (!ext_is_sequence(tree) && !PyDict_Check(tree))
-        return fn(ctx, tree);
+        return map_leaf(tree, fn, ctx);
     if (too_deep())
         return NULL;
     out = PyDict_Check(tree) ? map_dict(tree, fn, ctx)
@@ -251,7 +485,7 @@ map(PyObject *tree, leaf_map fn, void *ctx)
 
 typedef struct flattener {
     ext_leaves *l;
-    bool foreign;
+    bool foreign, result;
 } flattener;
 
 static PyObject *
@@ -266,7 +500,8 @@ flatten_leaf(void *ctx, PyObject *leaf)
              ext_is_foreign_array(leaf) && !PyBytes_Check(leaf))
         x = ext_from_foreign(leaf, MR_DTYPE_DEFAULT);
     else
-        return Py_NewRef(leaf);
+        return f->result && ext_is_size(leaf) ? ext_size_fixed(leaf)
+                                              : Py_NewRef(leaf);
     if (!x)
         return ext_raise();
     return ext_leaves_add(f->l, x) ? Py_NewRef(mark) : NULL;
@@ -275,7 +510,15 @@ flatten_leaf(void *ctx, PyObject *leaf)
 PyObject *
 ext_flatten(PyObject *tree, ext_leaves *l, bool foreign)
 {
-    flattener f = {l, foreign};
+    flattener f = {l, foreign, false};
+
+    return map(tree, flatten_leaf, &f);
+}
+
+PyObject *
+ext_flatten_result(PyObject *tree, ext_leaves *l)
+{
+    flattener f = {l, false, true};
 
     return map(tree, flatten_leaf, &f);
 }

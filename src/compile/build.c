@@ -652,7 +652,9 @@ build_steps(builder *bu)
         return true;
     groups = mr__fuse(&bu->scratch, (mr_fuse_node *const *)bu->order.v,
                       bu->order.n, bu->p->device->fuses,
-                      mr__checking() ? MR_FUSE_OFF : MR_FUSE_ALL);
+                      mr__checking() || mr__compile_mode() == MR_COMPILE_NO_FUSE
+                          ? MR_FUSE_OFF
+                          : MR_FUSE_ALL);
 
     if (groups == NULL)
         return false;

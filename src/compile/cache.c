@@ -25,18 +25,21 @@
 #include "base/tls.h"
 #include "compile/program.h"
 #include "graph/node.h"
+#include "graph/tape.h"
 #include "marram/error.h"
 #include "marram/tree.h"
 
 #define N_BUCKETS     1024
 #define N_LOCAL       64
 #define DEFAULT_LIMIT 4096
+#define DEFAULT_BYTES ((uint64_t)1 << 30)
 
 static mr_lock lock = MR_LOCK_INIT(MR_RANK_COMPILE_CACHE, "compile cache");
 /* all guarded by lock */
 static mr_cache_entry *buckets[N_BUCKETS];
 static mr_cache_entry *newest, *oldest;
 static uint64_t n_entries, n_bytes, limit = DEFAULT_LIMIT;
+static uint64_t bytes_limit = DEFAULT_BYTES;
 static uint64_t hits, misses, traces, evictions;
 
 /* release on an erase pairs with the acquire of look-ups */
@@ -44,7 +47,7 @@ static _Atomic uint64_t generation = 1;
 
 typedef struct local_table {
     uint64_t generation;
-    uint64_t hits;
+    uint64_t hits[N_LOCAL]; /* not yet told to the owner and the cache */
     mr_cache_entry *slot[N_LOCAL];
     mr_array *holder[N_LOCAL]; /* of the slot's program, this thread's own */
 } local_table;
@@ -59,6 +62,35 @@ uint64_t
 mr__cache_hash(uint64_t function, const void *bytes, size_t n)
 {
     return mr__hash_bytes(function, bytes, n);
+}
+
+mr_cache_owner *
+mr__cache_owner_new(uint64_t max_entries, uint64_t max_bytes)
+{
+    mr_cache_owner *o = mr__alloc_zero(sizeof *o);
+
+    if (o == NULL)
+        return NULL;
+    atomic_init(&o->refs, 1);
+    o->max_entries = max_entries;
+    o->max_bytes = max_bytes;
+    return o;
+}
+
+mr_cache_owner *
+mr__cache_owner_retain(mr_cache_owner *o)
+{
+    /* relaxed: whoever retains has a reference */
+    atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed);
+    return o;
+}
+
+void
+mr__cache_owner_release(mr_cache_owner *o)
+{
+    if (o != NULL &&
+        atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
+        mr__dealloc(o);
 }
 
 static bool
@@ -84,6 +116,8 @@ mr__cache_release(mr_cache_entry *e)
         atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
         return;
     mr__release(e->holder);
+    mr__tape_free(e->tape);
+    mr__cache_owner_release(e->owner);
     for (int i = 0; i < e->n_leaves; i++)
         if (e->leaf[i].array != NULL)
             mr__release(e->leaf[i].array);
@@ -97,12 +131,26 @@ mr__cache_release(mr_cache_entry *e)
  * --------------------------------------------------------- */
 
 static void
+slot_add_hits(size_t i)
+{
+    uint64_t n = local->hits[i];
+
+    if (n == 0 || local->slot[i] == NULL)
+        return;
+    local->hits[i] = 0;
+    /* relaxed: a figure */
+    atomic_fetch_add_explicit(&local->slot[i]->owner->hits, n,
+                              memory_order_relaxed);
+    mr__lock_take(&lock);
+    hits += n;
+    mr__lock_drop(&lock);
+}
+
+static void
 local_add_hits(void)
 {
-    mr__lock_take(&lock);
-    hits += local->hits;
-    mr__lock_drop(&lock);
-    local->hits = 0;
+    for (size_t i = 0; i < N_LOCAL; i++)
+        slot_add_hits(i);
 }
 
 /* Empty before the references go: their end may run user code. */
@@ -112,6 +160,7 @@ slot_clear(size_t i)
     mr_cache_entry *e = local->slot[i];
     mr_array *holder = local->holder[i];
 
+    slot_add_hits(i);
     local->slot[i] = NULL;
     local->holder[i] = NULL;
     mr__release(holder);
@@ -124,8 +173,7 @@ local_end(void *unused)
     (void)unused;
     if (local == NULL)
         return;
-    local_add_hits();
-    for (int i = 0; i < N_LOCAL; i++)
+    for (size_t i = 0; i < N_LOCAL; i++)
         slot_clear(i);
     mr__dealloc(local);
     local = NULL;
@@ -250,6 +298,8 @@ unlink_locked(mr_cache_entry *e, mr_cache_entry **dropped)
     age_remove_locked(e);
     n_entries--;
     n_bytes -= e->bytes;
+    e->owner->entries--;
+    e->owner->bytes -= e->bytes;
     atomic_store_explicit(&e->dead, true, memory_order_release);
     /* release: pairs with local_sweep */
     atomic_fetch_add_explicit(&generation, 1, memory_order_release);
@@ -269,12 +319,58 @@ release_all(mr_cache_entry *list)
 }
 
 static void
+evict_locked(mr_cache_entry *e, mr_cache_entry **dropped)
+{
+    e->owner->evictions++;
+    evictions++;
+    unlink_locked(e, dropped);
+}
+
+static void
 trim_locked(mr_cache_entry **dropped)
 {
-    while (n_entries > limit && oldest != NULL) {
-        unlink_locked(oldest, dropped);
-        evictions++;
+    while ((n_entries > limit || n_bytes > bytes_limit) && oldest != NULL) {
+        evict_locked(oldest, dropped);
     }
+}
+
+/* The least recently used entries of one function, until it keeps to its own
+ * limits. */
+static void
+trim_owner_locked(const mr_cache_owner *o, mr_cache_entry **dropped)
+{
+    mr_cache_entry *e = oldest, *newer;
+
+    for (;
+         e != NULL && (o->entries > o->max_entries || o->bytes > o->max_bytes);
+         e = newer) {
+        newer = e->newer;
+        if (e->owner == o) {
+            evict_locked(e, dropped);
+        }
+    }
+}
+
+/* Into the table unless its key is there: the entry that is, retained for the
+ * caller. */
+static mr_cache_entry *
+insert_locked(mr_cache_entry *e, mr_cache_entry **dropped)
+{
+    mr_cache_entry *first = search_locked(&e->key);
+
+    if (first != NULL)
+        return retain(first);
+    retain(e); /* the table's */
+    e->next_hash = *bucket(&e->key);
+    *bucket(&e->key) = e;
+    age_front_locked(e);
+    n_entries++;
+    n_bytes += e->bytes;
+    e->owner->entries++;
+    e->owner->bytes += e->bytes;
+    trim_owner_locked(e->owner, dropped);
+    trim_locked(dropped);
+    return NULL;
 }
 
 mr_cached
@@ -287,7 +383,7 @@ mr__cache_find(const mr_cache_key *key)
         local_sweep();
         e = local->slot[i];
         if (e != NULL && same_key(&e->key, key)) {
-            local->hits++;
+            local->hits[i]++;
             return (mr_cached){e, local->holder[i], false};
         }
     }
@@ -298,6 +394,8 @@ mr__cache_find(const mr_cache_key *key)
         age_remove_locked(e);
         age_front_locked(e);
         hits++;
+        /* relaxed: a figure */
+        atomic_fetch_add_explicit(&e->owner->hits, 1, memory_order_relaxed);
     } else {
         misses++;
     }
@@ -311,19 +409,8 @@ mr__cache_publish(mr_cache_entry *e)
     mr_cache_entry *dropped = NULL, *first;
 
     mr__lock_take(&lock);
-    traces++;
-    first = search_locked(&e->key);
-    if (first != NULL) {
-        retain(first);
-    } else {
-        retain(e); /* the table's */
-        e->next_hash = *bucket(&e->key);
-        *bucket(&e->key) = e;
-        age_front_locked(e);
-        n_entries++;
-        n_bytes += e->bytes;
-        trim_locked(&dropped);
-    }
+    traces += !e->played;
+    first = insert_locked(e, &dropped);
     mr__lock_drop(&lock);
     release_all(dropped);
     if (first != NULL) {
@@ -331,6 +418,35 @@ mr__cache_publish(mr_cache_entry *e)
         e = first;
     }
     return local_put(e);
+}
+
+mr_cache_entry *
+mr__cache_find_tape(const mr_cache_key *key)
+{
+    mr_cache_entry *e;
+
+    mr__lock_take(&lock);
+    e = search_locked(key);
+    if (e != NULL) {
+        retain(e);
+        age_remove_locked(e);
+        age_front_locked(e);
+    }
+    mr__lock_drop(&lock);
+    return e;
+}
+
+void
+mr__cache_publish_tape(mr_cache_entry *e)
+{
+    mr_cache_entry *dropped = NULL, *first;
+
+    mr__lock_take(&lock);
+    first = insert_locked(e, &dropped);
+    mr__lock_drop(&lock);
+    release_all(dropped);
+    mr__cache_release(first);
+    mr__cache_release(e);
 }
 
 /* ---- erasing and figures
@@ -380,8 +496,23 @@ mr__cache_set_limit(uint64_t entries)
     return old;
 }
 
+uint64_t
+mr__cache_set_bytes_limit(uint64_t bytes)
+{
+    mr_cache_entry *dropped = NULL;
+    uint64_t old;
+
+    mr__lock_take(&lock);
+    old = bytes_limit;
+    bytes_limit = bytes;
+    trim_locked(&dropped);
+    mr__lock_drop(&lock);
+    release_all(dropped);
+    return old;
+}
+
 void
-mr__cache_info(uint64_t function, mr_cache_info *out)
+mr__cache_info(const mr_cache_owner *owner, mr_cache_info *out)
 {
     if (local != NULL)
         local_add_hits();
@@ -392,13 +523,12 @@ mr__cache_info(uint64_t function, mr_cache_info *out)
     out->evictions = evictions;
     out->entries = n_entries;
     out->bytes = n_bytes;
-    if (function != 0) {
-        out->entries = out->bytes = 0;
-        for (mr_cache_entry *e = newest; e != NULL; e = e->older)
-            if (e->key.function == function) {
-                out->entries++;
-                out->bytes += e->bytes;
-            }
+    if (owner != NULL) {
+        /* relaxed: a figure */
+        out->hits = atomic_load_explicit(&owner->hits, memory_order_relaxed);
+        out->entries = owner->entries;
+        out->evictions = owner->evictions;
+        out->bytes = owner->bytes;
     }
     mr__lock_drop(&lock);
 }

@@ -39,11 +39,24 @@ typedef struct mr_cache_key {
     size_t n_bytes;
 } mr_cache_key;
 
+/* Of one function, kept as long as an entry of its may add to it. */
+typedef struct mr_cache_owner {
+    _Atomic int32_t refs;               /* acq_rel on the way down */
+    _Atomic uint64_t hits;              /* relaxed: a figure */
+    uint64_t entries, bytes, evictions; /* guarded by the cache's lock */
+    uint64_t max_entries, max_bytes;
+} mr_cache_owner;
+
+struct mr_tape;
+
 typedef struct mr_cache_entry {
     _Atomic int32_t refs; /* acq_rel on the way down */
     _Atomic bool dead;    /* erased: release, pairs with acquire of lookups */
     mr_cache_key key;     /* bytes owned */
+    mr_cache_owner *owner;
     mr_array *holder;     /* NULL: nothing to compute */
+    struct mr_tape *tape; /* an entry that makes others: what its trace did */
+    bool played;          /* made by playing a tape: not a trace */
     int64_t tag;          /* of the binding's: mr_call_arrays */
     int n_leaves, n_args, n_keys;
     mr_leaf *leaf;
@@ -69,13 +82,23 @@ mr_cached mr__cache_find(const mr_cache_key *key);
 /* Publish e (takes the caller's reference) unless another was first: gives the
  * one that counts. */
 mr_cached mr__cache_publish(mr_cache_entry *e);
+/* The entry of a tape: found, with a reference of the caller's, and published
+ * (takes the caller's).  They are in no thread's table and in no figures of
+ * hits and misses. */
+mr_cache_entry *mr__cache_find_tape(const mr_cache_key *key);
+void mr__cache_publish_tape(mr_cache_entry *e);
 void mr__cache_release(mr_cache_entry *e);
 /* References to the function's entries, the newest first, when there are at
  * most cap; none when there are more.  How many there are. */
 size_t mr__cache_list(uint64_t function, mr_cache_entry **out, size_t cap);
+mr_cache_owner *mr__cache_owner_new(uint64_t max_entries, uint64_t max_bytes);
+mr_cache_owner *mr__cache_owner_retain(mr_cache_owner *o);
+void mr__cache_owner_release(mr_cache_owner *o);
 void mr__cache_erase_function(uint64_t function);
 void mr__cache_erase_all(void);
 uint64_t mr__cache_set_limit(uint64_t entries);
-void mr__cache_info(uint64_t function, mr_cache_info *out); /* 0: all */
+uint64_t mr__cache_set_bytes_limit(uint64_t bytes);
+/* NULL: of all functions. */
+void mr__cache_info(const mr_cache_owner *owner, mr_cache_info *out);
 
 #endif

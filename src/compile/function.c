@@ -10,6 +10,7 @@
  *
  * Called by: users.  Calls: cache.c, program.c.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "array/buffer.h"
@@ -17,9 +18,9 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/map.h"
 #include "base/vec.h"
 #include "compile/cache.h"
+#include "compile/call.h"
 #include "compile/explain.h"
 #include "compile/program.h"
 #include "compile/tier1.h"
@@ -31,45 +32,63 @@
 #include "marram/scope.h"
 #include "marram/tree.h"
 
-/* Traces of one function before it is said aloud. */
-#define MANY_TRACES 8
-
-struct mr_function {
-    _Atomic int64_t refs; /* acq_rel on the way down */
-    uint64_t id;          /* never used again */
-    mr_closure *closure;
-    char *name;
-    /* relaxed: figures */
-    _Atomic uint64_t traces, calls;
-    _Atomic bool warned;
-};
+/* Limits of one function. */
+#define MAX_ENTRIES 1024
+#define MAX_BYTES   ((uint64_t)256 << 20)
+/* Tapes of a shapeless function for one kind of call: branches on sizes. */
+#define MAX_TAPES 8
 
 static _Atomic uint64_t next_id = 1; /* relaxed: a counter */
-static _Atomic bool enabled = true;  /* relaxed: a switch */
 
-/* ---- making
+/* ---- mr_making
  * ------------------------------------------------------------------ */
+
+/* What the caller knew of, the rest the defaults. */
+static bool
+take_options(const mr_compile_options *given, mr_compile_options *o)
+{
+    size_t size = given == NULL ? 0 : given->size;
+
+    if (size == 0 || size > sizeof *o)
+        size = sizeof *o;
+    if (given != NULL)
+        memcpy(o, given, size);
+    if (o->max_entries == 0)
+        o->max_entries = MAX_ENTRIES;
+    if (o->max_bytes == 0)
+        o->max_bytes = MAX_BYTES;
+    if (o->captures == MR_CAPTURE_CONSTANT || o->captures == MR_CAPTURE_ERROR)
+        return true;
+    mr__fail(MR_E_VALUE, "captures is %d: use one of enum mr_capture_mode",
+             (int)o->captures);
+    return false;
+}
 
 mr_function *
 mr_compile_closure(mr_closure *c, const mr_compile_options *options)
 {
-    const char *name = options != NULL ? options->name : NULL;
+    mr_compile_options o = {0};
     mr_function *f;
 
     if (c == NULL)
         return mr__error_pending()
                    ? NULL
                    : mr__fail_null(MR_E_NULL, "the closure is NULL");
-    if (mr__jit_check() != MR_OK)
+    if (!take_options(options, &o) || mr__jit_check() != MR_OK)
         return NULL;
     f = mr__alloc_zero(sizeof *f);
     if (f == NULL)
         return NULL;
-    f->name = mr__strdup(name != NULL ? name : "function");
-    if (f->name == NULL) {
+    f->name = mr__strdup(o.name != NULL ? o.name : "function");
+    f->owner = mr__cache_owner_new(o.max_entries, o.max_bytes);
+    if (f->name == NULL || f->owner == NULL) {
+        mr__cache_owner_release(f->owner);
+        mr__dealloc(f->name);
         mr__dealloc(f);
         return NULL;
     }
+    f->shapeless = o.shapeless;
+    f->captures = o.captures;
     atomic_init(&f->refs, 1);
     f->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
     f->closure = mr_closure_retain(c);
@@ -102,44 +121,26 @@ mr_function_release(mr_function *f)
         return;
     mr__cache_erase_function(f->id);
     mr_closure_release(f->closure);
+    mr__cache_owner_release(f->owner);
+    mr__history_free(&f->history);
     mr__dealloc(f->name);
     mr__dealloc(f);
-}
-
-bool
-mr_compile_enable(bool on)
-{
-    return atomic_exchange_explicit(&enabled, on, memory_order_relaxed);
 }
 
 /* ---- the key of a call
  * ----------------------------------------------------------- */
 
-typedef struct call {
-    const mr_tree *args; /* NULL: a tuple of the leaves */
-    mr_tree *own_args;   /* made when it is wanted */
-    uint64_t structure;
-    mr_array *const *leaf; /* borrowed */
-    int n_leaves;
-    /* What is traced: a closure, or a binding's function. */
-    mr_closure *closure;
-    mr_trace_fn fn;
-    void *ctx;
-    int64_t tag;
-    unsigned char *bytes;
-    size_t n_bytes;
-    mr_array *few_leaves[32];
-    unsigned char few_bytes[512];
-} call;
+/* The key of a tape: as that of a call, but for the sizes. */
+enum { TAPE_KEY = 1 };
 
 typedef struct leaf_key {
     int32_t dtype, ndim;
 } leaf_key;
 
 static size_t
-key_size(const call *c, size_t extra)
+key_size(const mr_call_state *c, size_t extra)
 {
-    size_t n = 2 * sizeof(uint64_t) + extra;
+    size_t n = 3 * sizeof(uint64_t) + extra;
 
     for (int i = 0; i < c->n_leaves; i++)
         n += sizeof(leaf_key) + (size_t)c->leaf[i]->ndim * sizeof(int64_t);
@@ -154,11 +155,13 @@ put(unsigned char *at, const void *p, size_t n)
     return at + n;
 }
 
+/* kind 0: of a call; TAPE_KEY + i: of the i-th tape, without sizes. */
 static void
-write_key(call *c, const void *extra, size_t n_extra)
+write_key(mr_call_state *c, const void *extra, size_t n_extra, uint64_t kind)
 {
     unsigned char *at = c->bytes;
-    uint64_t head[2] = {c->structure, n_extra};
+    uint64_t head[3] = {c->structure, n_extra,
+                        kind | (uint64_t)mr__compile_mode() << 32};
 
     at = put(at, head, sizeof head);
     at = put(at, extra, n_extra);
@@ -167,32 +170,37 @@ write_key(call *c, const void *extra, size_t n_extra)
         leaf_key k = {x->dtype, x->ndim};
 
         at = put(at, &k, sizeof k);
-        at = put(at, x->dim, (size_t)x->ndim * sizeof *x->dim);
+        if (kind == 0)
+            at = put(at, x->dim, (size_t)x->ndim * sizeof *x->dim);
     }
+    c->n_bytes = (size_t)(at - c->bytes);
 }
 
 static void
-call_end(call *c)
+call_end(mr_call_state *c)
 {
     if (c->args != NULL && c->leaf != c->few_leaves)
         mr__dealloc((void *)(uintptr_t)c->leaf);
     if (c->bytes != c->few_bytes)
         mr__dealloc(c->bytes);
     mr_tree_release(c->own_args);
+    mr__vec_free(&c->captured);
 }
 
 static void
-call_init(call *c)
+call_init(mr_call_state *c)
 {
     c->args = NULL;
     c->own_args = NULL;
     c->bytes = c->few_bytes;
     c->fn = NULL;
     c->tag = 0;
+    c->captured = (mr_vec){0};
+    c->traced = false;
 }
 
 static mr_code
-call_of_tree(call *c, const mr_tree *args)
+call_of_tree(mr_call_state *c, const mr_tree *args)
 {
     mr_array **leaf = c->few_leaves;
 
@@ -211,7 +219,7 @@ call_of_tree(call *c, const mr_tree *args)
 }
 
 static mr_code
-call_of_arrays(call *c, int n, mr_array *const *x)
+call_of_arrays(mr_call_state *c, int n, mr_array *const *x)
 {
     call_init(c);
     c->structure = (uint64_t)n; /* no tree's */
@@ -226,8 +234,8 @@ call_of_arrays(call *c, int n, mr_array *const *x)
 }
 
 /* The arguments as a tree, for a trace. */
-static const mr_tree *
-call_tree(call *c)
+const mr_tree *
+mr__call_tree(mr_call_state *c)
 {
     if (c->args != NULL)
         return c->args;
@@ -243,78 +251,51 @@ call_tree(call *c)
 }
 
 static mr_code
-call_key(call *c, const void *extra, size_t n_extra)
+call_key(mr_call_state *c, const void *extra, size_t n_extra)
 {
-    c->n_bytes = key_size(c, n_extra);
-    if (c->n_bytes > sizeof c->few_bytes) {
-        c->bytes = mr__alloc(c->n_bytes);
+    size_t n = key_size(c, n_extra);
+
+    c->extra = extra;
+    c->n_extra = n_extra;
+    if (n > sizeof c->few_bytes) {
+        c->bytes = mr__alloc(n);
         if (c->bytes == NULL) {
             c->bytes = c->few_bytes;
             return MR_E_MEMORY;
         }
     }
-    write_key(c, extra, n_extra);
+    write_key(c, extra, n_extra, 0);
     return MR_OK;
 }
 
-/* Part of an open trace: the call cannot be a program of its own. */
-static bool
-must_inline(const call *c)
+static mr_cache_key
+cache_key(const mr_function *f, const mr_call_state *c)
 {
-    if (mr__ctx.trace != 0 || mr__ctx.no_eval != NULL ||
-        !atomic_load_explicit(&enabled, memory_order_relaxed))
-        return true;
-    for (int i = 0; i < c->n_leaves; i++)
-        if (c->leaf[i]->trace != 0 && mr__trace_live(c->leaf[i]->trace))
-            return true;
-    return false;
+    return (mr_cache_key){.function = f->id,
+                          .hash = mr__cache_hash(f->id, c->bytes, c->n_bytes),
+                          .bytes = c->bytes,
+                          .n_bytes = c->n_bytes};
 }
 
-/* ---- tracing
- * ------------------------------------------------------------------------ */
-
-typedef struct tracing {
-    mr_key_source source; /* first: keys drawn inside */
-    uint64_t trace;
-    mr_vec args; /* placeholders: the arguments, then the keys; retained */
-} tracing;
-
-static mr_array *
-placeholder(tracing *t, mr_dtype dtype, int32_t ndim, const int64_t *dim)
+/* c's bytes become the key of its i-th tape. */
+static mr_cache_key
+tape_key(const mr_function *f, mr_call_state *c, int i)
 {
-    mr_array *x = mr__node_placeholder(dtype, ndim, dim, t->trace);
-
-    if (x == NULL || !mr__vec_push(&t->args, x))
-        return NULL;
-    mr__retain(x);
-    return x;
-}
-
-static mr_array *
-next_key(mr_key_source *s)
-{
-    return placeholder((tracing *)s, MR_UINT32, 1, (int64_t[]){2});
-}
-
-static void
-tracing_end(tracing *t)
-{
-    for (size_t i = 0; i < t->args.n; i++)
-        mr__release(t->args.v[i]);
-    mr__vec_free(&t->args);
+    write_key(c, c->extra, c->n_extra, TAPE_KEY + (uint64_t)i);
+    return cache_key(f, c);
 }
 
 static mr_tree *
 tagged(void *ctx, const mr_tree *in)
 {
-    call *c = ctx;
+    mr_call_state *c = ctx;
 
     return c->fn(c->ctx, in, &c->tag);
 }
 
 /* The function itself, on these arguments. */
-static mr_tree *
-call_function(call *c, const mr_tree *in)
+mr_tree *
+mr__call_function(mr_call_state *c, const mr_tree *in)
 {
     mr_closure *fn;
     mr_tree *out;
@@ -329,163 +310,102 @@ call_function(call *c, const mr_tree *in)
     return out;
 }
 
-/* Run the function on placeholders; the result belongs to the open scope. */
-static mr_tree *
-trace(tracing *t, call *c, const char *name)
-{
-    mr_key_source *old_keys = mr__ctx.keys;
-    const char *old_no_eval = mr__ctx.no_eval;
-    const mr_tree *like = call_tree(c);
-    mr_tree *in = NULL, *out = NULL;
-    bool ok = like != NULL;
-
-    mr__ctx.no_eval = name;
-    for (int i = 0; ok && i < c->n_leaves; i++)
-        ok = placeholder(t, (mr_dtype)c->leaf[i]->dtype, c->leaf[i]->ndim,
-                         c->leaf[i]->dim) != NULL;
-    if (ok)
-        in = mr_tree_like(like, (mr_array *const *)t->args.v, c->n_leaves);
-    mr__ctx.keys = &t->source;
-    if (in != NULL)
-        out = call_function(c, in);
-    mr__ctx.keys = old_keys;
-    mr__ctx.no_eval = old_no_eval;
-    return out;
-}
-
-/* ---- from a trace to an entry
- * ------------------------------------------------------------ */
-
-static int
-find_array(mr_array *const *list, size_t n, const mr_array *x)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == x)
-            return (int)i;
-    return -1;
-}
-
-/* Sort the results' leaves: arguments as they came, what the program makes,
- * arrays from elsewhere. */
+/* Part of an open trace: the call cannot be a program of its own. */
 static bool
-sort_leaves(mr_cache_entry *e, const tracing *t, mr_array *const *leaf,
-            mr_vec *outs)
+must_inline(const mr_call_state *c)
 {
-    for (int i = 0; i < e->n_leaves; i++) {
-        mr_array *x = leaf[i];
-        int at = find_array((mr_array *const *)t->args.v, t->args.n, x);
-
-        if (at >= 0) {
-            e->leaf[i] = (mr_leaf){MR_LEAF_ARG, at, NULL};
-            continue;
-        }
-        if (x->trace != t->trace || mr__state(x) != MR_NEW) {
-            e->leaf[i] = (mr_leaf){MR_LEAF_CAPTURED, 0, mr__retain(x)};
-            continue;
-        }
-        at = find_array((mr_array *const *)outs->v, outs->n, x);
-        if (at < 0) {
-            at = (int)outs->n;
-            if (!mr__vec_push(outs, x))
-                return false;
-        }
-        e->leaf[i] = (mr_leaf){MR_LEAF_OUTPUT, at, NULL};
-    }
-    return true;
+    if (mr__ctx.trace != 0 || mr__ctx.no_eval != NULL ||
+        mr__compile_mode() == MR_COMPILE_DISABLED)
+        return true;
+    for (int i = 0; i < c->n_leaves; i++)
+        if (c->leaf[i]->trace != 0 && mr__trace_live(c->leaf[i]->trace))
+            return true;
+    return false;
 }
 
-/* The structure over one small stand-in, so that no tracer outlives its
- * trace. */
-static mr_tree *
-shape_of(const mr_tree *out, int n)
-{
-    mr_array *stand_in = mr_bool(false);
-    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
-    mr_tree *shape = NULL;
+/* ---- tapes of shapeless functions
+ * --------------------------------------------------------- */
 
-    for (int i = 0; leaf != NULL && i < n; i++)
-        leaf[i] = stand_in;
-    if (leaf != NULL && stand_in != NULL)
-        shape = mr_tree_retain(mr_tree_like(out, leaf, n));
-    mr__dealloc(leaf);
-    return shape;
-}
-
+/* The entry of a tape: it makes those of programs. */
 static mr_cache_entry *
-entry_new(const mr_cache_key *key, int n_leaves)
+tape_entry(const mr_function *f, const mr_cache_key *key, mr_tape *tape,
+           const mr_cache_entry *like)
 {
-    mr_cache_entry *e = mr__alloc_zero(sizeof *e);
-    void *bytes;
+    mr_cache_entry *e = mr__entry_new(f, key, like->n_leaves);
 
-    if (e == NULL)
-        return NULL;
-    atomic_init(&e->refs, 1);
-    bytes = mr__alloc(key->n_bytes + 1);
-    e->key = *key;
-    e->key.bytes = bytes;
-    e->leaf = mr__alloc_zero(((size_t)n_leaves + 1) * sizeof *e->leaf);
-    if (bytes == NULL || e->leaf == NULL) {
-        mr__cache_release(e);
+    if (e == NULL) {
+        mr__tape_free(tape);
         return NULL;
     }
-    memcpy(bytes, key->bytes, key->n_bytes);
-    e->n_leaves = n_leaves;
+    e->tape = tape;
+    e->tag = like->tag;
+    e->shape = mr_tree_retain(like->shape);
+    e->bytes = sizeof *e + key->n_bytes + mr__tape_bytes(tape);
     return e;
 }
 
-static bool
-fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
+/* By a tape that holds for these shapes; *n: how many there are, when none
+ * does, or -1 on failure. */
+static mr_cache_entry *
+entry_by_tape(mr_function *f, mr_call_state *c, const mr_cache_key *key, int *n)
 {
-    int n = e->n_leaves;
-    mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
-    mr_vec outs = {0};
-    bool ok = leaf != NULL && mr_tree_leaves(out, leaf, n) == MR_OK &&
-              sort_leaves(e, t, leaf, &outs);
+    unsigned char *bytes = mr__alloc(key->n_bytes + 1);
+    mr_cache_entry *e = NULL, *with;
+    mr_cache_key own = *key;
+    mr_making how;
 
-    e->n_args = (int)t->args.n;
-    e->n_keys = e->n_args - n_args;
-    e->bytes = sizeof *e + e->key.n_bytes;
-    if (ok && outs.n > 0) {
-        mr_array *holder =
-            mr__program_new((mr_array *const *)t->args.v, (int)t->args.n,
-                            (mr_array *const *)outs.v, (int)outs.n);
+    *n = bytes == NULL ? -1 : MAX_TAPES;
+    if (bytes == NULL)
+        return NULL;
+    own.bytes = memcpy(bytes, key->bytes, key->n_bytes);
+    for (int i = 0; e == NULL && i < MAX_TAPES; i++) {
+        mr_cache_key k = tape_key(f, c, i);
 
-        ok = holder != NULL;
-        if (ok) {
-            e->holder = mr__retain(holder); /* the scope has the other */
-            e->bytes += mr__program_bytes(mr__program_of(holder));
+        with = mr__cache_find_tape(&k);
+        if (with == NULL) {
+            *n = i;
+            break;
+        }
+        how = (mr_making){f, NULL, with, true};
+        e = mr__entry_make(c, &own, &how);
+        mr__cache_release(with);
+        if (e == NULL && how.failed) {
+            *n = -1;
+            break;
         }
     }
-    if (ok) {
-        e->shape = shape_of(out, n);
-        ok = e->shape != NULL;
-    }
-    mr__vec_free(&outs);
-    mr__dealloc(leaf);
-    return ok;
+    write_key(c, c->extra, c->n_extra, 0); /* as it was */
+    mr__dealloc(bytes);
+    return e;
 }
 
+/* The function traced and recorded; why: NULL, or why it must be traced again
+ * at other sizes. */
 static mr_cache_entry *
-trace_to_entry(call *c, const mr_cache_key *key, const char *name)
+entry_and_tape(mr_function *f, mr_call_state *c, const mr_cache_key *key, int i,
+               const char **why)
 {
-    tracing t = {.source = {next_key}, .trace = mr__trace_begin()};
-    mr_scope scope = mr_scope_begin();
-    mr_cache_entry *e = NULL;
-    mr_tree *out;
+    mr_tape *tape = i < MAX_TAPES ? mr__tape_new() : NULL;
+    mr_cache_entry *e, *with;
+    mr_cache_key k;
 
-    out = t.trace == 0 || scope.token == 0 ? NULL : trace(&t, c, name);
-    mr__trace_end(t.trace);
-    if (out != NULL)
-        e = entry_new(key, mr_tree_n_leaves(out));
-    if (e != NULL)
-        e->tag = c->tag;
-    if (e != NULL && !fill_entry(e, &t, out, c->n_leaves)) {
-        mr__cache_release(e);
-        e = NULL;
+    *why = "it branches on sizes in more ways than are kept";
+    if (tape == NULL && i < MAX_TAPES)
+        return NULL;
+    e = mr__entry_make(c, key, &(mr_making){f, tape, NULL, true});
+    if (tape != NULL)
+        *why = mr__tape_frozen(tape);
+    if (e == NULL || tape == NULL || *why != NULL) {
+        mr__tape_free(tape);
+        return e;
     }
-    tracing_end(&t);
-    if (scope.token != 0)
-        mr_scope_end(scope);
+    k = tape_key(f, c, i);
+    with = tape_entry(f, &k, tape, e);
+    if (with != NULL)
+        mr__cache_publish_tape(with);
+    else
+        mr_error_take(); /* the program is there */
+    write_key(c, c->extra, c->n_extra, 0);
     return e;
 }
 
@@ -494,7 +414,7 @@ trace_to_entry(call *c, const mr_cache_key *key, const char *name)
  */
 
 static bool
-call_arguments(const mr_cache_entry *e, const call *c, mr_array **in)
+call_arguments(const mr_cache_entry *e, const mr_call_state *c, mr_array **in)
 {
     int n = c->n_leaves;
 
@@ -574,7 +494,7 @@ give(const mr_cache_entry *e, mr_array *const *leaf, results *r)
 
 /* In an open scope: temporaries are the scope's. */
 static bool
-apply(const mr_cached *found, const call *c, results *r)
+apply(const mr_cached *found, const mr_call_state *c, results *r)
 {
     const mr_cache_entry *e = found->entry;
     size_t n = (size_t)(e->n_args + e->n_leaves + 1);
@@ -597,34 +517,87 @@ apply(const mr_cached *found, const call *c, results *r)
     return ok;
 }
 
-/* What differs between the call and the last trace: for the one warning. */
-static void
-warn_many(mr_function *f, const call *c, size_t n_extra)
-{
-    uint64_t n =
-        atomic_fetch_add_explicit(&f->traces, 1, memory_order_relaxed) + 1;
-    char shape[128] = "no arrays";
+/* ---- what is said of many traces
+ * ------------------------------------------------------ */
 
-    if (n != MANY_TRACES + 1 ||
-        atomic_exchange_explicit(&f->warned, true, memory_order_relaxed))
+/* Of the trace that runs on this thread: a binding's words for its call. */
+static _Thread_local char *note;
+
+void
+mr_trace_note(const char *lines)
+{
+    char *own = lines != NULL ? mr__strdup(lines) : NULL;
+
+    if (lines != NULL && own == NULL)
+        mr_error_take();
+    mr__dealloc(note);
+    note = own;
+}
+
+/* The arguments, a line each; NULL without memory. */
+static char *
+call_lines(const mr_call_state *c)
+{
+    size_t cap = (size_t)c->n_leaves * 64 + 1, at = 0;
+    char *text = mr__alloc(cap), shape[48];
+
+    if (text == NULL) {
+        mr_error_take();
+        return NULL;
+    }
+    text[0] = '\0';
+    for (int i = 0; i < c->n_leaves; i++) {
+        const mr_array *x = c->leaf[i];
+
+        mr__shape_text(shape, sizeof shape, x->ndim, x->dim);
+        at += (size_t)snprintf(text + at, cap - at, "array %d: %.10s %.32s\n",
+                               i, mr_dtype_name((mr_dtype)x->dtype), shape);
+    }
+    return text;
+}
+
+static void
+count_trace(mr_function *f, const mr_call_state *c, const char *frozen)
+{
+    uint64_t n = atomic_fetch_add_explicit(&f->traces, 1, memory_order_relaxed);
+    char *lines = note;
+
+    note = NULL;
+    if (n > MR_MANY_TRACES) {
+        mr__dealloc(lines);
         return;
-    if (c->n_leaves > 0)
-        mr__shape_text(shape, sizeof shape, c->leaf[0]->ndim, c->leaf[0]->dim);
-    mr__log(MR_LOG_WARN,
-            "%s was traced %d times: its arguments' shapes, dtypes or %s "
-            "values keep changing (its first array is now %s %s). Pass "
-            "changing numbers as arrays, pad shapes to a few sizes, or "
-            "compile with shapeless.",
-            f->name, (int)n, n_extra > 0 ? "Python" : "static",
-            mr_dtype_name(c->n_leaves > 0 ? (mr_dtype)c->leaf[0]->dtype
-                                          : MR_FLOAT32),
-            shape);
+    }
+    mr__history_add(&f->history, f->name, n,
+                    lines != NULL ? lines : call_lines(c), frozen);
+}
+
+static mr_cache_entry *
+entry_at_miss(mr_function *f, mr_call_state *c, const mr_cache_key *key)
+{
+    const char *frozen = NULL;
+    mr_cache_entry *e;
+    int n_tapes;
+
+    mr_trace_note(NULL);
+    if (!f->shapeless) {
+        e = mr__entry_make(c, key, &(mr_making){f, NULL, NULL, true});
+    } else {
+        e = entry_by_tape(f, c, key, &n_tapes);
+        if (e != NULL || n_tapes < 0)
+            return e;
+        e = entry_and_tape(f, c, key, n_tapes, &frozen);
+    }
+    if (e != NULL) /* a trace that failed says nothing of the arguments */
+        count_trace(f, c, frozen);
+    else
+        mr_trace_note(NULL);
+    return e;
 }
 
 /* The program of this call, traced now if there is none.  User code waits from
  * here until the program was applied: it could end what `found` refers to. */
 static bool
-find_or_trace(mr_function *f, call *c, const mr_cache_key *key, size_t n_extra,
+find_or_trace(mr_function *f, mr_call_state *c, const mr_cache_key *key,
               mr_cached *found)
 {
     mr_cache_entry *e;
@@ -635,30 +608,29 @@ find_or_trace(mr_function *f, call *c, const mr_cache_key *key, size_t n_extra,
         return true;
     mr__defer_user_code_end();
     mr__lock_assert_none("tracing a function");
-    e = trace_to_entry(c, key, f->name);
+    /* relaxed: a figure */
+    atomic_fetch_add_explicit(&f->misses, 1, memory_order_relaxed);
+    e = entry_at_miss(f, c, key);
     if (e == NULL)
         return false;
-    warn_many(f, c, n_extra); /* a trace that failed says nothing of them */
     mr__defer_user_code_begin();
     *found = mr__cache_publish(e);
     return true;
 }
 
 static bool
-call_compiled(mr_function *f, call *c, const void *extra, size_t n_extra,
-              results *r)
+call_compiled(mr_function *f, mr_call_state *c, const void *extra,
+              size_t n_extra, results *r)
 {
-    mr_cache_key key = {.function = f->id};
+    mr_cache_key key;
     mr_cached found;
     mr_scope scope;
     bool ok;
 
     if (call_key(c, extra, n_extra) != MR_OK)
         return false;
-    key.bytes = c->bytes;
-    key.n_bytes = c->n_bytes;
-    key.hash = mr__cache_hash(f->id, c->bytes, c->n_bytes);
-    if (!find_or_trace(f, c, &key, n_extra, &found))
+    key = cache_key(f, c);
+    if (!find_or_trace(f, c, &key, &found))
         return false;
     scope = mr_scope_begin();
     ok = scope.token != 0 && apply(&found, c, r);
@@ -693,7 +665,7 @@ mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
               size_t key_bytes, mr_closure *trace_fn)
 {
     results r = {NULL, NULL};
-    call c;
+    mr_call_state c;
 
     if (!is_given(f, "function") || !is_given(args, "argument tree") ||
         !key_fits(key, key_bytes))
@@ -701,7 +673,7 @@ mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
     if (call_of_tree(&c, args) == MR_OK) {
         c.closure = trace_fn != NULL ? trace_fn : f->closure;
         if (must_inline(&c))
-            r.tree = call_function(&c, args);
+            r.tree = mr__call_function(&c, args);
         else
             call_compiled(f, &c, key, key_bytes, &r);
     }
@@ -718,11 +690,11 @@ mr_call(mr_function *f, const mr_tree *args)
 
 /* Part of an open trace: what the function gave, taken apart. */
 static bool
-inline_arrays(call *c, mr_call_results *r)
+inline_arrays(mr_call_state *c, mr_call_results *r)
 {
-    const mr_tree *in = call_tree(c);
+    const mr_tree *in = mr__call_tree(c);
     mr_scope s = mr_scope_begin();
-    mr_tree *out = in == NULL || s.token == 0 ? NULL : call_function(c, in);
+    mr_tree *out = in == NULL || s.token == 0 ? NULL : mr__call_function(c, in);
     bool ok = out != NULL;
 
     r->leaf = r->few;
@@ -748,12 +720,15 @@ mr_call_arrays(mr_function *f, int n, mr_array *const *args, const void *key,
 {
     results r = {NULL, out};
     bool ok = false;
-    call c;
+    mr_call_state c;
 
     if (!is_given(out, "place for the results"))
         return MR_E_NULL;
     out->n = 0;
     out->leaf = out->few;
+    out->captured = NULL;
+    out->n_captured = 0;
+    out->traced = false;
     if (!is_given(f, "function") ||
         !is_given(trace_fn != NULL ? f : NULL, "function to trace") ||
         (n > 0 && !is_given(args, "list of arguments")) ||
@@ -764,6 +739,12 @@ mr_call_arrays(mr_function *f, int n, mr_array *const *args, const void *key,
         c.ctx = ctx;
         ok = must_inline(&c) ? inline_arrays(&c, out)
                              : call_compiled(f, &c, key, key_bytes, &r);
+    }
+    if (ok && c.traced) {
+        out->traced = true;
+        out->captured = c.captured.v;
+        out->n_captured = (int)c.captured.n;
+        c.captured = (mr_vec){0};
     }
     call_end(&c);
     mr__log_flush();
@@ -779,6 +760,9 @@ mr_call_results_end(mr_call_results *r)
         mr_release(r->leaf[i]);
     if (r->leaf != r->few)
         mr__dealloc(r->leaf);
+    mr__dealloc(r->captured);
+    r->captured = NULL;
+    r->n_captured = 0;
     r->n = 0;
     r->leaf = r->few;
 }
@@ -816,10 +800,10 @@ mr_function_cache_info(const mr_function *f, mr_cache_info *out)
 
     if (f == NULL)
         return mr__fail(MR_E_NULL, "the function is NULL");
-    mr__cache_info(f->id, &info);
-    /* relaxed: a figure */
+    mr__cache_info(f->owner, &info);
+    /* relaxed: figures */
     info.traces = atomic_load_explicit(&f->traces, memory_order_relaxed);
-    info.misses = info.traces;
+    info.misses = atomic_load_explicit(&f->misses, memory_order_relaxed);
     return give_info(&info, out);
 }
 
@@ -837,7 +821,7 @@ mr_compile_cache_info(mr_cache_info *out)
 {
     mr_cache_info info = {0};
 
-    mr__cache_info(0, &info);
+    mr__cache_info(NULL, &info);
     return give_info(&info, out);
 }
 
@@ -852,4 +836,10 @@ uint64_t
 mr_compile_set_cache_limit(uint64_t entries)
 {
     return mr__cache_set_limit(entries);
+}
+
+uint64_t
+mr_compile_set_cache_bytes_limit(uint64_t bytes)
+{
+    return mr__cache_set_bytes_limit(bytes);
 }

@@ -12,8 +12,12 @@
 #include <stddef.h>
 
 #include "graph/node.h"
+#include "marram/compile.h"
 
 typedef struct mr_program mr_program;
+
+/* function.c: the mode that is set. */
+mr_compile_mode mr__compile_mode(void);
 
 /* From placeholders and the outputs traced from them.  outs that are
  * placeholders or captured arrays are not the program's: pass only those that

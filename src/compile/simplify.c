@@ -27,6 +27,7 @@
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/vec.h"
+#include "compile/program.h"
 #include "compile/verify.h"
 #include "eval/check.h"
 #include "eval/fuse.h"
@@ -521,8 +522,9 @@ mr__simplify(mr_array **outs, int n_outs, mr_simplified *facts)
     bool ok;
 
     *facts = (mr_simplified){0};
-    if (n_outs == 0 ||
-        mr__checking()) /* it names operators as they were written */
+    /* the checking mode names operators as they were written */
+    if (n_outs == 0 || mr__checking() ||
+        mr__compile_mode() == MR_COMPILE_NO_SIMPLIFY)
         return MR_OK;
     s.trace = outs[0]->trace;
     ok = replace_all(&s, outs, n_outs);

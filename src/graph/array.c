@@ -19,6 +19,7 @@
 #include "base/vec.h"
 #include "graph/node.h"
 #include "graph/op.h"
+#include "graph/tape.h"
 
 /* ---- the frame of these front doors ------------------------------------- */
 
@@ -220,13 +221,36 @@ default_dtype(mr_scalar v)
     return MR_FLOAT32;
 }
 
+/* A number that is a size is a step of the tape. */
+typedef struct given_scalar {
+    mr_scalar v;
+    mr_dtype dtype;
+} given_scalar;
+
+static void *
+from_scalar_again(const char *site, const void *given)
+{
+    const given_scalar *g = given;
+
+    return mr_array_from_scalar_at(site, g->v, g->dtype);
+}
+
+static const mr_tape_arg from_scalar_args[] = {
+    {MR_TAPE_SCALAR, offsetof(given_scalar, v), 0}};
+static const mr_tape_door from_scalar_door = {
+    from_scalar_again, from_scalar_args, 1, sizeof(given_scalar), false};
+
 mr_array *
 mr_array_from_scalar_at(const char *site, mr_scalar v, mr_dtype dtype)
 {
-    struct mr__door old = open_door(site);
+    struct mr__door old;
     unsigned char bits[16];
     mr_array *x;
 
+    if (mr__ctx.tape != NULL && mr__tape_is_size(v))
+        return mr__tape_call(&from_scalar_door, site,
+                             &(given_scalar){v, dtype});
+    old = open_door(site);
     if (dtype == MR_DTYPE_DEFAULT)
         dtype = default_dtype(v);
     if ((int)v.kind < MR_SCALAR_BOOL || v.kind > MR_SCALAR_COMPLEX) {
@@ -313,9 +337,18 @@ mr_array_ndim(const mr_array *x)
     return is_there(x) ? x->ndim : -1;
 }
 
+/* Sizes that a shapeless trace cannot follow. */
+static inline void
+note_read(const mr_array *x)
+{
+    if (mr__ctx.tape != NULL && is_there(x))
+        mr__tape_read(x);
+}
+
 int64_t
 mr_array_size(const mr_array *x)
 {
+    note_read(x);
     return is_there(x) ? x->size : -1;
 }
 
@@ -333,18 +366,21 @@ mr_array_dim(const mr_array *x, int axis)
         mr__fail(MR_E_INDEX, "axis %d of an array of %d axes", axis, ndim);
         return -1;
     }
+    note_read(x);
     return x->dim[axis < 0 ? axis + ndim : axis];
 }
 
 mr_shape
 mr_array_shape(const mr_array *x)
 {
+    note_read(x);
     return is_there(x) ? (mr_shape){x->dim, x->ndim} : (mr_shape){NULL, -1};
 }
 
 size_t
 mr_array_nbytes(const mr_array *x)
 {
+    note_read(x);
     return is_there(x) ? (size_t)(x->size * mr__dtype_size((mr_dtype)x->dtype))
                        : 0;
 }

@@ -41,6 +41,7 @@ typedef struct mr_context {
     mr_key_source *keys;   /* NULL: the thread's own sequence */
     mr_made *made;         /* NULL, or who wants to know what is made */
     uint32_t grad_mode;    /* mr_grad_mode */
+    struct mr_tape *tape;  /* NULL, or the open one (tape.h) */
     const char *no_eval;   /* in a compile or vmap trace: its name, else NULL */
 } mr_context;
 

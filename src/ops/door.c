@@ -20,6 +20,7 @@
 #include "gen/build.h"
 #include "gen/ids.h"
 #include "graph/context.h"
+#include "graph/tape.h"
 #include "marram/array.h"
 #include "marram/scope.h"
 #include "marram/tree.h"
@@ -138,14 +139,52 @@ unary(const mr_op *op, mr_array *a, mr_promote_rule rule)
     return y;
 }
 
+/* ---- the elementwise doors as steps of a tape ------------------------------
+ */
+
+typedef struct given_operands {
+    const mr_op *op;
+    mr_array *a, *b;
+    mr_promote_rule rule;
+} given_operands;
+
+static void *
+unary_again(const char *site, const void *given)
+{
+    const given_operands *g = given;
+
+    return mr__door_unary(site, g->op, g->a, g->rule);
+}
+
+static void *
+binary_again(const char *site, const void *given)
+{
+    const given_operands *g = given;
+
+    return mr__door_binary(site, g->op, g->a, g->b, g->rule);
+}
+
+static const mr_tape_arg operand_args[] = {
+    {MR_TAPE_ARRAY, offsetof(given_operands, a), 0},
+    {MR_TAPE_ARRAY, offsetof(given_operands, b), 0}};
+static const mr_tape_door unary_door = {unary_again, operand_args, 1,
+                                        sizeof(given_operands), false};
+static const mr_tape_door binary_door = {binary_again, operand_args, 2,
+                                         sizeof(given_operands), false};
+
 mr_array *
 mr__door_unary(const char *site, const mr_op *op, mr_array *a,
                mr_promote_rule rule)
 {
-    struct mr__door error = mr__error_door_outer(op->name, site);
-    const char *outer = site_enter(site);
+    struct mr__door error;
+    const char *outer;
     mr_array *y = NULL;
 
+    if (__builtin_expect(mr__ctx.tape != NULL, 0))
+        return mr__tape_call(&unary_door, site,
+                             &(given_operands){op, a, NULL, rule});
+    error = mr__error_door_outer(op->name, site);
+    outer = site_enter(site);
     if (check_argument(a, "a"))
         y = unary(op, a, rule);
     mr__ctx.site = outer;
@@ -201,10 +240,15 @@ mr_array *
 mr__door_binary(const char *site, const mr_op *op, mr_array *a, mr_array *b,
                 mr_promote_rule rule)
 {
-    struct mr__door error = mr__error_door_outer(op->name, site);
-    const char *outer = site_enter(site);
+    struct mr__door error;
+    const char *outer;
     mr_array *y = NULL;
 
+    if (__builtin_expect(mr__ctx.tape != NULL, 0))
+        return mr__tape_call(&binary_door, site,
+                             &(given_operands){op, a, b, rule});
+    error = mr__error_door_outer(op->name, site);
+    outer = site_enter(site);
     if (check_argument(a, "a") && check_argument(b, "b"))
         y = binary(op, a, b, rule);
     mr__ctx.site = outer;

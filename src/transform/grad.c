@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "graph/node.h"
+#include "graph/tape.h"
 #include "marram/array.h"
 #include "marram/ops.h"
 #include "marram/scope.h"
@@ -88,14 +89,26 @@ pull_back(mr_traced *t, const mr_callee *f, const mr_tree *primals,
     return pair_with_cotangents(t, primals);
 }
 
+static mr_tree *
+vjp_again(const mr_tape_transform *t, mr_fn fn, void *ctx, bool foreign)
+{
+    return mr__vjp(&(mr_callee){fn, ctx, foreign}, t->tree[0], t->tree[1]);
+}
+
 mr_tree *
 mr__vjp(const mr_callee *f, const mr_tree *primals, const mr_tree *cotangents)
 {
     mr_leaves x = {0}, c = {0};
     mr_traced t = {0};
     mr_tree *result = NULL;
-    mr_scope s = mr_scope_begin();
+    mr_scope s;
 
+    if (mr__ctx.tape != NULL && primals != NULL && cotangents != NULL)
+        return mr__tape_call_transform(
+            &(mr_tape_transform){.call = vjp_again,
+                                 .tree = {primals, cotangents}},
+            f->fn, f->ctx, f->foreign);
+    s = mr_scope_begin();
     if (s.token == 0)
         return NULL;
     if (mr__leaves_of(&x, primals, "primals") == MR_OK &&
@@ -304,6 +317,18 @@ check_args(const mr_tree *args)
 
 enum result_kind { VALUE_AND_GRAD, GRAD_ALONE };
 
+static mr_tree *differentiate(const mr_callee *f, const mr_tree *args,
+                              const int *argnums, int n_argnums,
+                              enum result_kind kind);
+
+static mr_tree *
+differentiate_again(const mr_tape_transform *t, mr_fn fn, void *ctx,
+                    bool foreign)
+{
+    return differentiate(&(mr_callee){fn, ctx, foreign}, t->tree[0], t->list[0],
+                         t->n[0], (enum result_kind)t->kind);
+}
+
 static mr_tree *
 differentiate(const mr_callee *f, const mr_tree *args, const int *argnums,
               int n_argnums, enum result_kind kind)
@@ -314,6 +339,14 @@ differentiate(const mr_callee *f, const mr_tree *args, const int *argnums,
     mr_tree *grads = NULL;
     mr_scope s;
 
+    if (mr__ctx.tape != NULL && args != NULL)
+        return mr__tape_call_transform(
+            &(mr_tape_transform){.call = differentiate_again,
+                                 .tree = {args},
+                                 .list = {argnums},
+                                 .n = {n_argnums},
+                                 .kind = (int)kind},
+            f->fn, f->ctx, f->foreign);
     if (check_args(args) != MR_OK)
         return NULL;
     s = mr_scope_begin();

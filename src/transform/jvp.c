@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "graph/context.h"
 #include "graph/op.h"
+#include "graph/tape.h"
 #include "marram/array.h"
 #include "marram/ops.h"
 #include "marram/scope.h"
@@ -300,14 +301,26 @@ push_forward(const mr_callee *f, const mr_tree *primals, const mr_leaves *x,
     return pair_with_tangents(&tr->walk, tr->out, &tr->y);
 }
 
+static mr_tree *
+jvp_again(const mr_tape_transform *t, mr_fn fn, void *ctx, bool foreign)
+{
+    return mr__jvp(&(mr_callee){fn, ctx, foreign}, t->tree[0], t->tree[1]);
+}
+
 mr_tree *
 mr__jvp(const mr_callee *f, const mr_tree *primals, const mr_tree *tangents)
 {
     mr_leaves x = {0}, t = {0};
     mr_traced tr = {0};
     mr_tree *result = NULL;
-    mr_scope s = mr_scope_begin();
+    mr_scope s;
 
+    if (mr__ctx.tape != NULL && primals != NULL && tangents != NULL)
+        return mr__tape_call_transform(
+            &(mr_tape_transform){.call = jvp_again,
+                                 .tree = {primals, tangents}},
+            f->fn, f->ctx, f->foreign);
+    s = mr_scope_begin();
     if (s.token == 0)
         return NULL;
     if (mr__leaves_of(&x, primals, "primals") == MR_OK &&

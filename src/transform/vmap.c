@@ -22,6 +22,7 @@
 #include "graph/context.h"
 #include "graph/node.h"
 #include "graph/op.h"
+#include "graph/tape.h"
 #include "marram/array.h"
 #include "marram/ops.h"
 #include "marram/scope.h"
@@ -341,6 +342,13 @@ trace_and_batch(mr_traced *t, const mr_callee *f, const mr_tree *args,
     return finish(t, out_axes, n_out, size);
 }
 
+static mr_tree *
+vmap_again(const mr_tape_transform *t, mr_fn fn, void *ctx, bool foreign)
+{
+    return mr__vmap(&(mr_callee){fn, ctx, foreign}, t->tree[0], t->list[0],
+                    t->n[0], t->list[1], t->n[1]);
+}
+
 mr_tree *
 mr__vmap(const mr_callee *f, const mr_tree *args, const int32_t *in_axes,
          int n_in, const int32_t *out_axes, int n_out)
@@ -351,8 +359,16 @@ mr__vmap(const mr_callee *f, const mr_tree *args, const int32_t *in_axes,
     int32_t *axis = NULL;
     int64_t size = 0;
     mr_tree *result = NULL;
-    mr_scope s = mr_scope_begin();
+    mr_scope s;
 
+    if (mr__ctx.tape != NULL && args != NULL)
+        return mr__tape_call_transform(
+            &(mr_tape_transform){.call = vmap_again,
+                                 .tree = {args},
+                                 .list = {in_axes, out_axes},
+                                 .n = {n_in, n_out}},
+            f->fn, f->ctx, f->foreign);
+    s = mr_scope_begin();
     if (s.token == 0)
         return NULL;
     if (!out_axes) {

@@ -8,6 +8,8 @@
  * without LLVM, and under sanitizers.  That LLVM's code has the interpreter's
  * bits is tested by tests/sweep/native.py.
  */
+#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -419,6 +421,71 @@ llvm__computes_the_same(void **state)
     mr__jit_use(NULL, MR_JIT_OFF);
 }
 
+static int
+find_provider(struct dl_phdr_info *info, size_t size, void *path)
+{
+    (void)size;
+    if (strstr(info->dlpi_name, "libmarram-jit") == NULL)
+        return 0;
+    snprintf(path, 512, "%s", info->dlpi_name);
+    return 1;
+}
+
+static void
+count_fatal(void *ctx, int level, const char *line)
+{
+    (void)ctx;
+    (void)level;
+    n_lines += strstr(line, "LLVM failed for good: Cannot select") != NULL;
+}
+
+/* Last of all: LLVM is of no use afterwards. */
+static void
+llvm__a_fatal_error_costs_a_line_and_native_code(void **state)
+{
+    float number = 18.0F, other = 19.0F;
+    mr_jit_info before = {.size = sizeof before};
+    char path[512] = "";
+    void (*provoke)(void);
+    void *library, *symbol;
+    mr_function *f, *g;
+
+    (void)state;
+    mr__jit_use(NULL, MR_JIT_NOW);
+    assert_int_equal(mr_jit_info_get(&before), MR_OK);
+    if (before.why_not != NULL) {
+        print_message("skipped, no LLVM: %s\n", before.why_not);
+        mr__jit_use(NULL, MR_JIT_OFF);
+        return;
+    }
+    f = mr_compile(body, &number, NULL);
+    call(f, number); /* loads the library */
+    assert_true(dl_iterate_phdr(find_provider, path));
+    library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(library);
+    symbol = dlsym(library, "mr_jit_provoke_fatal");
+    memcpy(&provoke, &symbol, sizeof provoke);
+    assert_non_null(provoke);
+    mr_compile_cache_clear();
+    mr__jit_use(NULL, MR_JIT_NOW); /* code that was kept is dropped */
+    n_lines = 0;
+    mr__log_set_handler(count_fatal, NULL);
+    provoke();
+    g = mr_compile(body, &other, NULL);
+    for (int i = 0; i < 3; i++) {
+        call(g, other);
+        call(f, number);
+    }
+    mr__log_flush();
+    mr__log_set_handler(NULL, NULL);
+    assert_int_equal(n_lines, 1);
+    mr_function_release(f);
+    mr_function_release(g);
+    mr_compile_cache_clear();
+    mr__jit_use(NULL, MR_JIT_OFF);
+    dlclose(library);
+}
+
 int
 main(void)
 {
@@ -436,6 +503,7 @@ main(void)
 #if !MRT_TSAN /* which lets no child of a process with threads start one */
         mrt_test(fork__child_has_a_worker_of_its_own),
 #endif
+        mrt_test(llvm__a_fatal_error_costs_a_line_and_native_code),
     };
 
     return cmocka_run_group_tests_name("compile/jit", tests, NULL, NULL);

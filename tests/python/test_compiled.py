@@ -95,9 +95,9 @@ def test_call__numpy_arrays_are_arrays():
     assert len(runs) == 1
 
 
-def test_call__other_objects_are_refused():
+def test_call__objects_without_a_hash_are_refused():
     f, _ = counted(lambda x, y: x)
-    for bad in (object(), {1, 2}, lambda: 0):
+    for bad in ({1, 2}, slice(1, 2)):
         with pytest.raises(ValueError):
             f(mx.array(1.0), bad)
 
@@ -151,8 +151,7 @@ def test_compile__as_a_decorator_and_a_method():
     assert f.__wrapped__.__doc__ == "Doc."
     assert f(mx.array(1)).item() == 2
     assert g(mx.array([1, 2])).tolist() == [2, 4]
-    with pytest.raises(ValueError):
-        C().method(mx.array(1.0))  # self is no tree
+    assert C().method(mx.array(1.0)).item() == 1
 
 
 # ---- state ---------------------------------------------------------------------

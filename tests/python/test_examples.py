@@ -63,3 +63,15 @@ def test_digits__learns_and_saves(tmp_path):
     guess = mx.argmax(h @ w["w3"] + w["b3"], axis=1)
     right = np.array(guess) == data[:, 64]
     assert right.mean() >= accuracy
+
+
+def test_decode__traces_once_for_every_length():
+    text = subprocess.run(
+        [BUILD / "bin" / "examples" / "decode", "40"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert "40 tokens: 1 traces, 40 programs" in text
+    assert "equal to the plain function: yes" in text
+    assert "traced 1 time" in text

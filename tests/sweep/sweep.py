@@ -367,6 +367,24 @@ def check_compiled(op: Operator) -> int:
     return n
 
 
+def check_shapeless(op: Operator) -> int:
+    """What a trace recorded gives the same bits when it is played: another argument changes shape."""
+    n = 0
+    for sample in op.samples:
+        for dtype in DTYPES:
+            base = takes(op, sample, dtype)
+            if base is None:
+                continue
+            arrays = as_mx(sample, drawn(sample, dtype), dtype)
+            f = mx.compile(lambda _, *a, s=sample: run(op, s, list(a)), shapeless=True)
+            for size in (1, 2):
+                got = f(mx.zeros((size,)), *arrays)
+                n += need(all(map(same_bits, got, base)), f"{sample.text} of {dtype}, shapeless", got, base)
+            n += need(f.cache_info()["traces"] == 1, f"{sample.text} of {dtype} was traced again")
+            break
+    return n
+
+
 # ---- derivatives -----------------------------------------------------------------
 STEP = 1e-6
 
@@ -543,6 +561,7 @@ CHECKS: dict[str, Callable[[Operator], int]] = {
     "values": check_values,
     "layouts": check_layouts,
     "compiled": check_compiled,
+    "shapeless": check_shapeless,
     "derivatives": check_derivatives,
     "second": check_second,
     "vmap": check_vmap,

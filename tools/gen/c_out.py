@@ -124,15 +124,50 @@ def op_table_c(records: list[Record]) -> str:
     return head("op_table.c -- the descriptors by id.") + text
 
 
+# type: how the tape of a shapeless trace copies it; "plain" when it is not named
+TAPE = {
+    "array": "ARRAY", "arraylike": "ARRAY", "condition": "ARRAY", "arrays": "ARRAYS", "axes": "AXES", "shape": "INTS",
+    "ints": "INTS", "int": "INT", "float": "FLOAT", "str": "TEXT", "scalar": "SCALAR",
+}  # fmt: skip
+
+
+def tape_door(r: Record) -> str:
+    """A door's arguments as a struct, and the door over it: a step of a tape."""
+    n, rows, fields, given = r.c_name, list[str](), list[str](), list[str]()
+    for a in r.args:
+        fields.append(f"    {a.kind.c}{a.c_name};\n")
+        given.append(f"g->{a.c_name}")
+        if a.type == "arrays":
+            fields.append(f"    int n_{a.c_name};\n")
+            given.append(f"g->n_{a.c_name}")
+        if a.type in TAPE:
+            count = f"offsetof(given_{n}, n_{a.c_name})" if a.type == "arrays" else "0"
+            rows.append(f"    {{MR_TAPE_{TAPE[a.type]}, offsetof(given_{n}, {a.c_name}), {count}}},\n")
+    out = f"typedef struct given_{n} {{\n{''.join(fields)}}} given_{n};\n\n" if fields else ""
+    first = f"    const given_{n} *g = given;\n\n" if fields else "    (void)given;\n"
+    out += f"static void *\n{n}_again(const char *site, const void *given)\n{{\n{first}"
+    out += f"    return mr_{n}_at({', '.join(['site', *given])});\n}}\n\n"
+    if rows:
+        out += f"static const mr_tape_arg args_{n}[] = {{\n{''.join(rows)}}};\n"
+    tree = str(r.returns != "array").lower()
+    listed = f"args_{n}" if rows else "NULL"
+    size = f"sizeof(given_{n})" if fields else "0"
+    out += f"static const mr_tape_door door_{n} = {{\n    {n}_again, {listed}, {len(rows)}, {size}, {tree}}};\n\n"
+    return out
+
+
 def door_body(r: Record) -> str:
     if r.door != "build":
         items = ["site", f"&mr__op_{r.name}", *names(r), f"MR_PROMOTE_{str(r.promote).upper()}"]
         return wrap(f"    return mr__door_{r.door}(", items, ");")
     arrays, out = r.arrays(), ["    mr_door frame;"]
+    given = f"&(given_{r.c_name}){{{', '.join(names(r))}}}" if r.args else "NULL"
+    taped = [f"    if (mr__ctx.tape)\n        return mr__tape_call(&door_{r.c_name}, site, {given});"]
     if arrays:
         out.append("    mr_array *const in[] = {" + ", ".join(a.c_name for a in arrays) + "};")
         out.append("    static const char *const names[] = {" + ", ".join(f'"{a.name}"' for a in arrays) + "};")
     out.append(f"    {r.c_result}result = NULL;\n")
+    out += taped
     given = "in, names" if arrays else "NULL, NULL"
     # a function of C alone is known by its C name
     title = r.name if r.python or r.module != "core" else r.c_name
@@ -156,6 +191,8 @@ def doors_c(records: list[Record]) -> str:
     for r in records:
         if not r.public:
             continue
+        if r.door == "build":
+            out.append(tape_door(r))
         out.append(definition(r, f"mr_{r.c_name}_at", True, door_body(r)))
         for c in r.c_names:
             forward = f"    return mr_{r.c_name}_at("

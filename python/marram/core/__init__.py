@@ -8,6 +8,7 @@ stands in ``_types``.
 from .. import _core
 from .._core import *  # noqa: F403
 from .._core import __version__
+from . import _captured as _captured
 from . import cuda as cuda
 from . import metal as metal
 from ._types import *  # noqa: F403

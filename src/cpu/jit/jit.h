@@ -20,6 +20,8 @@ typedef struct mr_jit {
     LLVMTargetMachineRef target;
     LLVMOrcLLJITRef lljit;
     uint64_t n_made; /* functions: each has a name of its own */
+    bool broken;     /* LLVM failed fatally and may not be called again */
+    char fatal_text[256];
 } mr_jit;
 
 /* emit.c: a module with the function `name` for this segment, the definitions

@@ -10,10 +10,14 @@
  *
  * Called by: compile/jit.c through the table, on its worker alone.
  */
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <llvm-c/Error.h>
+#include <llvm-c/ErrorHandling.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 
@@ -46,6 +50,39 @@ be_silent(LLVMDiagnosticInfoRef info, void *unused)
 {
     (void)info;
     (void)unused;
+}
+
+/* LLVM ends the process after a fatal error (a check of its own, an operation
+ * that it cannot select) unless the handler does not come back.  Ours jumps out
+ * of LLVM, whose state is not to be trusted any more: it is never called again,
+ * and what it held is lost.  Code that it made stays good. */
+static _Thread_local sigjmp_buf *escape; /* of a call of ours, or NULL */
+static _Thread_local char fatal_reason[256];
+
+static void
+on_fatal(const char *reason)
+{
+    if (escape == NULL)
+        return; /* somebody else's LLVM calls: as if there were no handler */
+    snprintf(fatal_reason, sizeof fatal_reason, "%s", reason);
+    siglongjmp(*escape, 1);
+}
+
+static mr_code
+is_broken(mr_jit *j)
+{
+    return j->host->fail(MR_E_DEVICE, "LLVM failed for good: %s",
+                         j->fatal_text);
+}
+
+/* For tests: the next segment meets a fatal error of LLVM's. */
+__attribute__((visibility("default"))) void mr_jit_provoke_fatal(void);
+static _Atomic bool provoked; /* relaxed: a test's wish */
+
+void
+mr_jit_provoke_fatal(void)
+{
+    atomic_store_explicit(&provoked, true, memory_order_relaxed);
 }
 
 /* ---- start ------------------------------------------------------------------
@@ -167,18 +204,44 @@ static void
 code_release(void *self, void *code)
 {
     LLVMOrcResourceTrackerRef tracker = code;
-    LLVMErrorRef error = LLVMOrcResourceTrackerRemove(tracker);
+    const mr_jit *j = self;
+    LLVMErrorRef error;
 
-    (void)self;
+    if (j->broken)
+        return;
+    error = LLVMOrcResourceTrackerRemove(tracker);
     if (error != NULL)
         LLVMConsumeError(error);
     LLVMOrcReleaseResourceTracker(tracker);
 }
 
+/* A call of another processor's instruction: "Cannot select". */
 static mr_code
-compile(void *self, const mr_segment *s, mr_native_fn **fn, void **code)
+foreign_add(mr_jit *j, const char *name, LLVMOrcResourceTrackerRef tracker)
 {
-    mr_jit *j = self;
+    static const char foreign[] = "llvm.amdgcn.workitem.id.x";
+    LLVMOrcThreadSafeContextRef safe = LLVMOrcCreateNewThreadSafeContext();
+    LLVMContextRef context = LLVMOrcThreadSafeContextGetContext(safe);
+    LLVMModuleRef m = LLVMModuleCreateWithNameInContext(name, context);
+    LLVMTypeRef type =
+        LLVMFunctionType(LLVMInt32TypeInContext(context), NULL, 0, false);
+    LLVMValueRef f = LLVMAddFunction(m, name, type);
+    LLVMBuilderRef b = LLVMCreateBuilderInContext(context);
+    LLVMErrorRef error;
+
+    LLVMPositionBuilderAtEnd(b, LLVMAppendBasicBlockInContext(context, f, ""));
+    LLVMBuildRet(b, LLVMBuildCall2(b, type, LLVMAddFunction(m, foreign, type),
+                                   NULL, 0, ""));
+    LLVMDisposeBuilder(b);
+    error = LLVMOrcLLJITAddLLVMIRModuleWithRT(
+        j->lljit, tracker, LLVMOrcCreateNewThreadSafeModule(m, safe));
+    LLVMOrcDisposeThreadSafeContext(safe);
+    return error == NULL ? MR_OK : failed(j, "module", error);
+}
+
+static mr_code
+compile_segment(mr_jit *j, const mr_segment *s, mr_native_fn **fn, void **code)
+{
     LLVMOrcResourceTrackerRef tracker = LLVMOrcJITDylibCreateResourceTracker(
         LLVMOrcLLJITGetMainJITDylib(j->lljit));
     LLVMOrcExecutorAddress address = 0;
@@ -186,7 +249,11 @@ compile(void *self, const mr_segment *s, mr_native_fn **fn, void **code)
     mr_code rc;
 
     snprintf(name, sizeof name, "mr_f%llu", (unsigned long long)j->n_made++);
-    rc = module_add(j, s, name, tracker);
+    /* relaxed: a test's wish, once */
+    if (atomic_exchange_explicit(&provoked, false, memory_order_relaxed))
+        rc = foreign_add(j, name, tracker);
+    else
+        rc = module_add(j, s, name, tracker);
     if (rc == MR_OK) {
         LLVMErrorRef error = LLVMOrcLLJITLookup(j->lljit, &address, name);
 
@@ -202,17 +269,42 @@ compile(void *self, const mr_segment *s, mr_native_fn **fn, void **code)
     return MR_OK;
 }
 
+static mr_code
+compile(void *self, const mr_segment *s, mr_native_fn **fn, void **code)
+{
+    mr_jit *j = self;
+    sigjmp_buf here;
+    mr_code rc;
+
+    if (j->broken)
+        return is_broken(j);
+    if (sigsetjmp(here, 0) != 0) {
+        escape = NULL;
+        j->broken = true;
+        memcpy(j->fatal_text, fatal_reason, sizeof j->fatal_text);
+        return is_broken(j);
+    }
+    escape = &here;
+    rc = compile_segment(j, s, fn, code);
+    escape = NULL;
+    return rc;
+}
+
 static void
 jit_close(void *self)
 {
     mr_jit *j = self;
 
+    if (j->broken) /* what LLVM holds is lost, and so is what refers to it */
+        return;
     if (j->lljit != NULL)
         LLVMConsumeError(LLVMOrcDisposeLLJIT(j->lljit));
     if (j->target != NULL)
         LLVMDisposeTargetMachine(j->target);
     j->host->dealloc(j);
 }
+
+static bool handler_installed; /* the worker's */
 
 __attribute__((visibility("default"))) mr_code
 mr_jit_init(const mr_jit_host *host, mr_jit_table *out);
@@ -237,6 +329,10 @@ mr_jit_init(const mr_jit_host *host, mr_jit_table *out)
     j->host = host;
     j->avx512 = strcmp(host->tier, "avx512") == 0;
     j->points = mr__bitcode_points(j->avx512);
+    if (!handler_installed) {
+        LLVMInstallFatalErrorHandler(on_fatal);
+        handler_installed = true;
+    }
     rc = lljit_make(j);
     if (rc != MR_OK) {
         jit_close(j);

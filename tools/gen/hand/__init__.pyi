@@ -2,7 +2,7 @@ import builtins
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from types import ModuleType, TracebackType
-from typing import IO, Any, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import IO, Any, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from . import cuda as cuda
 from . import fast as fast
@@ -38,6 +38,7 @@ from ._types import unique_values as unique_values
 from ._types import unsignedinteger as unsignedinteger
 
 _P = ParamSpec("_P")
+_T = TypeVar("_T")
 _R = TypeVar("_R")
 _F = TypeVar("_F")
 _bool: TypeAlias = builtins.bool
@@ -335,15 +336,41 @@ def jvp(
 def vmap(
     fun: Callable[_P, _R], in_axes: Any = 0, out_axes: Any = 0
 ) -> Callable[_P, _R]: ...
+@overload
 def compile(
     fun: Callable[..., Any],
     inputs: Any = None,
     outputs: Any = None,
     shapeless: _bool = False,
+    *,
+    captures: Literal["constant", "error", "input"] = "constant",
+    max_entries: int | None = None,
+    max_bytes: int | None = None,
 ) -> _Compiled: ...
+@overload
+def compile(
+    fun: None = None,
+    inputs: Any = None,
+    outputs: Any = None,
+    shapeless: _bool = False,
+    *,
+    captures: Literal["constant", "error", "input"] = "constant",
+    max_entries: int | None = None,
+    max_bytes: int | None = None,
+) -> Callable[[Callable[..., Any]], _Compiled]: ...
+def register_tree(
+    cls: type[_T],
+    flatten: Callable[[Any], tuple[Any, Any]] | None = None,
+    unflatten: Callable[[Any, Any], Any] | None = None,
+) -> type[_T]: ...
 def compile_cache_info() -> dict[str, int]: ...
 def clear_compile_cache() -> None: ...
-def set_compile_cache_limit(n: int, /) -> int: ...
+def set_compile_cache_limit(
+    n: int | None = None, /, *, max_bytes: int | None = None
+) -> int: ...
+def set_compile_mode(
+    name: Literal["disabled", "no_simplify", "no_fuse", "enabled"], /
+) -> str: ...
 def fft_cache_info() -> dict[str, int]: ...
 def clear_fft_cache() -> None: ...
 def enable_compile() -> None: ...
