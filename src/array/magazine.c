@@ -80,6 +80,8 @@ mr__magazine_count(mr_memory_pool *p, int64_t bytes)
     active =
         atomic_fetch_add_explicit(&p->active, bytes, memory_order_relaxed) +
         bytes;
+    if (p->counted && !p->host)
+        mr__pools_count(bytes);
     if (bytes > 0)
         mr__pool_raise_peak(p, active);
 }

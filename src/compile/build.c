@@ -22,6 +22,9 @@
 #include "eval/check.h"
 #include "eval/registry.h"
 #include "graph/read.h"
+#include "marram/eval.h"
+#include "marram/ops.h"
+#include "marram/scope.h"
 
 /* A node of the program. */
 typedef struct build_node {
@@ -53,6 +56,13 @@ typedef struct builder {
     size_t steps_cap;
     size_t high; /* bytes of workspace so far */
 } builder;
+
+/* The captured arrays of a device's program come with each call. */
+static bool
+is_on_host(const builder *bu)
+{
+    return !mr__device_has_queues(bu->p->device);
+}
 
 static char depends_mark, free_mark;
 #define DEPENDS ((void *)&depends_mark)
@@ -214,8 +224,8 @@ slot_arg(builder *bu, mr_array *x, mr_slot *s)
     return false;
 }
 
-/* A captured array: evaluated later, once, before the program runs; its
- * strides are known only then, so it is evaluated here. */
+/* A captured array is evaluated here, once: on the host its strides are known
+ * only then. */
 static bool
 slot_const(builder *bu, mr_array *x, mr_slot *s)
 {
@@ -224,16 +234,18 @@ slot_const(builder *bu, mr_array *x, mr_slot *s)
     while (i < bu->consts.n && bu->consts.v[i] != x)
         i++;
     if (i == bu->consts.n) {
-        if (mr__array_ready(x) != MR_OK || !mr__vec_push(&bu->consts, x))
+        if ((is_on_host(bu) ? mr__array_ready(x) : mr_eval(x)) != MR_OK ||
+            !mr__vec_push(&bu->consts, x))
             return false;
         mr__retain(x);
     }
-    s->kind = MR_SLOT_CONST;
-    s->index = (int32_t)i;
-    s->byte_offset = 0;
     slot_shape(s, x);
-    s->stride = mr__strides(x);
-    return true;
+    s->byte_offset = 0;
+    s->kind = is_on_host(bu) ? MR_SLOT_CONST : MR_SLOT_ARG;
+    s->index = is_on_host(bu) ? (int32_t)i : bu->p->n_args + (int32_t)i;
+    s->stride = is_on_host(bu) ? mr__strides(x)
+                               : fresh_strides(bu, x->ndim, x->dim);
+    return s->stride != NULL;
 }
 
 static bool
@@ -680,21 +692,27 @@ mr__step_launch(const mr_step *s, mr_block_launch *l)
     mr__block_launch_make(s->block, o, o + s->n_in, l);
 }
 
-/* What the block's runs have in common, made once. */
+/* What the block's runs have in common, made once where the device can; and
+ * its workspace. */
 static bool
 make_ready(builder *bu, mr_step *s)
 {
     mr_program *p = bu->p;
+    const mr_block_code *code = &s->block->code;
     mr_block_launch l;
     size_t bytes = 0;
     int32_t t;
 
-    if (p->device->block_ready == NULL)
-        return true;
     mr__step_launch(s, &l);
-    s->ready = p->device->block_ready(&s->block->code, &l, &p->arena, &bytes);
-    if (s->ready == NULL || bytes == 0)
-        return s->ready != NULL;
+    if (p->device->block_ready != NULL) {
+        s->ready = p->device->block_ready(code, &l, &p->arena, &bytes);
+        if (s->ready == NULL)
+            return false;
+    } else if (p->device->block_workspace != NULL) {
+        bytes = p->device->block_workspace(code, &l);
+    }
+    if (bytes == 0)
+        return true;
     t = temp_new(bu, (int64_t)bytes);
     if (t < 0)
         return false;
@@ -704,12 +722,28 @@ make_ready(builder *bu, mr_step *s)
 }
 
 static bool
+device_fuses(const builder *bu, const mr_block_code *c)
+{
+    for (int i = 0; i < c->n_inst; i++) {
+        mr_dtype operand = (mr_dtype)c->reg_dtype[c->inst[i].arg[0]];
+
+        if (!bu->p->device->fuses((mr_k)c->inst[i].k, operand)) {
+            mr__fail(MR_E_UNSUPPORTED,
+                     "the device %s does not fuse one of the operations",
+                     bu->p->device->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
 add_block(builder *bu, mr_fuse_group *g)
 {
     mr_block_group *b = mr__fuse_code(&bu->p->arena, g);
     mr_step *s;
 
-    if (b == NULL)
+    if (b == NULL || !device_fuses(bu, &b->code))
         return false;
     s = step_new(bu, g->root->x, b->code.n_in, b->code.n_out);
     if (s == NULL)
@@ -780,8 +814,9 @@ build_steps(builder *bu)
 
     if (bu->order.n == 0)
         return true;
+    /* grouped as the host would, so that no device makes other groups */
     groups = mr__fuse(&bu->scratch, (mr_fuse_node *const *)bu->order.v,
-                      bu->order.n, bu->p->device->fuses,
+                      bu->order.n, mr__device_host()->fuses,
                       mr__checking() ? MR_FUSE_OFF : MR_FUSE_ALL);
 
     if (groups == NULL)
@@ -820,6 +855,9 @@ keep_steps(builder *bu)
     if (bytes > 0)
         memcpy(steps, p->steps, bytes);
     p->steps = steps;
+    p->launch_bytes = 64;
+    for (int i = 0; i < p->n_steps; i++)
+        p->launch_bytes += mr__step_launch_bytes(&steps[i]);
     for (int i = 0; i < p->n_steps && p->heat == NULL; i++)
         if (steps[i].ready != NULL) {
             p->heat = mr__arena_zero(&p->arena, sizeof *p->heat);
@@ -828,17 +866,46 @@ keep_steps(builder *bu)
     return true;
 }
 
+/* What a device's program gets with each call is row-major, or each call would
+ * copy it. */
+static bool
+settle_const(const builder *bu, mr_array **x)
+{
+    mr_scope s;
+    mr_array *y;
+    bool ok;
+
+    if (is_on_host(bu) || ((*x)->flags & MR_NODE_SCALAR_CONST) ||
+        mr__is_contiguous((*x)->ndim, (*x)->dim, mr__strides(*x)))
+        return true;
+    s = mr_scope_begin();
+    y = s.token == 0 ? NULL : mr_contiguous(*x, false);
+    ok = y != NULL && mr_eval(y) == MR_OK;
+    if (ok) {
+        mr__retain(y);
+        mr__release(*x);
+        *x = y;
+    }
+    if (s.token != 0)
+        mr_scope_end(s);
+    return ok;
+}
+
 static bool
 keep_consts(builder *bu)
 {
     mr_program *p = bu->p;
+    mr_array **x = (mr_array **)bu->consts.v;
 
     p->consts =
         mr__arena_alloc(&p->arena, (bu->consts.n + 1) * sizeof *p->consts);
     if (p->consts == NULL)
         return false;
     for (size_t i = 0; i < bu->consts.n; i++)
-        p->consts[i] = bu->consts.v[i];
+        if (!settle_const(bu, &x[i]))
+            return false;
+    for (size_t i = 0; i < bu->consts.n; i++)
+        p->consts[i] = x[i];
     p->n_consts = (int)bu->consts.n;
     return true;
 }
@@ -851,7 +918,6 @@ mr__program_build(mr_program *p, mr_array *const *args, int n_args,
     bool ok;
 
     p->n_args = n_args;
-    p->device = mr__device_host(); /* what calls bring with them comes there */
     ok = build(&bu, outs, n_outs) && keep_steps(&bu) && keep_consts(&bu);
     p->workspace = bu.high;
     p->n_nodes = (int)bu.order.n;

@@ -22,10 +22,13 @@
 #include "compile/cache.h"
 #include "compile/program.h"
 #include "compile/tier1.h"
+#include "eval/registry.h"
+#include "eval/stream.h"
 #include "graph/context.h"
 #include "marram/array.h"
 #include "marram/compile.h"
 #include "marram/error.h"
+#include "marram/eval.h"
 #include "marram/ops.h"
 #include "marram/scope.h"
 #include "marram/tree.h"
@@ -115,7 +118,8 @@ mr_compile_enable(bool on)
  * ----------------------------------------------------------- */
 
 typedef struct call {
-    const mr_tree *args; /* NULL: a tuple of the leaves */
+    const mr_device_table *device; /* where it is to run */
+    const mr_tree *args;           /* NULL: a tuple of the leaves */
     mr_tree *own_args;   /* made when it is wanted */
     uint64_t structure;
     mr_array *const *leaf; /* borrowed */
@@ -157,7 +161,8 @@ static void
 write_key(call *c, const void *extra, size_t n_extra)
 {
     unsigned char *at = c->bytes;
-    uint64_t head[2] = {c->structure, n_extra};
+    uint64_t head[2] = {c->structure,
+                        n_extra | (uint64_t)mr__device_space(c->device) << 48};
 
     at = put(at, head, sizeof head);
     at = put(at, extra, n_extra);
@@ -180,9 +185,27 @@ call_end(call *c)
     mr_tree_release(c->own_args);
 }
 
+/* Where operators that are called now on this thread run: the scoped stream's
+ * device, else the default one. */
+static const mr_device_table *
+device_now(void)
+{
+    mr_device d;
+    const mr_device_table *t;
+
+    if (mr__ctx.stream != 0)
+        return mr__stream_device(mr__ctx.stream);
+    d = mr_default_device();
+    if (__builtin_expect(d.type == MR_CPU, 1))
+        return mr__device_host();
+    t = mr__device_find(d);
+    return t != NULL ? t : mr__device_host();
+}
+
 static void
 call_init(call *c)
 {
+    c->device = device_now();
     c->args = NULL;
     c->own_args = NULL;
     c->bytes = c->few_bytes;
@@ -433,7 +456,8 @@ entry_new(const mr_cache_key *key, int n_leaves)
 }
 
 static bool
-fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
+fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args,
+           const mr_device_table *device)
 {
     int n = e->n_leaves;
     mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
@@ -446,8 +470,9 @@ fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
     e->bytes = sizeof *e + e->key.n_bytes;
     if (ok && outs.n > 0) {
         mr_array *holder =
-            mr__program_new((mr_array *const *)t->args.v, (int)t->args.n,
-                            (mr_array *const *)outs.v, (int)outs.n);
+            mr__program_new(device, (mr_array *const *)t->args.v,
+                            (int)t->args.n, (mr_array *const *)outs.v,
+                            (int)outs.n);
 
         ok = holder != NULL;
         if (ok) {
@@ -478,7 +503,7 @@ trace_to_entry(call *c, const mr_cache_key *key, const char *name)
         e = entry_new(key, mr_tree_n_leaves(out));
     if (e != NULL)
         e->tag = c->tag;
-    if (e != NULL && !fill_entry(e, &t, out, c->n_leaves)) {
+    if (e != NULL && !fill_entry(e, &t, out, c->n_leaves, c->device)) {
         mr__cache_release(e);
         e = NULL;
     }

@@ -22,7 +22,8 @@
 
 typedef enum mr_slot_kind {
     MR_SLOT_ARG,   /* argument `index` of the call */
-    MR_SLOT_CONST, /* captured array `index` */
+    MR_SLOT_CONST, /* captured array `index`; of a device's program captured
+                      arrays are arguments of the node, behind the call's */
     MR_SLOT_TEMP,  /* the workspace */
     MR_SLOT_OUT    /* output `index` of the call */
 } mr_slot_kind;
@@ -68,12 +69,14 @@ struct mr_program {
     mr_step *steps;
     mr_slot *outs; /* dtype, ndim, size, dim of each output */
     size_t workspace;
+    size_t launch_bytes; /* of a device with queues: see mr_op_exec */
     double cost;
     mr_heat *heat; /* NULL: nothing to compile */
     size_t bytes;  /* for the cache's account */
 };
 
 /* build.c */
+/* MR_E_UNSUPPORTED: its device cannot run all of it. */
 mr_code mr__program_build(mr_program *p, mr_array *const *args, int n_args,
                           mr_array *const *outs, int n_outs);
 /* The launch of a block step, with addresses that stand for its memory. */
@@ -81,6 +84,8 @@ void mr__step_launch(const mr_step *s, mr_block_launch *l);
 /* run.c */
 /* A slot as the operand of a task, at this address. */
 void mr__slot_operand(const mr_slot *s, void *data, mr_task_operand *o);
+/* Memory that the step's launch refers to. */
+size_t mr__step_launch_bytes(const mr_step *s);
 extern const mr_op mr__op_compiled; /* id 5: reserved by the graph */
 
 #endif

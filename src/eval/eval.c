@@ -38,20 +38,12 @@ enum run_where { RUN_HERE, RUN_ON_WORKERS };
 /* ---- what others count
  * ----------------------------------------------------------- */
 
-static _Atomic uint64_t tasks_run, ran_on_caller, ran_on_worker;
+static _Atomic uint64_t ran_on_worker; /* relaxed: a figure */
 
 void
-mr__stats_task(void)
+mr__stats_on_worker(void)
 {
-    /* release: pairs with wait_for_memory; what it held is given back */
-    atomic_fetch_add_explicit(&tasks_run, 1, memory_order_release);
-}
-
-void
-mr__stats_ran(bool on_caller)
-{
-    atomic_fetch_add_explicit(on_caller ? &ran_on_caller : &ran_on_worker, 1,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&ran_on_worker, 1, memory_order_relaxed);
 }
 
 mr_code
@@ -70,11 +62,11 @@ mr_stats_get(mr_stats *out)
     s.plan_waits = mr__plan_lock.waits;
     mr__lock_drop(&mr__plan_lock);
     s.nodes_made = mr__nodes_made();
-    s.tasks_run = atomic_load_explicit(&tasks_run, memory_order_relaxed);
-    s.ran_on_caller =
-        atomic_load_explicit(&ran_on_caller, memory_order_relaxed);
+    s.tasks_run = mr__tasks_run();
     s.ran_on_worker =
         atomic_load_explicit(&ran_on_worker, memory_order_relaxed);
+    s.ran_on_caller =
+        s.tasks_run > s.ran_on_worker ? s.tasks_run - s.ran_on_worker : 0;
     memcpy(out, &s, size);
     return MR_OK;
 }
@@ -88,6 +80,8 @@ device_fuses(mr_k k, mr_dtype operand)
     /* one rule for all devices that are here: the CPU's */
     return mr__k_supports(k, operand);
 }
+
+static uint64_t plans; /* guarded by the plan lock */
 
 /* The plan of nothing. */
 static void
@@ -114,6 +108,7 @@ plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
     p->destructive = false;
     p->n_tasks = 0;
     p->arrivals = NULL;
+    p->number = ++plans;
     rc = mr__plan_walk(p, roots, n, more);
     if (rc == MR_OK && p->n > 0) {
         groups = mr__fuse(&p->window->arena, p->node, p->n, device_fuses,
@@ -230,9 +225,8 @@ wait_for_memory(const mr_plan *p, uint64_t seen)
     void *token;
     bool flies = mr__tasks_in_flight() > 0;
 
-    /* acquire: pairs with mr__stats_task; after in_flight, so that what ended
-     * in between is seen */
-    if (atomic_load_explicit(&tasks_run, memory_order_acquire) != seen)
+    /* after in_flight, so that what ended in between is seen */
+    if (mr__tasks_run() != seen)
         return true;
     if (!flies)
         return false;
@@ -253,7 +247,7 @@ plan_in_turn(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
     if (__builtin_expect(!mr__line_is_empty(), 0))
         take_turn(p, &place);
     for (;;) {
-        seen = atomic_load_explicit(&tasks_run, memory_order_acquire);
+        seen = mr__tasks_run();
         rc = plan_all(p, roots, n, where);
         if (__builtin_expect(rc != MR_E_MEMORY, 1))
             break;

@@ -117,14 +117,23 @@ typedef enum mr_rule_kind {
 } mr_rule_kind;
 
 /* An operator that brings its own execution (a compiled program): it is not
- * looked up in a device's kernel table.  All three are called with the node
- * alive; run() by a task, under no lock, with operands as a kernel gets them,
- * inputs row-major (struct mr_kernel_args: eval/device.h). */
+ * looked up in a device's kernel table, and runs on the device that it was made
+ * for.  All are called with the node alive; run() and launch() by a task, under
+ * no lock, with operands as a kernel gets them, inputs row-major (structs
+ * mr_kernel_args, mr_device_table: eval/device.h). */
 struct mr_kernel_args;
+struct mr_device_table;
 typedef struct mr_op_exec {
+    int n_host; /* inputs, from the first, that stay on the host */
+    const struct mr_device_table *(*device)(const mr_node *n);
     size_t (*workspace)(const mr_node *n);
     double (*cost)(const mr_node *n); /* nanoseconds, estimated */
     mr_code (*run)(const mr_node *n, const struct mr_kernel_args *a);
+    /* Of a device with queues: puts it into one.  `memory` has launch_bytes
+     * bytes and lives until what was launched has run. */
+    size_t (*launch_bytes)(const mr_node *n);
+    mr_code (*launch)(const mr_node *n, const struct mr_kernel_args *a,
+                      void *queue, void *memory);
 } mr_op_exec;
 
 struct mr_op {

@@ -329,6 +329,194 @@ compiled__function_takes_arrays_of_any_device(void **state)
     mr_function_release(f);
 }
 
+/* A bit of everything: a block, reductions, kernels with workspaces and tuples,
+ * views, copies of views, captured arrays, an unused result. */
+typedef struct captured {
+    mr_array *w, *turned;
+} captured;
+
+static mr_tree *
+many_steps(void *ctx, const mr_tree *in)
+{
+    const captured *c = ctx;
+    mr_array *x = mr_tree_array_at(in, 0), *y, *z;
+
+    y = mr_matmul(mr_tanh(x), c->w);
+    z = mr_softmax(mr_add(y, mr_matmul(x, c->turned)), MR_AXES(-1), false);
+    y = mr_reshape(mr_transpose(mr_multiply(z, x), MR_INTS_NONE),
+                   MRT_SHAPE(36));
+    return mr_tree_arrays(
+        4, (mr_array *[]){z, mr_sum(y, MR_AXES_ALL, false),
+                          mr_index_slice(y, MR_INTS(3), MR_INTS(30), MR_INTS(3)),
+                          mr_argmax(z, 1, false)});
+}
+
+static void
+expect_equal_bits(mr_array *a, mr_array *b)
+{
+    assert_int_equal(mr_array_nbytes(a), mr_array_nbytes(b));
+    a = mr_contiguous(a, false);
+    b = mr_contiguous(b, false);
+    assert_memory_equal(mr_array_data(a), mr_array_data(b), mr_array_nbytes(a));
+}
+
+static captured
+captured_arrays(void)
+{
+    mr_array *w = mr_add(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)),
+                         mr_float(0.25));
+    captured c = {mr_divide(w, mr_float(7.0)),
+                  mr_transpose(mr_divide(w, mr_float(9.0)), MR_INTS_NONE)};
+
+    assert_int_equal(mr_eval(c.turned), MR_OK);
+    return c;
+}
+
+static void
+compiled__function_runs_on_its_device(void **state)
+{
+    (void)state;
+    const far_control *far = mrt_far();
+    captured c = captured_arrays();
+    mr_function *f = mr_compile(many_steps, &c, NULL);
+    mr_cache_info info = {.size = sizeof info};
+
+    for (int i = 0; i < 6; i++) {
+        mr_array *x = mr_divide(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)),
+                                mr_float(3.0 + i));
+        mr_stream s = mrt_on(MRT_FAR(i % 2));
+        mr_tree *in = mr_tree_arrays(1, &x), *eager = many_steps(&c, in), *out;
+        far_figures figures;
+
+        assert_int_equal(mr_eval_tree(eager), MR_OK);
+        assert_int_equal(mr_eval(x), MR_OK);
+        far->figures();
+        out = mr_call(f, in);
+        assert_int_equal(mr_eval_tree(out), MR_OK);
+        figures = far->figures();
+        assert_true(figures.launches >= 5);
+        assert_int_equal(figures.from_device, 0);
+        for (int k = 0; k < 4; k++) {
+            mr_array *got = mr_tree_array_at(out, k);
+
+            assert_int_not_equal(got->buffer->space, 0);
+            expect_equal_bits(got, mr_tree_array_at(eager, k));
+        }
+        mrt_off(s);
+    }
+    assert_int_equal(mr_function_cache_info(f, &info), MR_OK);
+    assert_int_equal(info.traces, 2); /* one for each device */
+    mr_function_release(f);
+}
+
+static void
+compiled__function_follows_the_default_device(void **state)
+{
+    (void)state;
+    captured c = captured_arrays();
+    mr_function *f = mr_compile(many_steps, &c, NULL);
+    mr_array *x = mr_divide(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)),
+                            mr_float(3.0));
+    mr_tree *in = mr_tree_arrays(1, &x), *out[3];
+    mr_device old, far0 = MRT_FAR(0);
+
+    mrt_far();
+    out[0] = mr_call(f, in);
+    assert_int_equal(mr_device_scope(&far0, &old), MR_OK);
+    out[1] = mr_call(f, in);
+    assert_int_equal(mr_device_scope(NULL, NULL), MR_OK);
+    out[2] = mr_call(f, in);
+    for (int i = 0; i < 3; i++) { /* wherever they are asked for */
+        assert_int_equal(mr_eval_tree(out[i]), MR_OK);
+        assert_int_equal(mr_tree_array_at(out[i], 0)->buffer->space != 0,
+                         i == 1);
+        for (int k = 0; k < 4; k++)
+            expect_equal_bits(mr_tree_array_at(out[i], k),
+                              mr_tree_array_at(out[0], k));
+    }
+    mr_function_release(f);
+}
+
+/* sort: the far device has no row for it. */
+static mr_tree *
+sorted_erf(void *ctx, const mr_tree *in)
+{
+    (void)ctx;
+    return mr_tree_leaf(mr_sort(mr_erf(mr_tree_array_at(in, 0)), 0));
+}
+
+static void
+compiled__function_that_a_device_cannot_run_runs_on_the_host(void **state)
+{
+    (void)state;
+    mr_function *f = mr_compile(sorted_erf, NULL, NULL);
+    mr_array *x = far_numbers(0, 8), *y;
+    mr_tree *in = mr_tree_arrays(1, &x), *eager = sorted_erf(NULL, in);
+    mr_stream s = mrt_on(MRT_FAR(0));
+
+    y = mr_tree_array(mr_call(f, in));
+    assert_int_equal(mr_eval(y), MR_OK);
+    assert_int_equal(y->buffer->space, 0);
+    mrt_off(s);
+    expect_equal_bits(y, mr_tree_array(eager));
+    mr_function_release(f);
+}
+
+/* The stream that a call was made on may be gone when it is evaluated. */
+static void
+compiled__call_outlives_its_stream(void **state)
+{
+    (void)state;
+    mr_function *f = mr_compile(twice_plus_one, NULL, NULL);
+    mr_array *x = host_numbers(4), *y;
+    mr_tree *in = mr_tree_arrays(1, &x);
+    mr_stream s = mrt_on(MRT_FAR(1));
+
+    y = mr_tree_array(mr_call(f, in));
+    mrt_off(s);
+    expect_from(y, 1, 2);
+    mr_function_release(f);
+}
+
+static void
+compiled__launch_that_fails_is_tried_again(void **state)
+{
+    (void)state;
+    const far_control *far = mrt_far();
+    captured c = captured_arrays();
+    mr_function *f = mr_compile(many_steps, &c, NULL);
+    mr_array *x = mr_divide(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)),
+                            mr_float(3.0));
+    mr_tree *in = mr_tree_arrays(1, &x), *eager = many_steps(&c, in), *out;
+    mr_stream s = mrt_on(MRT_FAR(0));
+
+    for (int what = 0; what < FAR_N_FAULTS; what++)
+        for (int n = 1; n < 12; n++) {
+            mr_scope each = mr_scope_begin();
+            mr_code rc;
+
+            far->fault((far_fault)what, n, n % 3 == 0 ? 30 : 1);
+            out = mr_call(f, in);
+            rc = out == NULL ? mr_error_last().code : mr_eval_tree(out);
+            if (rc != MR_OK) {
+                mr_error e = mr_error_take();
+
+                assert_true(e.code == MR_E_DEVICE || e.code == MR_E_MEMORY);
+                assert_true(strlen(e.op) > 0);
+            }
+            far->fault((far_fault)what, 0, 0);
+            if (out == NULL)
+                out = mr_call(f, in);
+            assert_int_equal(mr_eval_tree(out), MR_OK);
+            for (int k = 0; k < 4; k++)
+                expect_equal_bits(mr_tree_array_at(out, k),
+                                  mr_tree_array_at(eager, k));
+            mr_scope_end(each);
+        }
+    mrt_off(s);
+    mr_function_release(f);
+}
+
 /* ---- order ------------------------------------------------------------------
  */
 
@@ -776,6 +964,11 @@ main(void)
         mrt_test(exported__memory_of_a_device_counts_on_the_host),
         mrt_test(operator__that_a_device_lacks_runs_on_the_host),
         mrt_test(compiled__function_takes_arrays_of_any_device),
+        mrt_test(compiled__function_runs_on_its_device),
+        mrt_test(compiled__function_follows_the_default_device),
+        mrt_test(compiled__function_that_a_device_cannot_run_runs_on_the_host),
+        mrt_test(compiled__call_outlives_its_stream),
+        mrt_test(compiled__launch_that_fails_is_tried_again),
         mrt_test(queues__run_while_the_caller_goes_on),
         mrt_test(stream__sync_waits_for_the_queue),
         mrt_test(stream__that_is_freed_finishes_first),

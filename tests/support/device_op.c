@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "eval/device.h"
+#include "eval/registry.h"
 #include "graph/op.h"
 
 static _Atomic int runs[MRT_COUNTERS];
@@ -79,7 +80,17 @@ counted_run(const mr_node *n, const mr_kernel_args *a)
     return MR_OK;
 }
 
-static const mr_op_exec exec = {counted_workspace, counted_cost, counted_run};
+static const mr_device_table *
+counted_device(const mr_node *n)
+{
+    (void)n;
+    return mr__device_host();
+}
+
+static const mr_op_exec exec = {.device = counted_device,
+                                .workspace = counted_workspace,
+                                .cost = counted_cost,
+                                .run = counted_run};
 
 static const mr_op op = {
     .id = 0,
