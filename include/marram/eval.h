@@ -104,6 +104,8 @@ MR_API int mr_num_threads(void);
 typedef struct mr_stats {
     uint64_t size;                   /* sizeof(mr_stats) of the caller */
     uint64_t plan_holds, plan_waits; /* of the plan lock */
+    /* nodes made; tasks that ended; kernels and block programs submitted (a
+     * compiled call is one), and block programs of several operators */
     uint64_t nodes_made, tasks_run, kernels_run, groups_fused;
     uint64_t ran_on_caller, ran_on_worker;
 } mr_stats;

@@ -821,6 +821,7 @@ build_steps(builder *bu)
 
     if (groups == NULL)
         return false;
+    mr__fuse_check(groups);
     for (mr_fuse_group *g = groups; g != NULL; g = g->next) {
         bool ok = g->kind == MR_GROUP_VIEW    ? add_view(bu, g)
                   : g->kind == MR_GROUP_BLOCK ? add_block(bu, g)

@@ -35,6 +35,10 @@ enum run_where { RUN_HERE, RUN_ON_WORKERS };
 /* Work above this many nanoseconds gives the interpreter lock up. */
 #define LONG_WORK 20000.0
 
+static struct {
+    uint64_t plans, kernels, fused;
+} counts; /* guarded by the plan lock */
+
 /* ---- what others count
  * ----------------------------------------------------------- */
 
@@ -60,6 +64,8 @@ mr_stats_get(mr_stats *out)
     mr__lock_take(&mr__plan_lock);
     s.plan_holds = mr__plan_lock.holds;
     s.plan_waits = mr__plan_lock.waits;
+    s.kernels_run = counts.kernels;
+    s.groups_fused = counts.fused;
     mr__lock_drop(&mr__plan_lock);
     s.nodes_made = mr__nodes_made();
     s.tasks_run = mr__tasks_run();
@@ -80,8 +86,6 @@ device_fuses(mr_k k, mr_dtype operand)
     /* one rule for all devices that are here: the CPU's */
     return mr__k_supports(k, operand);
 }
-
-static uint64_t plans; /* guarded by the plan lock */
 
 /* The plan of nothing. */
 static void
@@ -106,20 +110,25 @@ plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
     p->n_other = p->other_cap = 0;
     p->stream = mr__stream_planned(p->wish, p->own);
     p->destructive = false;
-    p->n_tasks = 0;
+    p->n_tasks = p->n_kernels = p->n_fused = 0;
     p->arrivals = NULL;
-    p->number = ++plans;
+    p->number = ++counts.plans;
     rc = mr__plan_walk(p, roots, n, more);
     if (rc == MR_OK && p->n > 0) {
         groups = mr__fuse(&p->window->arena, p->node, p->n, device_fuses,
                           mr__checking() ? MR_FUSE_OFF : MR_FUSE_ALL);
+        if (groups != NULL)
+            mr__fuse_check(groups);
         rc = groups == NULL ? mr__error_code() : mr__plan_reserve(p, groups);
     }
-    if (rc == MR_OK)
-        mr__plan_submit(p);
-    else
+    if (rc != MR_OK) {
         mr__plan_abandon(p);
-    return rc;
+        return rc;
+    }
+    mr__plan_submit(p);
+    counts.kernels += (uint64_t)p->n_kernels;
+    counts.fused += (uint64_t)p->n_fused;
+    return MR_OK;
 }
 
 /* Other streams' work needs a drainer; ours we help with ourselves. */

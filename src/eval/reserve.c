@@ -289,6 +289,7 @@ mr__plan_append(mr_plan *p, mr_task *t)
     p->last = &t->next;
     p->cost += t->cost;
     p->n_tasks++;
+    p->n_kernels += t->kind == MR_TASK_BLOCK || t->kind == MR_TASK_KERNEL;
 }
 
 static void
@@ -837,6 +838,7 @@ plan_block(mr_plan *p, mr_fuse_group *g)
     if (g->has_reduction && !block_workspace(p, t))
         return false;
     mr__plan_append(p, t);
+    p->n_fused += g->member->next_member != NULL;
     consume_uses(p, g);
     return true;
 }
