@@ -65,6 +65,17 @@ typedef struct mr_memory_info {
     uint64_t active, peak, cached, limit, cache_limit;
 } mr_memory_info;
 MR_API mr_code mr_memory_of(mr_device d, mr_memory_info *out);
+/* Whether a limit is one (the default).  If not, an evaluation that finds no
+ * memory waits for what runs and then exceeds it.  Returns the old setting. */
+MR_API bool mr_memory_set_strict(bool strict);
+/* All memory at a glance: peak_held is the peak of active and cached together,
+ * resident what the system counts for the process now. */
+typedef struct mr_memory_report {
+    uint64_t size; /* sizeof(mr_memory_report) of the caller */
+    uint64_t active, cached, peak, peak_held, limit, resident;
+    uint64_t buffers; /* in use */
+} mr_memory_report;
+MR_API mr_code mr_memory_report_get(mr_memory_report *out);
 
 /* Called before and after every place where a call may block, on that
  * thread: a binding gives its interpreter lock up in between.  `token` is what

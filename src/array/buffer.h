@@ -117,6 +117,8 @@ void mr__buffer_embed(mr_buffer *b, void *data, size_t bytes, void *block);
 /* Figures in bytes.  limit of SIZE_MAX means none. */
 typedef struct mr_pool_stats {
     size_t active, peak, cached, limit, cache_limit;
+    size_t buffers;   /* in use */
+    size_t peak_held; /* of all pools: active and cached together */
 } mr_pool_stats;
 mr_pool_stats mr__pool_stats(mr_memory_pool *p);
 void mr__pool_reset_peak(mr_memory_pool *p);
@@ -136,6 +138,13 @@ size_t mr__pools_set_cache_limit(size_t bytes);
 void mr__pools_clear(void);
 /* Is there a limit for all together? */
 bool mr__pools_are_limited(void);
+/* A soft limit may be exceeded, by an evaluation when waiting does not help.
+ * Gives the old setting. */
+bool mr__pools_set_soft(bool on);
+bool mr__pools_are_soft(void);
+/* This thread rather has MR_E_MEMORY than exceeds a soft limit. */
+extern _Thread_local bool mr__pool_waits
+    __attribute__((tls_model("initial-exec")));
 void mr__pools_fork_child(void);
 
 /* Fork: hold the allocator's locks meanwhile (called in the order of ranks). */

@@ -263,8 +263,13 @@ reserve_locked(mr_memory_pool *p, size_t capacity, mr_buffer **victims)
         *victims = evict_locked(p, p->cached > over ? p->cached - over : 0);
         room = p->limit > p->held ? p->limit - p->held : 0;
     }
-    if (capacity > room || (p->counted && !mr__pools_reserve(capacity)))
+    if (mr__pools_may_exceed()) {
+        if (p->counted)
+            mr__pools_exceed(capacity);
+    } else if (capacity > room ||
+               (p->counted && !mr__pools_reserve(capacity))) {
         return false;
+    }
     p->held += capacity;
     return true;
 }
@@ -493,6 +498,17 @@ active_locked(const mr_memory_pool *p, int64_t *high)
     return active;
 }
 
+static int64_t
+buffers_locked(const mr_memory_pool *p)
+{
+    /* relaxed, all: figures */
+    int64_t n = atomic_load_explicit(&p->buffers, memory_order_relaxed);
+
+    for (const mr_magazine *m = p->magazines; m; m = m->next)
+        n += atomic_load_explicit(&m->buffers, memory_order_relaxed);
+    return n;
+}
+
 mr_pool_stats
 mr__pool_stats(mr_memory_pool *p)
 {
@@ -504,6 +520,8 @@ mr__pool_stats(mr_memory_pool *p)
     mr__pool_raise_peak(p, high);
     s.active = not_negative(active);
     s.cached = p->held > s.active ? p->held - s.active : 0;
+    s.buffers = not_negative(buffers_locked(p));
+    s.peak_held = 0;
     s.limit = p->limit;
     s.cache_limit = p->cache_limit;
     mr__lock_drop(&p->lock);

@@ -49,6 +49,7 @@ typedef struct mr_magazine {
     /* relaxed: figures; what this thread took minus what it gave since it last
      * added that to the pool's, and the highest value of it */
     _Atomic int64_t active, high;
+    _Atomic int64_t buffers; /* the same of their number */
     struct mr_magazine *prev, *next; /* in the pool's list, under its lock */
 } mr_magazine;
 
@@ -76,7 +77,7 @@ struct mr_memory_pool {
 
     /* relaxed: figures */
     _Alignas(64) _Atomic int64_t active;
-    _Atomic int64_t peak;
+    _Atomic int64_t peak, buffers;
 };
 
 /* ---- pool.c ------------------------------------------------------------- */
@@ -99,6 +100,10 @@ void mr__pool_set_cache_cap(mr_memory_pool *p, size_t bytes);
  * that would be over the limit of all together. */
 bool mr__pools_reserve(size_t bytes);
 void mr__pools_unreserve(size_t bytes);
+/* The same whatever the limit. */
+void mr__pools_exceed(size_t bytes);
+/* The limit is soft, and this thread need not wait first. */
+bool mr__pools_may_exceed(void);
 /* Empty all caches; is there room for so many bytes then?  Under no lock of
  * this folder. */
 bool mr__pools_trim(size_t bytes);

@@ -25,10 +25,24 @@ static _Atomic(mr_memory_pool *) devices[MR_MAX_SPACES];
 static _Atomic size_t held;
 static _Atomic size_t limit = SIZE_MAX;     /* relaxed: a setting */
 static _Atomic size_t cache_cap = SIZE_MAX; /* relaxed: a setting */
-/* relaxed, both: figures */
+static _Atomic bool soft; /* relaxed: a setting */
+/* relaxed, all: figures */
 static _Atomic int64_t devices_active, peak;
+static _Atomic size_t peak_held;
+_Thread_local bool mr__pool_waits;
 
 /* ---- the sum ------------------------------------------------------------ */
+
+static void
+raise_peak_held(size_t now)
+{
+    size_t most = atomic_load_explicit(&peak_held, memory_order_relaxed);
+
+    while (now > most && !atomic_compare_exchange_weak_explicit(
+                             &peak_held, &most, now, memory_order_relaxed,
+                             memory_order_relaxed))
+        ;
+}
 
 bool
 mr__pools_reserve(size_t bytes)
@@ -42,7 +56,33 @@ mr__pools_reserve(size_t bytes)
     while (!atomic_compare_exchange_weak_explicit(&held, &now, now + bytes,
                                                   memory_order_acq_rel,
                                                   memory_order_acquire));
+    raise_peak_held(now + bytes);
     return true;
+}
+
+void
+mr__pools_exceed(size_t bytes)
+{
+    raise_peak_held(
+        atomic_fetch_add_explicit(&held, bytes, memory_order_acq_rel) + bytes);
+}
+
+bool
+mr__pools_may_exceed(void)
+{
+    return atomic_load_explicit(&soft, memory_order_relaxed) && !mr__pool_waits;
+}
+
+bool
+mr__pools_are_soft(void)
+{
+    return atomic_load_explicit(&soft, memory_order_relaxed);
+}
+
+bool
+mr__pools_set_soft(bool on)
+{
+    return atomic_exchange_explicit(&soft, on, memory_order_relaxed);
 }
 
 void
@@ -117,9 +157,11 @@ mr__pools_stats(void)
         s = mr__pool_stats(p);
         sum.active += s.active;
         sum.cached += s.cached;
+        sum.buffers += s.buffers;
     }
     most = atomic_load_explicit(&peak, memory_order_relaxed);
     sum.peak = most > 0 ? (size_t)most : 0;
+    sum.peak_held = atomic_load_explicit(&peak_held, memory_order_relaxed);
     return sum;
 }
 
@@ -132,6 +174,9 @@ mr__pools_reset_peak(void)
             mr__pool_reset_peak(device_pool(i));
     /* relaxed: figures */
     atomic_store_explicit(&peak, 0, memory_order_relaxed);
+    atomic_store_explicit(&peak_held,
+                          atomic_load_explicit(&held, memory_order_relaxed),
+                          memory_order_relaxed);
     mr__pools_raise_peak(mr__host_pool(),
                          (int64_t)mr__pool_stats(mr__host_pool()).active);
 }

@@ -262,8 +262,11 @@ plan_in_turn(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
             break;
         if (place == 0)
             take_turn(p, &place);
-        if (!wait_for_memory(p, seen))
-            break;
+        if (!wait_for_memory(p, seen)) {
+            if (p->exceeds || !mr__pools_are_soft())
+                break;
+            p->exceeds = true;
+        }
         mr_error_take();
     }
     if (place != 0)
@@ -470,6 +473,7 @@ find_host_copy(mr_array *x, bool writable, mr_array **copy)
     mr_code rc = MR_OK;
 
     plan_clear(&p);
+    p.exceeds = true; /* a reader does not stand in line */
     p.window = mr__window_new();
     if (p.window == NULL)
         return MR_E_MEMORY;

@@ -3,7 +3,9 @@
  * memory.c -- the public memory figures and limits: of all memory together,
  * and of one device.
  */
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "array/buffer.h"
 #include "base/error.h"
@@ -81,6 +83,50 @@ mr_memory_of(mr_device d, mr_memory_info *out)
     info.limit = s.limit;
     info.cache_limit = s.cache_limit;
     memcpy(out, &info, size);
+    out->size = size;
+    return MR_OK;
+}
+
+bool
+mr_memory_set_strict(bool strict)
+{
+    return !mr__pools_set_soft(!strict);
+}
+
+static uint64_t
+resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    long long all, resident = 0;
+
+    if (f == NULL)
+        return 0;
+    if (fscanf(f, "%lld %lld", &all, &resident) != 2)
+        resident = 0;
+    fclose(f);
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+mr_code
+mr_memory_report_get(mr_memory_report *out)
+{
+    mr_memory_report r = {.size = sizeof r};
+    mr_pool_stats s = mr__pools_stats();
+    uint64_t size;
+
+    if (out == NULL)
+        return mr__fail(MR_E_NULL, "the place for the figures is NULL");
+    size = out->size;
+    if (size == 0 || size > sizeof r)
+        size = sizeof r;
+    r.active = s.active;
+    r.peak = s.peak;
+    r.cached = s.cached;
+    r.peak_held = s.peak_held;
+    r.buffers = s.buffers;
+    r.limit = s.limit;
+    r.resident = resident_bytes();
+    memcpy(out, &r, size);
     out->size = size;
     return MR_OK;
 }

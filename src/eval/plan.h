@@ -86,6 +86,7 @@ typedef struct mr_plan {
     uint32_t wish, own; /* it is `wish` if that lives, else `own` */
     double cost;        /* estimated nanoseconds of the window */
     bool destructive;   /* memory is reused: its tasks cannot run again */
+    bool exceeds;       /* a soft limit: waiting did not help */
     int64_t n_tasks, n_kernels, n_fused;
     uint32_t *other; /* streams beside ours that get tasks */
     size_t n_other, other_cap;

@@ -74,6 +74,17 @@ recycled_take(mr_plan *p, size_t bytes, const mr_task *t)
     return b;
 }
 
+static mr_buffer *
+buffer_or_wait(const mr_plan *p, const mr_device_table *d, size_t bytes)
+{
+    mr_buffer *b;
+
+    mr__pool_waits = !p->exceeds;
+    b = mr__buffer_new(d->pool(d->self), bytes);
+    mr__pool_waits = false;
+    return b;
+}
+
 /* There is no memory: copies that are elsewhere as well make room for it, on
  * this device, or on all when all together are at their limit. */
 static __attribute__((cold)) mr_buffer *
@@ -86,7 +97,7 @@ buffer_after_eviction(mr_plan *p, const mr_device_table *d, size_t bytes)
     while (b == NULL && mr__error_code() == MR_E_MEMORY &&
            ((space != 0 && mr__copies_evict(p, space)) ||
             (any && mr__copies_evict(p, 0))))
-        b = mr__buffer_new(d->pool(d->self), bytes);
+        b = buffer_or_wait(p, d, bytes);
     if (b != NULL)
         mr_error_take();
     return b;
@@ -101,7 +112,7 @@ mr__plan_buffer(mr_plan *p, const mr_device_table *d, size_t bytes)
     if (!grow(p, &list, &p->owned_cap, p->n_owned, sizeof *p->owned))
         return NULL;
     p->owned = list;
-    b = mr__buffer_new(d->pool(d->self), bytes);
+    b = buffer_or_wait(p, d, bytes);
     if (__builtin_expect(b == NULL, 0))
         b = buffer_after_eviction(p, d, bytes);
     if (b != NULL)

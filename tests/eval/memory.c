@@ -166,6 +166,53 @@ scratch__is_part_of_the_plan(void **state)
     mrt_assert_f32(y[1], (float[]){8388607}, 1);
 }
 
+/* A soft limit waits for what runs, and is exceeded when that does not help. */
+static void
+limit__that_is_soft_is_exceeded(void **state)
+{
+    (void)state;
+    mr_array *x = mr_full(MRT_SHAPE(MEGABYTE / 4), 1.0, MR_FLOAT32), *y, *z;
+    size_t old;
+
+    assert_int_equal(mr_eval(x), MR_OK);
+    mr_memory_clear_cache();
+    old = mr_memory_set_limit(mr_memory_active() + 65536);
+    y = mr_cumsum(x, 0, false, true, MR_DTYPE_DEFAULT);
+    assert_int_equal(mr_eval(y), MR_E_MEMORY);
+    mr_error_take();
+    assert_true(mr_memory_set_strict(false));
+    assert_int_equal(mr_eval(y), MR_OK);
+    z = mr_array_from_u8((uint8_t[]){1}, MRT_SHAPE(1));
+    assert_non_null(z); /* made, not planned */
+    assert_true(mr_memory_active() > mr_memory_limit());
+    assert_false(mr_memory_set_strict(true));
+    mr_memory_set_limit(old);
+    mrt_assert_f32(mr_max(y, MR_AXES_ALL, false), (float[]){MEGABYTE / 4}, 1);
+}
+
+static void
+report__has_all_at_a_glance(void **state)
+{
+    (void)state;
+    mr_memory_report r = {.size = sizeof r}, s = {.size = sizeof s};
+    mr_array *x[10];
+
+    assert_int_equal(mr_memory_report_get(&r), MR_OK);
+    for (int i = 0; i < 10; i++) {
+        x[i] = mr_contiguous(
+            mr_full(MRT_SHAPE(i < 5 ? 16 : MEGABYTE), i, MR_FLOAT32), false);
+        assert_int_equal(mr_eval(x[i]), MR_OK);
+    }
+    assert_int_equal(mr_memory_report_get(&s), MR_OK);
+    assert_int_equal(s.buffers - r.buffers, 10);
+    assert_true(s.active - r.active >= 20 * (uint64_t)MEGABYTE);
+    assert_true(s.peak >= s.active && s.peak_held >= s.active + s.cached);
+    assert_true(s.resident > 20 * (uint64_t)MEGABYTE);
+    assert_int_equal(s.limit, mr_memory_limit());
+    assert_int_equal(mr_memory_report_get(NULL), MR_E_NULL);
+    mr_error_take();
+}
+
 /* ---- devices ----------------------------------------------------------------
  */
 
@@ -365,6 +412,8 @@ main(void)
         mrt_test(memory__is_waited_for_in_order_of_arrival),
         mrt_test(window__is_reserved_before_its_first_kernel),
         mrt_test(scratch__is_part_of_the_plan),
+        mrt_test(limit__that_is_soft_is_exceeded),
+        mrt_test(report__has_all_at_a_glance),
         mrt_test(device__memory_is_waited_for_too),
         mrt_test(device__memory_is_counted),
         mrt_test(device__memory_is_limited),
