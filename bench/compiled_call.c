@@ -95,7 +95,8 @@ round_of(const task *t, int n, int cpus)
     run(&w[0]);
     for (int i = 1; i < n; i++)
         pthread_join(thread[i], NULL);
-    return (now_ns(CLOCK_MONOTONIC) - start) / CALLS / n * (n < cpus ? n : cpus);
+    return (now_ns(CLOCK_MONOTONIC) - start) / CALLS / n *
+           (n < cpus ? n : cpus);
 }
 
 static void

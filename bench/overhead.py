@@ -21,6 +21,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 PEERS = {"marram": ("marram.core", {}), "marram, MARRAM_SITES=0": ("marram.core", {"MARRAM_SITES": "0"}),
          "mlx": ("mlx.core", {})}
@@ -30,7 +32,7 @@ CALLS = 2000
 
 
 # ---- inside a worker ---------------------------------------------------------
-def on_threads(n: int, body) -> float:
+def on_threads(n: int, body: Callable[[], None]) -> float:
     """Seconds a call, by n threads that start together."""
     gate = threading.Barrier(n + 1)
 
@@ -48,12 +50,12 @@ def on_threads(n: int, body) -> float:
     return (time.perf_counter() - start) / (n * CALLS)
 
 
-def measure(mx, case: str) -> float:
+def measure(mx: Any, case: str) -> float:
     a = mx.array([0.1 * i for i in range(16)])
     b = a + a
     mx.eval(a, b)
 
-    def ten(x, y):
+    def ten(x: Any, y: Any) -> Any:
         x = x + y
         for _ in range(3):
             x = mx.sin(x) * (x + y)
@@ -131,8 +133,7 @@ def main() -> None:
     with_site, without = (workers[n].best[CASES[0]] for n in list(PEERS)[:2])
     print(f"{'a creation site':28}{(with_site - without) * 1e9:>23.1f} ns")
     for w in workers.values():
-        w.p.stdin.close()
-        w.p.wait()
+        w.p.communicate()
 
 
 if __name__ == "__main__":

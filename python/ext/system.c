@@ -258,12 +258,11 @@ report_devices(void)
             PyObject *d;
 
             mr_memory_of((mr_device){types[i].type, k}, &m);
-            d = Py_BuildValue(
-                "{s:N,s:K,s:K,s:K}", "device",
-                PyUnicode_FromFormat("%s:%d", types[i].name, k), "active",
-                (unsigned long long)m.active, "cache",
-                (unsigned long long)m.cached, "peak",
-                (unsigned long long)m.peak);
+            d = Py_BuildValue("{s:N,s:K,s:K,s:K}", "device",
+                              PyUnicode_FromFormat("%s:%d", types[i].name, k),
+                              "active", (unsigned long long)m.active, "cache",
+                              (unsigned long long)m.cached, "peak",
+                              (unsigned long long)m.peak);
             if (!d || PyList_Append(list, d) != 0)
                 Py_CLEAR(list);
             Py_XDECREF(d);

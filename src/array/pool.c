@@ -381,7 +381,7 @@ mr__pool_take_small(mr_memory_pool *p, int c, int extra, mr_buffer **more,
     }
     return room || reserve_again(p, capacity)
                ? make_block(p, capacity, true)
-                : fail_no_memory(p, capacity, true);
+               : fail_no_memory(p, capacity, true);
 }
 
 void

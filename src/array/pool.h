@@ -49,7 +49,7 @@ typedef struct mr_magazine {
     /* relaxed: figures; what this thread took minus what it gave since it last
      * added that to the pool's, and the highest value of it */
     _Atomic int64_t active, high;
-    _Atomic int64_t buffers; /* the same of their number */
+    _Atomic int64_t buffers;         /* the same of their number */
     struct mr_magazine *prev, *next; /* in the pool's list, under its lock */
 } mr_magazine;
 
@@ -72,7 +72,7 @@ struct mr_memory_pool {
     size_t held;   /* bytes taken from the source, cached ones included */
     size_t cached; /* of those, in the lists above */
     size_t limit, cache_limit;
-    size_t cache_cap; /* of a device: what the user allows besides */
+    size_t cache_cap;     /* of a device: what the user allows besides */
     size_t default_limit; /* of the host */
 
     /* relaxed: figures */

@@ -25,7 +25,7 @@ static _Atomic(mr_memory_pool *) devices[MR_MAX_SPACES];
 static _Atomic size_t held;
 static _Atomic size_t limit = SIZE_MAX;     /* relaxed: a setting */
 static _Atomic size_t cache_cap = SIZE_MAX; /* relaxed: a setting */
-static _Atomic bool soft; /* relaxed: a setting */
+static _Atomic bool soft;                   /* relaxed: a setting */
 /* relaxed, all: figures */
 static _Atomic int64_t devices_active, peak;
 static _Atomic size_t peak_held;
@@ -53,9 +53,8 @@ mr__pools_reserve(size_t bytes)
     do
         if (now > most || bytes > most - now)
             return false;
-    while (!atomic_compare_exchange_weak_explicit(&held, &now, now + bytes,
-                                                  memory_order_acq_rel,
-                                                  memory_order_acquire));
+    while (!atomic_compare_exchange_weak_explicit(
+        &held, &now, now + bytes, memory_order_acq_rel, memory_order_acquire));
     raise_peak_held(now + bytes);
     return true;
 }
@@ -136,9 +135,9 @@ mr__pools_raise_peak(const mr_memory_pool *p, int64_t active)
     now += p->host ? active
                    : atomic_load_explicit(&mr__host_pool()->active,
                                           memory_order_relaxed);
-    while (now > most && !atomic_compare_exchange_weak_explicit(
-                             &peak, &most, now, memory_order_relaxed,
-                             memory_order_relaxed))
+    while (now > most &&
+           !atomic_compare_exchange_weak_explicit(
+               &peak, &most, now, memory_order_relaxed, memory_order_relaxed))
         ;
 }
 

@@ -243,8 +243,8 @@ slot_const(builder *bu, mr_array *x, mr_slot *s)
     s->byte_offset = 0;
     s->kind = is_on_host(bu) ? MR_SLOT_CONST : MR_SLOT_ARG;
     s->index = is_on_host(bu) ? (int32_t)i : bu->p->n_args + (int32_t)i;
-    s->stride = is_on_host(bu) ? mr__strides(x)
-                               : fresh_strides(bu, x->ndim, x->dim);
+    s->stride =
+        is_on_host(bu) ? mr__strides(x) : fresh_strides(bu, x->ndim, x->dim);
     return s->stride != NULL;
 }
 

@@ -120,7 +120,7 @@ mr_compile_enable(bool on)
 typedef struct call {
     const mr_device_table *device; /* where it is to run */
     const mr_tree *args;           /* NULL: a tuple of the leaves */
-    mr_tree *own_args;   /* made when it is wanted */
+    mr_tree *own_args;             /* made when it is wanted */
     uint64_t structure;
     mr_array *const *leaf; /* borrowed */
     int n_leaves;
@@ -469,10 +469,9 @@ fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args,
     e->n_keys = e->n_args - n_args;
     e->bytes = sizeof *e + e->key.n_bytes;
     if (ok && outs.n > 0) {
-        mr_array *holder =
-            mr__program_new(device, (mr_array *const *)t->args.v,
-                            (int)t->args.n, (mr_array *const *)outs.v,
-                            (int)outs.n);
+        mr_array *holder = mr__program_new(
+            device, (mr_array *const *)t->args.v, (int)t->args.n,
+            (mr_array *const *)outs.v, (int)outs.n);
 
         ok = holder != NULL;
         if (ok) {

@@ -160,8 +160,7 @@ mr__program_call(mr_array *holder, mr_array *const *args)
     in[0] = holder;
     memcpy(in + 1, args, (size_t)p->n_args * sizeof *in);
     if (__builtin_expect(far, 0)) {
-        memcpy(in + 1 + p->n_args, p->consts,
-               (size_t)p->n_consts * sizeof *in);
+        memcpy(in + 1 + p->n_args, p->consts, (size_t)p->n_consts * sizeof *in);
         tuple = call_there(p, n, in);
     } else {
         tuple = mr__node_tuple(&mr__op_compiled, NULL, n, in, p->n_out);

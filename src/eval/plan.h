@@ -79,7 +79,7 @@ typedef struct mr_plan {
     mr_recycled *recycled;
     size_t n_recycled, recycled_cap;
     mr_arrival *arrivals;
-    uint64_t number; /* of the plan: no two windows have one */
+    uint64_t number;   /* of the plan: no two windows have one */
     mr_buffer **owned; /* fresh buffers: one reference each, until the end */
     size_t n_owned, owned_cap;
     uint32_t stream;    /* what 0 means here: the thread's default */

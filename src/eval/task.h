@@ -133,7 +133,7 @@ int64_t mr__tasks_in_flight(void);
 /* How many have ended, their memory given back. */
 uint64_t mr__tasks_run(void);
 void mr__tasks_entered(int64_t n); /* under the plan lock */
-void mr__tasks_left(void); /* one less; wakes who waits for progress */
+void mr__tasks_left(void);         /* one less; wakes who waits for progress */
 /* Sleep until fewer than `below` tasks are in flight, something finished or so
  * many nanoseconds have passed (0: for ever). */
 void mr__tasks_wait_progress(int64_t below, int64_t ns);

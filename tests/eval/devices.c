@@ -346,9 +346,10 @@ many_steps(void *ctx, const mr_tree *in)
     y = mr_reshape(mr_transpose(mr_multiply(z, x), MR_INTS_NONE),
                    MRT_SHAPE(36));
     return mr_tree_arrays(
-        4, (mr_array *[]){z, mr_sum(y, MR_AXES_ALL, false),
-                          mr_index_slice(y, MR_INTS(3), MR_INTS(30), MR_INTS(3)),
-                          mr_argmax(z, 1, false)});
+        4,
+        (mr_array *[]){z, mr_sum(y, MR_AXES_ALL, false),
+                       mr_index_slice(y, MR_INTS(3), MR_INTS(30), MR_INTS(3)),
+                       mr_argmax(z, 1, false)});
 }
 
 static void
@@ -363,8 +364,8 @@ expect_equal_bits(mr_array *a, mr_array *b)
 static captured
 captured_arrays(void)
 {
-    mr_array *w = mr_add(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)),
-                         mr_float(0.25));
+    mr_array *w =
+        mr_add(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)), mr_float(0.25));
     captured c = {mr_divide(w, mr_float(7.0)),
                   mr_transpose(mr_divide(w, mr_float(9.0)), MR_INTS_NONE)};
 
@@ -415,8 +416,8 @@ compiled__function_follows_the_default_device(void **state)
     (void)state;
     captured c = captured_arrays();
     mr_function *f = mr_compile(many_steps, &c, NULL);
-    mr_array *x = mr_divide(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)),
-                            mr_float(3.0));
+    mr_array *x =
+        mr_divide(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)), mr_float(3.0));
     mr_tree *in = mr_tree_arrays(1, &x), *out[3];
     mr_device old, far0 = MRT_FAR(0);
 
@@ -485,8 +486,8 @@ compiled__launch_that_fails_is_tried_again(void **state)
     const far_control *far = mrt_far();
     captured c = captured_arrays();
     mr_function *f = mr_compile(many_steps, &c, NULL);
-    mr_array *x = mr_divide(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)),
-                            mr_float(3.0));
+    mr_array *x =
+        mr_divide(mr_reshape(host_numbers(36), MRT_SHAPE(6, 6)), mr_float(3.0));
     mr_tree *in = mr_tree_arrays(1, &x), *eager = many_steps(&c, in), *out;
     mr_stream s = mrt_on(MRT_FAR(0));
 

@@ -278,8 +278,8 @@ static void
 device__memory_is_limited(void **state)
 {
     (void)state;
-    mr_array *x = mr_contiguous(
-        mr_full(MRT_SHAPE(1024, 16), 1.0, MR_FLOAT32), false);
+    mr_array *x =
+        mr_contiguous(mr_full(MRT_SHAPE(1024, 16), 1.0, MR_FLOAT32), false);
     mr_array *y;
     size_t old;
     const char *site;

@@ -43,8 +43,7 @@ gelu(mr_array *x)
 static mr_array *
 softmax_in_pieces(mr_array *x)
 {
-    mr_array *e =
-        mr_exp(mr_subtract(x, mr_max(x, MR_AXES(-1), true)));
+    mr_array *e = mr_exp(mr_subtract(x, mr_max(x, MR_AXES(-1), true)));
 
     return mr_divide(e, mr_sum(e, MR_AXES(-1), true));
 }
@@ -79,8 +78,12 @@ static const struct chain {
     mr_array *(*make)(mr_array *x);
     int kernels, fused;
 } chains[] = {
-    {gelu, 1, 1},         {softmax_in_pieces, 1, 1}, {two_products, 2, 0},
-    {casts_and_views, 1, 1}, {product_and_chain, 2, 1}, {views_alone, 0, 0},
+    {gelu, 1, 1},
+    {softmax_in_pieces, 1, 1},
+    {two_products, 2, 0},
+    {casts_and_views, 1, 1},
+    {product_and_chain, 2, 1},
+    {views_alone, 0, 0},
 };
 
 static void
