@@ -7,12 +7,18 @@
  * Mutex calls are counted by functions of the same name that stand in front of
  * the C library's.
  */
+#include <dirent.h>
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/pool.h"
@@ -200,10 +206,64 @@ one_side(void *arg)
     return ok ? NULL : arg;
 }
 
+/* Who is stuck, and where: each thread writes its stack, then the process ends.
+ */
+static sem_t in_time, said;
+
+static void
+say_stack(int unused)
+{
+    void *at[64];
+
+    (void)unused;
+    backtrace_symbols_fd(at, backtrace(at, 64), STDERR_FILENO);
+    sem_post(&said);
+}
+
+static void
+say_all_stacks(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *d;
+
+    signal(SIGUSR2, say_stack);
+    while (tasks != NULL && (d = readdir(tasks)) != NULL) {
+        struct timespec end;
+        int id = atoi(d->d_name);
+
+        if (id == 0)
+            continue;
+        fprintf(stderr, "thread %d:\n", id);
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += 2;
+        if (syscall(SYS_tgkill, getpid(), id, SIGUSR2) == 0)
+            sem_timedwait(&said, &end);
+    }
+}
+
+static void *
+watch(void *unused)
+{
+    struct timespec end;
+
+    (void)unused;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += MRT_TSAN ? 600 : 100; /* the rounds have 10 s each */
+    if (sem_timedwait(&in_time, &end) == 0)
+        return NULL;
+    say_all_stacks();
+    abort();
+}
+
 static void
 traces__that_call_each_other_in_both_orders_do_not_deadlock(void **state)
 {
+    pthread_t watcher;
+
     (void)state;
+    sem_init(&in_time, 0, 0);
+    sem_init(&said, 0, 0);
+    pthread_create(&watcher, NULL, watch, NULL);
     for (int round = 0; round < 20; round++) {
         meeting m = {.ran = 0};
         side sides[2] = {{&m, 0}, {&m, 1}};
@@ -228,6 +288,8 @@ traces__that_call_each_other_in_both_orders_do_not_deadlock(void **state)
             sem_destroy(&m.here[i]);
         }
     }
+    sem_post(&in_time);
+    pthread_join(watcher, NULL);
 }
 
 /* ---- many threads ------------------------------------------------------- */
