@@ -73,17 +73,17 @@ ten(void *ctx, const mr_tree *in)
 }
 
 /* ctx: the next function, NULL for the last. */
-typedef struct link {
+typedef struct knot {
     mr_function *f;
-    struct link *next;
-} link;
+    struct knot *next;
+} knot;
 
 static int64_t most_mutex; /* of any body since it was cleared */
 
 static mr_tree *
 call_next(void *ctx, const mr_tree *in)
 {
-    link *l = ctx;
+    knot *l = ctx;
     int64_t before = n_mutex;
     mr_tree *out;
 
@@ -126,12 +126,12 @@ static void
 compiled_functions_inside__take_no_lock_a_thousand_deep(void **state)
 {
     enum { DEEP = 1000 };
-    static link chain[DEEP];
+    static knot chain[DEEP];
     mr_tree *args = MR_ARRAYS(mr_ones(MR_SHAPE(2), MR_FLOAT32)), *out;
 
     (void)state;
     for (int i = 0; i < DEEP; i++)
-        chain[i] = (link){mr_compile(call_next, &chain[i], NULL),
+        chain[i] = (knot){mr_compile(call_next, &chain[i], NULL),
                           i + 1 < DEEP ? &chain[i + 1] : NULL};
     assert_int_equal(mr_eval_tree(args), MR_OK);
     most_mutex = 0;
