@@ -118,7 +118,7 @@ mr_compile_enable(bool on)
  * ----------------------------------------------------------- */
 
 typedef struct call {
-    const mr_device_table *device; /* where it is to run */
+    const mr_device_table *device; /* where it is to run; NULL: the host */
     const mr_tree *args;           /* NULL: a tuple of the leaves */
     mr_tree *own_args;             /* made when it is wanted */
     uint64_t structure;
@@ -161,8 +161,8 @@ static void
 write_key(call *c, const void *extra, size_t n_extra)
 {
     unsigned char *at = c->bytes;
-    uint64_t head[2] = {c->structure,
-                        n_extra | (uint64_t)mr__device_space(c->device) << 48};
+    uint64_t space = c->device == NULL ? 0 : mr__device_space(c->device);
+    uint64_t head[2] = {c->structure, n_extra | space << 48};
 
     at = put(at, head, sizeof head);
     at = put(at, extra, n_extra);
@@ -197,9 +197,11 @@ device_now(void)
         return mr__stream_device(mr__ctx.stream);
     d = mr_default_device();
     if (__builtin_expect(d.type == MR_CPU, 1))
-        return mr__device_host();
+        return NULL;
     t = mr__device_find(d);
-    return t != NULL ? t : mr__device_host();
+    if (t == NULL)
+        mr_error_take();
+    return t;
 }
 
 static void

@@ -79,9 +79,12 @@ mr__program_new(const mr_device_table *device, mr_array *const *args,
                 int n_args, mr_array *const *outs, int n_outs)
 {
     const int64_t bytes = (int64_t)sizeof(mr_program);
-    mr_program *p = program_for(device, args, n_args, outs, n_outs);
+    mr_program *p;
     mr_buffer *b;
 
+    if (device == NULL)
+        device = mr__device_host();
+    p = program_for(device, args, n_args, outs, n_outs);
     if (p == NULL && device != mr__device_host() &&
         mr__error_code() == MR_E_UNSUPPORTED) {
         mr_error_take();

@@ -17,11 +17,12 @@ typedef struct mr_program mr_program;
 
 struct mr_device_table;
 
-/* For calls on this device, from placeholders and the outputs traced from them;
- * for the host, when it lacks something (the planner brings the calls'
- * arguments there).  outs that are placeholders or captured arrays are not the
- * program's: pass only those that depend on a placeholder and are none.  The
- * result is a holder (owned as mr__node_data says), NULL on failure. */
+/* For calls on this device (NULL: the host), from placeholders and the outputs
+ * traced from them; for the host, when it lacks something (the planner brings
+ * the calls' arguments there).  outs that are placeholders or captured arrays
+ * are not the program's: pass only those that depend on a placeholder and are
+ * none.  The result is a holder (owned as mr__node_data says), NULL on failure.
+ */
 mr_array *mr__program_new(const struct mr_device_table *device,
                           mr_array *const *args, int n_args,
                           mr_array *const *outs, int n_outs);
