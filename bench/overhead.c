@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * overhead.c -- what does one tiny operator cost from C?
+ * overhead.c -- what does one tiny operator cost from C, and its creation site?
  *
  * Prints name, value, unit, spread (best and median of the rounds).
  */
@@ -44,6 +44,14 @@ add_only(void)
         mr_release(mr_add(a, b));
 }
 
+/* The function that bindings call: no line of C. */
+static void
+add_without_site(void)
+{
+    for (int i = 0; i < CALLS; i++)
+        mr_release((mr_add)(a, b));
+}
+
 static void
 add_in_scope(void)
 {
@@ -82,19 +90,39 @@ chain_and_eval(void)
     }
 }
 
+static double
+once(void (*fn)(void))
+{
+    double t = now_ns();
+
+    fn();
+    return (now_ns() - t) / CALLS;
+}
+
 static void
 run(const char *name, void (*fn)(void))
 {
     double v[ROUNDS];
 
     fn();
-    for (int r = 0; r < ROUNDS; r++) {
-        double t = now_ns();
-
-        fn();
-        v[r] = (now_ns() - t) / CALLS;
-    }
+    for (int r = 0; r < ROUNDS; r++)
+        v[r] = once(fn);
     report(name, v);
+}
+
+/* In turn, since the difference is small. */
+static void
+run_sites(void)
+{
+    double with[ROUNDS], without[ROUNDS];
+
+    for (int r = 0; r < ROUNDS; r++) {
+        with[r] = once(add_only);
+        without[r] = once(add_without_site);
+    }
+    report("the same with its line", with);
+    report("the same without", without);
+    printf("%-44s %9.1f ns\n", "a creation site", with[0] - without[0]);
 }
 
 int
@@ -107,6 +135,7 @@ main(void)
     a = mr_array_from_f32(x, MR_SHAPE(16));
     b = mr_array_from_f32(x, MR_SHAPE(16));
     run("mr_add of 16 elements, lazy, and release", add_only);
+    run_sites();
     run("mr_add of 16 elements, lazy, in a scope", add_in_scope);
     run("mr_add and mr_eval", add_and_eval);
     run("chain of 100 mr_add and mr_eval, per operator", chain_and_eval);

@@ -38,7 +38,9 @@ def generated(build: Path) -> Counts:
 
 def layers(build: Path) -> Counts:
     title("layers")
-    return script("tests/layers/check_layers.py", str(build / "gen"))
+    p, f = script("tests/layers/check_layers.py", str(build / "gen"))
+    p2, f2 = script("tests/layers/check_concurrency.py")
+    return p + p2, f + f2
 
 
 def headers(build: Path) -> Counts:
@@ -47,8 +49,10 @@ def headers(build: Path) -> Counts:
 
 
 def exports(build: Path) -> Counts:
-    title("exported symbols")
-    return script("tests/exports/check_exports.py", str(build / "lib/libmarram.so"))
+    title("exported symbols, optional parts")
+    p, f = script("tests/exports/check_exports.py", str(build / "lib/libmarram.so"))
+    p2, f2 = script("tests/exports/check_providers.py", str(build))
+    return p + p2, f + f2
 
 
 def count_cmocka(output: str, ok: bool) -> Counts:

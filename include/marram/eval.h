@@ -45,7 +45,12 @@ MR_API mr_code mr_device_scope(const mr_device *d, mr_device *old);
 MR_API bool mr_device_available(mr_device d);
 MR_API int mr_device_count(mr_device_type t);
 
-/* Memory of the host pool, in bytes. */
+/* Memory of the host and of all devices together, in bytes: the peak is that of
+ * the sum.  A limit that is set holds for the host and for the sum; the default
+ * (four fifths of the machine, or of its control group) for the host alone, and
+ * each device has its own.  At a limit caches are emptied, then copies on
+ * devices that are elsewhere as well, then an evaluation waits for what runs,
+ * and fails when nothing does.  A cache limit holds for each memory. */
 MR_API size_t mr_memory_active(void);
 MR_API size_t mr_memory_peak(void);
 MR_API size_t mr_memory_cached(void);
@@ -54,6 +59,23 @@ MR_API size_t mr_memory_set_limit(size_t bytes); /* returns the old one */
 MR_API size_t mr_memory_limit(void);
 MR_API size_t mr_memory_set_cache_limit(size_t bytes);
 MR_API void mr_memory_clear_cache(void);
+/* The figures of one device's memory; a limit of SIZE_MAX: none. */
+typedef struct mr_memory_info {
+    uint64_t size; /* sizeof(mr_memory_info) of the caller */
+    uint64_t active, peak, cached, limit, cache_limit;
+} mr_memory_info;
+MR_API mr_code mr_memory_of(mr_device d, mr_memory_info *out);
+/* Whether a limit is one (the default).  If not, an evaluation that finds no
+ * memory waits for what runs and then exceeds it.  Returns the old setting. */
+MR_API bool mr_memory_set_strict(bool strict);
+/* All memory at a glance: peak_held is the peak of active and cached together,
+ * resident what the system counts for the process now. */
+typedef struct mr_memory_report {
+    uint64_t size; /* sizeof(mr_memory_report) of the caller */
+    uint64_t active, cached, peak, peak_held, limit, resident;
+    uint64_t buffers; /* in use */
+} mr_memory_report;
+MR_API mr_code mr_memory_report_get(mr_memory_report *out);
 
 /* Called before and after every place where a call may block, on that
  * thread: a binding gives its interpreter lock up in between.  `token` is what
@@ -93,6 +115,8 @@ MR_API int mr_num_threads(void);
 typedef struct mr_stats {
     uint64_t size;                   /* sizeof(mr_stats) of the caller */
     uint64_t plan_holds, plan_waits; /* of the plan lock */
+    /* nodes made; tasks that ended; kernels and block programs submitted (a
+     * compiled call is one), and block programs of several operators */
     uint64_t nodes_made, tasks_run, kernels_run, groups_fused;
     uint64_t ran_on_caller, ran_on_worker;
 } mr_stats;

@@ -225,12 +225,72 @@ bytes_of(PyObject *o, size_t *out)
 }
 
 static PyObject *
-set_memory_limit(PyObject *self, PyObject *o)
+set_memory_limit(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    static char limit_word[] = "limit", strict_word[] = "strict";
+    char *words[] = {limit_word, strict_word, NULL};
+    PyObject *o;
+    int strict = 1;
     size_t n;
 
     (void)self;
-    return bytes_of(o, &n) ? PyLong_FromSize_t(mr_memory_set_limit(n)) : NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|p:set_memory_limit",
+                                     words, &o, &strict) ||
+        !bytes_of(o, &n))
+        return NULL;
+    mr_memory_set_strict(strict != 0);
+    return PyLong_FromSize_t(mr_memory_set_limit(n));
+}
+
+/* The figures of every device that is there. */
+static PyObject *
+report_devices(void)
+{
+    static const struct {
+        mr_device_type type;
+        const char *name;
+    } types[] = {{MR_CPU, "cpu"}, {MR_GPU, "gpu"}, {MR_TEST_DEVICE, "test"}};
+    PyObject *list = PyList_New(0);
+
+    for (size_t i = 0; list && i < sizeof types / sizeof *types; i++)
+        for (int k = 0; list && k < mr_device_count(types[i].type); k++) {
+            mr_memory_info m = {.size = sizeof m};
+            PyObject *d;
+
+            mr_memory_of((mr_device){types[i].type, k}, &m);
+            d = Py_BuildValue("{s:N,s:K,s:K,s:K}", "device",
+                              PyUnicode_FromFormat("%s:%d", types[i].name, k),
+                              "active", (unsigned long long)m.active, "cache",
+                              (unsigned long long)m.cached, "peak",
+                              (unsigned long long)m.peak);
+            if (!d || PyList_Append(list, d) != 0)
+                Py_CLEAR(list);
+            Py_XDECREF(d);
+        }
+    return list;
+}
+
+static PyObject *
+memory_report(PyObject *self, PyObject *unused)
+{
+    mr_memory_report r = {.size = sizeof r};
+    PyObject *devices = report_devices();
+
+    (void)self;
+    (void)unused;
+    if (!devices)
+        return NULL;
+    if (mr_memory_report_get(&r) != MR_OK) {
+        Py_DECREF(devices);
+        return ext_raise();
+    }
+    return Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}", "active",
+        (unsigned long long)r.active, "cache", (unsigned long long)r.cached,
+        "peak", (unsigned long long)r.peak, "peak_with_cache",
+        (unsigned long long)r.peak_held, "limit", (unsigned long long)r.limit,
+        "resident", (unsigned long long)r.resident, "buffers",
+        (unsigned long long)r.buffers, "devices", devices);
 }
 
 static PyObject *
@@ -298,8 +358,17 @@ PyMethodDef ext_system_functions[] = {
      "reset_peak_memory()\n--\n\nStarts the peak anew."},
     {"clear_cache", clear_cache, METH_NOARGS,
      "clear_cache()\n--\n\nGives the memory kept for buffers to come back."},
-    {"set_memory_limit", set_memory_limit, METH_O,
-     "set_memory_limit(limit, /)\n--\n\nSets the limit; gives the old one."},
+    {"set_memory_limit", (PyCFunction)(void (*)(void))set_memory_limit,
+     METH_VARARGS | METH_KEYWORDS,
+     "set_memory_limit(limit, strict=True)\n--\n\nSets the limit of the host's "
+     "and all devices' memory together; gives the\nold one.  At the limit "
+     "caches are emptied, then an evaluation waits for what\nruns, then it "
+     "raises MemoryError, or with strict=False goes over the limit."},
+    {"memory_report", memory_report, METH_NOARGS,
+     "memory_report()\n--\n\nAll memory at a glance, in bytes: active, cache, "
+     "their peaks (of active, and of\nboth together), the limit, what the "
+     "system counts (resident), the number of\nbuffers, and each device's "
+     "share."},
     {"set_cache_limit", set_cache_limit, METH_O,
      "set_cache_limit(limit, /)\n--\n\nSets the limit of what is kept; gives "
      "the old one."},

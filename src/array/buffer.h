@@ -52,7 +52,9 @@ extern void (*mr__buffer_copies_hook)(struct mr_copy *copies);
 /* The pool of host memory (made at first use). */
 mr_memory_pool *mr__host_pool(void);
 mr_memory_pool *mr__pool_new(const mr_pool_source *source);
-/* Blocks of this pool lie in address space `space`: before its first use. */
+/* Blocks of this pool lie in address space `space` (below MR_MAX_SPACES), and
+ * count in the figures of all: before its first use. */
+enum { MR_MAX_SPACES = 16 };
 void mr__pool_set_space(mr_memory_pool *p, uint16_t space);
 void mr__pool_free(mr_memory_pool *p);
 
@@ -115,6 +117,8 @@ void mr__buffer_embed(mr_buffer *b, void *data, size_t bytes, void *block);
 /* Figures in bytes.  limit of SIZE_MAX means none. */
 typedef struct mr_pool_stats {
     size_t active, peak, cached, limit, cache_limit;
+    size_t buffers;   /* in use */
+    size_t peak_held; /* of all pools: active and cached together */
 } mr_pool_stats;
 mr_pool_stats mr__pool_stats(mr_memory_pool *p);
 void mr__pool_reset_peak(mr_memory_pool *p);
@@ -123,6 +127,25 @@ size_t mr__pool_set_cache_limit(mr_memory_pool *p, size_t limit);
 /* Give cached blocks back to the system until at most `keep` bytes stay.  What
  * other threads keep for themselves follows at their next call. */
 void mr__pool_trim(mr_memory_pool *p, size_t keep);
+
+/* All memories together: figures are sums (the limits are the host's), peak is
+ * the sum's.  A limit holds for the host and for the sum; that of the machine,
+ * which is the default, for the host alone.  A cache limit holds for each. */
+mr_pool_stats mr__pools_stats(void);
+void mr__pools_reset_peak(void);
+size_t mr__pools_set_limit(size_t bytes);
+size_t mr__pools_set_cache_limit(size_t bytes);
+void mr__pools_clear(void);
+/* Is there a limit for all together? */
+bool mr__pools_are_limited(void);
+/* A soft limit may be exceeded, by an evaluation when waiting does not help.
+ * Gives the old setting. */
+bool mr__pools_set_soft(bool on);
+bool mr__pools_are_soft(void);
+/* This thread rather has MR_E_MEMORY than exceeds a soft limit. */
+extern _Thread_local bool mr__pool_waits
+    __attribute__((tls_model("initial-exec")));
+void mr__pools_fork_child(void);
 
 /* Fork: hold the allocator's locks meanwhile (called in the order of ranks). */
 void mr__buffer_fork_prepare(void);

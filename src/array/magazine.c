@@ -53,8 +53,11 @@ fold(mr_memory_pool *p, mr_magazine *m)
         atomic_fetch_add_explicit(&p->active, n, memory_order_relaxed);
 
     mr__pool_raise_peak(p, before + get(&m->high));
+    atomic_fetch_add_explicit(&p->buffers, get(&m->buffers),
+                              memory_order_relaxed);
     set(&m->active, 0);
     set(&m->high, 0);
+    set(&m->buffers, 0);
 }
 
 static inline void
@@ -63,6 +66,7 @@ count(mr_memory_pool *p, mr_magazine *m, int64_t bytes)
     int64_t n = get(&m->active) + bytes;
 
     set(&m->active, n);
+    set(&m->buffers, get(&m->buffers) + (bytes > 0 ? 1 : -1));
     if (n > get(&m->high))
         set(&m->high, n);
     if (n > FOLD_BYTES || n < -FOLD_BYTES)
@@ -80,6 +84,10 @@ mr__magazine_count(mr_memory_pool *p, int64_t bytes)
     active =
         atomic_fetch_add_explicit(&p->active, bytes, memory_order_relaxed) +
         bytes;
+    atomic_fetch_add_explicit(&p->buffers, bytes > 0 ? 1 : -1,
+                              memory_order_relaxed);
+    if (p->counted && !p->host)
+        mr__pools_count(bytes);
     if (bytes > 0)
         mr__pool_raise_peak(p, active);
 }

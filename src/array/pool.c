@@ -169,10 +169,19 @@ evict_locked(mr_memory_pool *p, size_t keep)
 
     while (p->cached > keep && (b = victim_locked(p)) != NULL) {
         p->held -= b->capacity;
+        if (p->counted)
+            mr__pools_unreserve(b->capacity);
         b->next = list;
         list = b;
     }
     return list;
+}
+
+/* How much may stay cached. */
+static size_t
+cache_room(const mr_memory_pool *p)
+{
+    return p->cache_limit < p->cache_cap ? p->cache_limit : p->cache_cap;
 }
 
 /* ---- the source; no lock held ------------------------------------------- */
@@ -254,10 +263,31 @@ reserve_locked(mr_memory_pool *p, size_t capacity, mr_buffer **victims)
         *victims = evict_locked(p, p->cached > over ? p->cached - over : 0);
         room = p->limit > p->held ? p->limit - p->held : 0;
     }
-    if (capacity > room)
+    if (mr__pools_may_exceed()) {
+        if (p->counted)
+            mr__pools_exceed(capacity);
+    } else if (capacity > room ||
+               (p->counted && !mr__pools_reserve(capacity))) {
         return false;
+    }
     p->held += capacity;
     return true;
+}
+
+/* The same once more, when the others' caches could make room. */
+static bool
+reserve_again(mr_memory_pool *p, size_t capacity)
+{
+    mr_buffer *victims = NULL;
+    bool room;
+
+    if (!p->counted || !mr__pools_trim(capacity))
+        return false;
+    mr__lock_take(&p->lock);
+    room = reserve_locked(p, capacity, &victims);
+    mr__lock_drop(&p->lock);
+    give_back(p, victims);
+    return room;
 }
 
 static void
@@ -265,14 +295,24 @@ unreserve(mr_memory_pool *p, size_t capacity)
 {
     mr__lock_take(&p->lock);
     p->held -= capacity;
+    if (p->counted)
+        mr__pools_unreserve(capacity);
     mr__lock_drop(&p->lock);
 }
 
 static void *
 fail_no_memory(mr_memory_pool *p, size_t bytes, bool over_limit)
 {
-    mr_pool_stats s = mr__pool_stats(p);
+    mr_pool_stats s = mr__pool_stats(p), all = mr__pools_stats();
 
+    if (over_limit && mr__pools_are_limited() && s.active <= s.limit &&
+        bytes <= s.limit - s.active)
+        return mr__fail_null(MR_E_MEMORY,
+                             "%zu bytes of %s memory are over the limit of "
+                             "%zu bytes for all memory together, of which %zu "
+                             "are in use, %zu of them here",
+                             bytes, p->source.name, all.limit, all.active,
+                             s.active);
     if (over_limit)
         return mr__fail_null(MR_E_MEMORY,
                              "%zu bytes of %s memory are over the limit of "
@@ -339,8 +379,9 @@ mr__pool_take_small(mr_memory_pool *p, int c, int extra, mr_buffer **more,
         mr__alloc_cached(-1);
         return b;
     }
-    return room ? make_block(p, capacity, true)
-                : fail_no_memory(p, capacity, true);
+    return room || reserve_again(p, capacity)
+               ? make_block(p, capacity, true)
+               : fail_no_memory(p, capacity, true);
 }
 
 void
@@ -356,7 +397,7 @@ mr__pool_give_small(mr_memory_pool *p, int c, mr_buffer *list, size_t bytes)
     last->next = p->small[c];
     p->small[c] = list;
     p->cached += bytes;
-    victims = evict_locked(p, p->cache_limit);
+    victims = evict_locked(p, cache_room(p));
     mr__lock_drop(&p->lock);
     give_back(p, victims);
 }
@@ -372,6 +413,11 @@ mr__pool_take_large(mr_memory_pool *p, size_t bytes)
 
     if (bytes > (size_t)1 << MR_LARGE_MAX_LOG2)
         return fail_no_memory(p, bytes, true);
+    if (p->lost)
+        return mr__fail_null(MR_E_DEVICE,
+                             "%s memory was opened before this process was "
+                             "forked: start processes that use it afresh",
+                             p->source.name);
     c = large_class(bytes);
     capacity = large_capacity(c);
     mr__lock_take(&p->lock);
@@ -385,7 +431,7 @@ mr__pool_take_large(mr_memory_pool *p, size_t bytes)
     if (k) {
         mr__alloc_cached(-n_allocations(p, &k->b));
         b = &k->b;
-    } else if (room) {
+    } else if (room || reserve_again(p, capacity)) {
         b = make_block(p, capacity, false);
     } else {
         return fail_no_memory(p, bytes, true);
@@ -401,10 +447,14 @@ mr__pool_give_large(mr_memory_pool *p, mr_block *k)
     mr_buffer *victims;
 
     mr__magazine_count(p, -(int64_t)k->b.capacity);
+    if (p->lost) {
+        mr__dealloc(k);
+        return;
+    }
     mr__alloc_cached(n_allocations(p, &k->b));
     mr__lock_take(&p->lock);
     large_link_locked(p, k);
-    victims = evict_locked(p, p->cache_limit);
+    victims = evict_locked(p, cache_room(p));
     mr__lock_drop(&p->lock);
     give_back(p, victims);
 }
@@ -421,6 +471,8 @@ mr__pool_raise_peak(mr_memory_pool *p, int64_t active)
                                 &p->peak, &peak, active, memory_order_relaxed,
                                 memory_order_relaxed))
         ;
+    if (p->counted)
+        mr__pools_raise_peak(p, active);
 }
 
 static size_t
@@ -446,6 +498,17 @@ active_locked(const mr_memory_pool *p, int64_t *high)
     return active;
 }
 
+static int64_t
+buffers_locked(const mr_memory_pool *p)
+{
+    /* relaxed, all: figures */
+    int64_t n = atomic_load_explicit(&p->buffers, memory_order_relaxed);
+
+    for (const mr_magazine *m = p->magazines; m; m = m->next)
+        n += atomic_load_explicit(&m->buffers, memory_order_relaxed);
+    return n;
+}
+
 mr_pool_stats
 mr__pool_stats(mr_memory_pool *p)
 {
@@ -457,6 +520,8 @@ mr__pool_stats(mr_memory_pool *p)
     mr__pool_raise_peak(p, high);
     s.active = not_negative(active);
     s.cached = p->held > s.active ? p->held - s.active : 0;
+    s.buffers = not_negative(buffers_locked(p));
+    s.peak_held = 0;
     s.limit = p->limit;
     s.cache_limit = p->cache_limit;
     mr__lock_drop(&p->lock);
@@ -523,10 +588,22 @@ mr__pool_set_cache_limit(mr_memory_pool *p, size_t limit)
     mr__lock_take(&p->lock);
     old = p->cache_limit;
     p->cache_limit = limit;
-    victims = evict_locked(p, limit);
+    victims = evict_locked(p, cache_room(p));
     mr__lock_drop(&p->lock);
     give_back(p, victims);
     return old;
+}
+
+void
+mr__pool_set_cache_cap(mr_memory_pool *p, size_t bytes)
+{
+    mr_buffer *victims;
+
+    mr__lock_take(&p->lock);
+    p->cache_cap = bytes;
+    victims = evict_locked(p, cache_room(p));
+    mr__lock_drop(&p->lock);
+    give_back(p, victims);
 }
 
 void
@@ -562,6 +639,8 @@ host_give(void *ctx, void *data, size_t bytes)
 
 static mr_memory_pool host = {
     .host = true,
+    .counted = true,
+    .cache_cap = SIZE_MAX,
     .source = {"host", host_take, host_give, NULL},
     .lock = MR_LOCK_INIT(MR_RANK_ALLOCATOR, "host memory"),
 };
@@ -582,7 +661,7 @@ host_open(void)
     }
     memory = mr__memory_of_machine(membership, "/sys/fs/cgroup");
     host.limit = memory == SIZE_MAX ? SIZE_MAX : memory / 5 * 4;
-    host.cache_limit = host.limit;
+    host.cache_limit = host.default_limit = host.limit;
     set_magazine_room(&host, host.cache_limit);
 }
 
@@ -603,14 +682,8 @@ mr__pool_new(const mr_pool_source *source)
     memset(p, 0, sizeof *p);
     p->source = *source;
     p->lock = (mr_lock)MR_LOCK_INIT(MR_RANK_ALLOCATOR, "device memory");
-    p->limit = p->cache_limit = SIZE_MAX;
+    p->limit = p->cache_limit = p->cache_cap = SIZE_MAX;
     return p;
-}
-
-void
-mr__pool_set_space(mr_memory_pool *p, uint16_t space)
-{
-    p->space = space;
 }
 
 void
@@ -640,4 +713,5 @@ void
 mr__buffer_fork_child(void)
 {
     mr__lock_drop(&mr__host_pool()->lock);
+    mr__pools_fork_child();
 }

@@ -49,6 +49,7 @@ typedef struct mr_magazine {
     /* relaxed: figures; what this thread took minus what it gave since it last
      * added that to the pool's, and the highest value of it */
     _Atomic int64_t active, high;
+    _Atomic int64_t buffers;         /* the same of their number */
     struct mr_magazine *prev, *next; /* in the pool's list, under its lock */
 } mr_magazine;
 
@@ -57,6 +58,8 @@ struct mr_memory_pool {
     _Atomic size_t magazine_room; /* bytes a thread may keep; relaxed */
     _Atomic uint32_t generation;  /* others: hand back what you keep; relaxed */
     bool host;
+    bool counted;   /* in the sums of pools.c */
+    bool lost;      /* its device stayed with the parent of this process */
     uint16_t space; /* what its blocks say; 0: the host */
     mr_pool_source source;
 
@@ -69,10 +72,12 @@ struct mr_memory_pool {
     size_t held;   /* bytes taken from the source, cached ones included */
     size_t cached; /* of those, in the lists above */
     size_t limit, cache_limit;
+    size_t cache_cap;     /* of a device: what the user allows besides */
+    size_t default_limit; /* of the host */
 
     /* relaxed: figures */
     _Alignas(64) _Atomic int64_t active;
-    _Atomic int64_t peak;
+    _Atomic int64_t peak, buffers;
 };
 
 /* ---- pool.c ------------------------------------------------------------- */
@@ -88,6 +93,24 @@ mr_buffer *mr__pool_take_small(mr_memory_pool *p, int c, int extra,
 mr_buffer *mr__pool_take_large(mr_memory_pool *p, size_t bytes);
 void mr__pool_give_large(mr_memory_pool *p, mr_block *block);
 void mr__pool_raise_peak(mr_memory_pool *p, int64_t active);
+void mr__pool_set_cache_cap(mr_memory_pool *p, size_t bytes);
+
+/* ---- pools.c ------------------------------------------------------------ */
+/* So many more bytes are held by a counted pool: false, and they are not, when
+ * that would be over the limit of all together. */
+bool mr__pools_reserve(size_t bytes);
+void mr__pools_unreserve(size_t bytes);
+/* The same whatever the limit. */
+void mr__pools_exceed(size_t bytes);
+/* The limit is soft, and this thread need not wait first. */
+bool mr__pools_may_exceed(void);
+/* Empty all caches; is there room for so many bytes then?  Under no lock of
+ * this folder. */
+bool mr__pools_trim(size_t bytes);
+/* So many more bytes of a device are in use. */
+void mr__pools_count(int64_t bytes);
+/* `active` bytes of this counted pool are in use. */
+void mr__pools_raise_peak(const mr_memory_pool *p, int64_t active);
 
 /* ---- magazine.c --------------------------------------------------------- */
 mr_buffer *mr__magazine_take(mr_memory_pool *p, size_t bytes);

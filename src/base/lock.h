@@ -22,6 +22,7 @@ typedef enum mr_rank {
     MR_RANK_STREAM = 40,        /* a stream's queue */
     MR_RANK_POOL = 50,          /* the thread pool's job list */
     MR_RANK_EVENT = 60,         /* parking lot buckets */
+    MR_RANK_COPIES = 65,        /* copies on devices, by last use */
     MR_RANK_ALLOCATOR = 70,     /* a device's caching allocator */
     MR_RANK_FFT_PLANS = 75,     /* the list of plans of transforms */
     MR_RANK_INTERN = 80,        /* sites, strings */

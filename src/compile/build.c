@@ -24,6 +24,9 @@
 #include "eval/check.h"
 #include "eval/registry.h"
 #include "graph/read.h"
+#include "marram/eval.h"
+#include "marram/ops.h"
+#include "marram/scope.h"
 
 /* A node of the trace. */
 typedef struct build_node {
@@ -47,6 +50,13 @@ typedef struct builder {
     size_t steps_cap;
     mr_placing values;
 } builder;
+
+/* The captured arrays of a device's program come with each call. */
+static bool
+is_on_host(const builder *bu)
+{
+    return !mr__device_has_queues(bu->p->device);
+}
 
 static char depends_mark, free_mark;
 #define DEPENDS ((void *)&depends_mark)
@@ -208,13 +218,14 @@ slot_arg(builder *bu, mr_array *x, mr_slot *s)
     return false;
 }
 
-/* A captured array's place in the list.  The base evaluates it: its strides
- * are known only then. */
+/* A captured array's place in the list.  The base evaluates it: on the host its
+ * strides are known only then. */
 static bool
 const_add(builder *bu, mr_array *x)
 {
     if (bu->p->base == NULL) {
-        if (mr__array_ready(x) != MR_OK || !mr__vec_push(&bu->consts, x))
+        if ((is_on_host(bu) ? mr__array_ready(x) : mr_eval(x)) != MR_OK ||
+            !mr__vec_push(&bu->consts, x))
             return false;
         mr__retain(x);
         return true;
@@ -235,8 +246,14 @@ slot_const(builder *bu, mr_array *x, mr_slot *s)
         return false;
     *s = (mr_slot){.kind = MR_SLOT_CONST, .index = (int32_t)i, .value = -1};
     slot_shape(s, x);
-    s->stride = mr__strides(x);
-    return true;
+    if (is_on_host(bu)) {
+        s->stride = mr__strides(x);
+        return true;
+    }
+    s->kind = MR_SLOT_ARG;
+    s->index += bu->p->n_args;
+    s->stride = fresh_strides(bu, x->ndim, x->dim);
+    return s->stride != NULL;
 }
 
 static bool
@@ -549,12 +566,28 @@ add_kernel(builder *bu, mr_fuse_group *g)
 }
 
 static bool
+device_fuses(const builder *bu, const mr_block_code *c)
+{
+    for (int i = 0; i < c->n_inst; i++) {
+        mr_dtype operand = (mr_dtype)c->reg_dtype[c->inst[i].arg[0]];
+
+        if (!bu->p->device->fuses((mr_k)c->inst[i].k, operand)) {
+            mr__fail(MR_E_UNSUPPORTED,
+                     "the device %s does not fuse one of the operations",
+                     bu->p->device->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
 add_block(builder *bu, mr_fuse_group *g)
 {
     mr_block_group *b = mr__fuse_code(&bu->p->arena, g);
     mr_step *s;
 
-    if (b == NULL)
+    if (b == NULL || !device_fuses(bu, &b->code))
         return false;
     s = step_new(bu, g->root->x, b->code.n_in, b->code.n_out);
     if (s == NULL)
@@ -650,14 +683,16 @@ build_steps(builder *bu)
 
     if (bu->order.n == 0)
         return true;
+    /* grouped as the host would, so that no device makes other groups */
     groups = mr__fuse(&bu->scratch, (mr_fuse_node *const *)bu->order.v,
-                      bu->order.n, bu->p->device->fuses,
+                      bu->order.n, mr__device_host()->fuses,
                       mr__checking() || mr__compile_mode() == MR_COMPILE_NO_FUSE
                           ? MR_FUSE_OFF
                           : MR_FUSE_ALL);
 
     if (groups == NULL)
         return false;
+    mr__fuse_check(groups);
     for (mr_fuse_group *g = groups; g != NULL; g = g->next) {
         bool ok = g->kind == MR_GROUP_VIEW    ? add_view(bu, g)
                   : g->kind == MR_GROUP_BLOCK ? add_block(bu, g)
@@ -692,6 +727,9 @@ keep_steps(builder *bu)
     if (bytes > 0)
         memcpy(steps, p->steps, bytes);
     p->steps = steps;
+    p->launch_bytes = 64;
+    for (int i = 0; i < p->n_steps; i++)
+        p->launch_bytes += mr__step_launch_bytes(&steps[i]);
     for (int i = 0; i < p->n_steps && p->heat == NULL; i++)
         if (steps[i].ready != NULL) {
             p->heat = mr__arena_zero(&p->arena, sizeof *p->heat);
@@ -700,17 +738,46 @@ keep_steps(builder *bu)
     return true;
 }
 
+/* What a device's program gets with each call is row-major, or each call would
+ * copy it. */
+static bool
+settle_const(const builder *bu, mr_array **x)
+{
+    mr_scope s;
+    mr_array *y;
+    bool ok;
+
+    if (is_on_host(bu) || ((*x)->flags & MR_NODE_SCALAR_CONST) ||
+        mr__is_contiguous((*x)->ndim, (*x)->dim, mr__strides(*x)))
+        return true;
+    s = mr_scope_begin();
+    y = s.token == 0 ? NULL : mr_contiguous(*x, false);
+    ok = y != NULL && mr_eval(y) == MR_OK;
+    if (ok) {
+        mr__retain(y);
+        mr__release(*x);
+        *x = y;
+    }
+    if (s.token != 0)
+        mr_scope_end(s);
+    return ok;
+}
+
 static bool
 keep_consts(builder *bu)
 {
     mr_program *p = bu->p;
+    mr_array **x = (mr_array **)bu->consts.v;
 
     p->consts =
         mr__arena_alloc(&p->arena, (bu->consts.n + 1) * sizeof *p->consts);
     if (p->consts == NULL)
         return false;
     for (size_t i = 0; i < bu->consts.n; i++)
-        p->consts[i] = bu->consts.v[i];
+        if (!settle_const(bu, &x[i]))
+            return false;
+    for (size_t i = 0; i < bu->consts.n; i++)
+        p->consts[i] = x[i];
     p->n_consts = (int)bu->consts.n;
     return true;
 }
@@ -724,7 +791,6 @@ mr__program_build(mr_program *p)
     /* without arguments there is nothing but constants */
     bu.trace = p->n_args > 0 ? p->keep[0]->trace : UINT64_MAX;
     bu.values = (mr_placing){.p = p, .scratch = &bu.scratch};
-    p->device = mr__device_host(); /* what calls bring with them comes there */
     ok = build(&bu, p->keep + p->n_args, p->n_keep - p->n_args) &&
          keep_steps(&bu) && keep_consts(&bu);
     p->n_nodes = (int)bu.order.n;

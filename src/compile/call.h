@@ -28,8 +28,9 @@ struct mr_function {
 };
 
 typedef struct mr_call_state {
-    const mr_tree *args; /* NULL: a tuple of the leaves */
-    mr_tree *own_args;   /* made when it is wanted */
+    const struct mr_device_table *device; /* where it is to run; NULL: host */
+    const mr_tree *args;                  /* NULL: a tuple of the leaves */
+    mr_tree *own_args;                    /* made when it is wanted */
     uint64_t structure;
     mr_array *const *leaf; /* borrowed */
     int n_leaves;

@@ -21,6 +21,7 @@
 #include "compile/tier1.h"
 #include "eval/check.h"
 #include "eval/plan.h"
+#include "eval/registry.h"
 #include "marram/array.h"
 
 /* ---- text
@@ -98,16 +99,18 @@ layout_of(const mr_slot *s)
 }
 
 static void
-put_slot(text *t, const mr_slot *s)
+put_slot(text *t, const mr_program *p, const mr_slot *s)
 {
     static const char *const place[] = {[MR_SLOT_ARG] = "argument",
                                         [MR_SLOT_CONST] = "constant",
                                         [MR_SLOT_TEMP] = "workspace",
                                         [MR_SLOT_OUT] = "output"};
+    /* captured, of a device's program */
+    bool brought = s->kind == MR_SLOT_ARG && !mr__slot_is_argument(p, s);
 
-    put(t, "%s", place[s->kind]);
+    put(t, "%s", place[brought ? MR_SLOT_CONST : s->kind]);
     if (s->kind != MR_SLOT_TEMP)
-        put(t, " %d", (int)s->index);
+        put(t, " %d", (int)(brought ? s->index - p->n_args : s->index));
     if (s->byte_offset != 0 || s->kind == MR_SLOT_TEMP)
         put(t, "%+" PRId64, s->byte_offset);
     put(t, ": ");
@@ -116,11 +119,12 @@ put_slot(text *t, const mr_slot *s)
 }
 
 static void
-put_slots(text *t, const char *what, int n, const mr_slot *slot)
+put_slots(text *t, const mr_program *p, const char *what, int n,
+          const mr_slot *slot)
 {
     for (int i = 0; i < n; i++) {
         put(t, "        %s ", what);
-        put_slot(t, &slot[i]);
+        put_slot(t, p, &slot[i]);
         put(t, "\n");
     }
 }
@@ -244,8 +248,10 @@ put_block(text *t, const mr_block_code *c)
 }
 
 static const char *
-tier_of(const mr_step *s)
+tier_of(const mr_program *p, const mr_step *s)
 {
+    if (mr__device_has_queues(p->device))
+        return p->device->name;
     if (s->kernel != NULL)
         return "kernel";
     if (s->block == NULL)
@@ -263,12 +269,12 @@ put_step(text *t, const mr_program *p, int n)
         put_block(t, &s->block->code);
     else
         put(t, "%s", s->kernel != NULL ? s->node->op->name : "copy");
-    put(t, "  [%s]", tier_of(s));
+    put(t, "  [%s]", tier_of(p, s));
     if (s->node->site != NULL)
         put(t, "  %s", s->node->site);
     put(t, "\n");
-    put_slots(t, "reads ", s->n_in, s->in);
-    put_slots(t, "writes", s->n_out, s->out);
+    put_slots(t, p, "reads ", s->n_in, s->in);
+    put_slots(t, p, "writes", s->n_out, s->out);
     put_apart(t, p, n);
 }
 

@@ -24,10 +24,13 @@
 #include "compile/explain.h"
 #include "compile/program.h"
 #include "compile/tier1.h"
+#include "eval/registry.h"
+#include "eval/stream.h"
 #include "graph/context.h"
 #include "marram/array.h"
 #include "marram/compile.h"
 #include "marram/error.h"
+#include "marram/eval.h"
 #include "marram/ops.h"
 #include "marram/scope.h"
 #include "marram/tree.h"
@@ -160,8 +163,10 @@ static void
 write_key(mr_call_state *c, const void *extra, size_t n_extra, uint64_t kind)
 {
     unsigned char *at = c->bytes;
+    uint64_t space = c->device == NULL ? 0 : mr__device_space(c->device);
     uint64_t head[3] = {c->structure, n_extra,
-                        kind | (uint64_t)mr__compile_mode() << 32};
+                        kind | (uint64_t)mr__compile_mode() << 32 |
+                            space << 48};
 
     at = put(at, head, sizeof head);
     at = put(at, extra, n_extra);
@@ -187,9 +192,29 @@ call_end(mr_call_state *c)
     mr__vec_free(&c->captured);
 }
 
+/* Where operators that are called now on this thread run: the scoped stream's
+ * device, else the default one. */
+static const mr_device_table *
+device_now(void)
+{
+    mr_device d;
+    const mr_device_table *t;
+
+    if (mr__ctx.stream != 0)
+        return mr__stream_device(mr__ctx.stream);
+    d = mr_default_device();
+    if (__builtin_expect(d.type == MR_CPU, 1))
+        return NULL;
+    t = mr__device_find(d);
+    if (t == NULL)
+        mr_error_take();
+    return t;
+}
+
 static void
 call_init(mr_call_state *c)
 {
+    c->device = device_now();
     c->args = NULL;
     c->own_args = NULL;
     c->bytes = c->few_bytes;

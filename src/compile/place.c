@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "eval/registry.h"
 
 #define MEMORY_MATTERS 32768
 /* Outputs whose memory is looked at for other values. */
@@ -96,7 +97,7 @@ find_lives(placing *pl)
         for (int i = 0; i < s->n_in; i++)
             if (s->in[i].kind == MR_SLOT_TEMP)
                 live_at(w, s->in[i].value, k);
-            else if (s->in[i].kind == MR_SLOT_ARG)
+            else if (mr__slot_is_argument(p, &s->in[i]))
                 pl->arg_last[s->in[i].index] = k;
         for (int i = 0; i < s->n_out; i++)
             live_at(w, s->out[i].value, k);
@@ -406,21 +407,27 @@ mr__step_launch(const mr_step *s, mr_block_launch *l)
     mr__block_launch_make(s->block, o, o + s->n_in, l);
 }
 
-/* What the block's runs have in common, made once. */
+/* What the block's runs have in common, made once where the device can; and
+ * its workspace. */
 static bool
 make_ready(placing *pl, mr_step *s, int32_t step)
 {
     mr_program *p = pl->w->p;
+    const mr_block_code *code = &s->block->code;
     mr_block_launch l;
     size_t bytes = 0;
     int32_t v;
 
-    if (p->device->block_ready == NULL)
-        return true;
     mr__step_launch(s, &l);
-    s->ready = p->device->block_ready(&s->block->code, &l, &p->arena, &bytes);
-    if (s->ready == NULL || bytes == 0)
-        return s->ready != NULL;
+    if (p->device->block_ready != NULL) {
+        s->ready = p->device->block_ready(code, &l, &p->arena, &bytes);
+        if (s->ready == NULL)
+            return false;
+    } else if (p->device->block_workspace != NULL) {
+        bytes = p->device->block_workspace(code, &l);
+    }
+    if (bytes == 0)
+        return true;
     v = mr__value_new(pl->w, (int64_t)bytes, -1);
     if (v < 0)
         return false;
@@ -523,7 +530,8 @@ mr__place(mr_placing *w)
     find_lives(&pl);
     find_heirs(w);
     join_lines(w);
-    find_gifts(&pl);
+    if (!mr__device_has_queues(p->device)) /* who gives up has it elsewhere */
+        find_gifts(&pl);
     find_outputs(&pl);
     place_lines(&pl);
     pl.n_live = 0;

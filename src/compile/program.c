@@ -13,7 +13,12 @@
 #include "base/error.h"
 #include "compile/steps.h"
 #include "compile/tier1.h"
+#include "eval/registry.h"
+#include "eval/stream.h"
+#include "graph/context.h"
 #include "marram/array.h"
+#include "marram/error.h"
+#include "marram/eval.h"
 #include "marram/scope.h"
 
 /* About what a node of the trace takes, with its lists. */
@@ -109,6 +114,7 @@ layout_build(mr_program *p, const mr_program *base, const mr_kernel_args *a,
              uint64_t given)
 {
     p->base = base;
+    p->device = base->device;
     p->given = given;
     p->n_args = base->n_args;
     p->keep = base->keep;
@@ -140,7 +146,8 @@ mr__program_layout(mr_program *base, const mr_kernel_args *a, uint64_t given,
     mr_program *p;
 
     given &= base->could_take;
-    if (comes_so(base, a, given))
+    /* on a device with queues they are row-major */
+    if (mr__device_has_queues(base->device) || comes_so(base, a, given))
         return base;
     for (int i = 0; i < base->n_layouts; i++)
         if (comes_so(base->layout[i], a, given))
@@ -179,20 +186,40 @@ program_make(mr_program *p, mr_array *const *args, int n_args,
     return ok;
 }
 
-mr_array *
-mr__program_new(mr_array *const *args, int n_args, mr_array *const *outs,
-                int n_outs)
+static mr_program *
+program_for(const mr_device_table *device, mr_array *const *args, int n_args,
+            mr_array *const *outs, int n_outs)
 {
-    const int64_t bytes = (int64_t)sizeof(mr_program);
     mr_program *p = mr__alloc_zero(sizeof *p);
-    mr_buffer *b;
 
     if (p == NULL)
         return NULL;
+    p->device = device;
     if (!program_make(p, args, n_args, outs, n_outs)) {
         program_free(NULL, p);
         return NULL;
     }
+    return p;
+}
+
+mr_array *
+mr__program_new(const mr_device_table *device, mr_array *const *args,
+                int n_args, mr_array *const *outs, int n_outs)
+{
+    const int64_t bytes = (int64_t)sizeof(mr_program);
+    mr_program *p;
+    mr_buffer *b;
+
+    if (device == NULL)
+        device = mr__device_host();
+    p = program_for(device, args, n_args, outs, n_outs);
+    if (p == NULL && device != mr__device_host() &&
+        mr__error_code() == MR_E_UNSUPPORTED) {
+        mr_error_take();
+        p = program_for(mr__device_host(), args, n_args, outs, n_outs);
+    }
+    if (p == NULL)
+        return NULL;
     p->bytes = sizeof *p + mr__arena_bytes(&p->arena) +
                (size_t)(p->n_nodes + p->n_keep) * NODE_BYTES;
     b = mr__buffer_wrap(p, sizeof *p, program_free, NULL);
@@ -230,20 +257,45 @@ mr__program_bytes(const mr_program *p)
     return p->bytes;
 }
 
+/* The node is of a stream of the program's device, whoever evaluates it: the
+ * scoped one, or the thread's own. */
+static __attribute__((cold)) mr_array *
+call_there(const mr_program *p, int n, mr_array *const *in)
+{
+    mr_stream s = {mr__ctx.stream}, outer;
+    mr_array *tuple;
+
+    if (s.id == 0 || mr__stream_device(s.id) != p->device)
+        s = mr_stream_of(p->device->device);
+    if (s.id == 0)
+        return NULL;
+    outer = mr_stream_scope(s);
+    tuple = mr__node_tuple(&mr__op_compiled, NULL, n, in, p->n_out);
+    mr_stream_scope(outer);
+    return tuple;
+}
+
 mr_array *
 mr__program_call(mr_array *holder, mr_array *const *args)
 {
     const mr_program *p = mr__program_of(holder);
+    bool far = mr__device_has_queues(p->device);
+    int n = p->n_args + 1 + (far ? p->n_consts : 0);
     mr_array *few[32], **in = few, *tuple;
 
-    if (p->n_args + 1 > 32) {
-        in = mr__alloc_array((size_t)p->n_args + 1, sizeof *in);
+    if (n > 32) {
+        in = mr__alloc_array((size_t)n, sizeof *in);
         if (in == NULL)
             return NULL;
     }
     in[0] = holder;
     memcpy(in + 1, args, (size_t)p->n_args * sizeof *in);
-    tuple = mr__node_tuple(&mr__op_compiled, NULL, p->n_args + 1, in, p->n_out);
+    if (__builtin_expect(far, 0)) {
+        memcpy(in + 1 + p->n_args, p->consts, (size_t)p->n_consts * sizeof *in);
+        tuple = call_there(p, n, in);
+    } else {
+        tuple = mr__node_tuple(&mr__op_compiled, NULL, n, in, p->n_out);
+    }
     if (in != few)
         mr__dealloc(in);
     return tuple;

@@ -19,11 +19,16 @@ typedef struct mr_program mr_program;
 /* function.c: the mode that is set. */
 mr_compile_mode mr__compile_mode(void);
 
-/* From placeholders and the outputs traced from them.  outs that are
- * placeholders or captured arrays are not the program's: pass only those that
- * depend on a placeholder and are none.  The result is a holder (owned as
- * mr__node_data says), NULL on failure. */
-mr_array *mr__program_new(mr_array *const *args, int n_args,
+struct mr_device_table;
+
+/* For calls on this device (NULL: the host), from placeholders and the outputs
+ * traced from them; for the host, when it lacks something (the planner brings
+ * the calls' arguments there).  outs that are placeholders or captured arrays
+ * are not the program's: pass only those that depend on a placeholder and are
+ * none.  The result is a holder (owned as mr__node_data says), NULL on failure.
+ */
+mr_array *mr__program_new(const struct mr_device_table *device,
+                          mr_array *const *args, int n_args,
                           mr_array *const *outs, int n_outs);
 /* Another array over the same program: a reference of the caller's. */
 mr_array *mr__program_holder(const mr_array *holder);

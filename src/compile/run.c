@@ -6,6 +6,9 @@
  * arguments.  Steps run one after the other on the thread that runs the task;
  * each spreads itself over the pool.
  *
+ * On a device with queues all steps are put into one, in order; captured arrays
+ * are inputs of the node then, so that the planner brings them there.
+ *
  * Called by: eval/ through mr_op_exec.
  */
 #include <string.h>
@@ -32,6 +35,12 @@ compiled_infer(const mr_op_call *c, mr_aval *out)
         mr__aval_shape(&out[k], p->outs[k].dtype, p->outs[k].ndim,
                        p->outs[k].dim);
     return MR_OK;
+}
+
+static const mr_device_table *
+compiled_device(const mr_node *n)
+{
+    return mr__program_of(n->in[0])->device;
 }
 
 static const void *
@@ -127,59 +136,82 @@ run_ready(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
                                 step_workspace(a, s));
 }
 
+static void
+kernel_args(mr_kernel_args *k, mr_kernel_view *v, const mr_kernel_args *a,
+            const mr_step *s, const mr_task_operand *in,
+            const mr_task_operand *out)
+{
+    mr__operand_views(v, s->n_in, in, s->n_out, out);
+    *k = (mr_kernel_args){.op = s->node->op,
+                          .params = s->node->params,
+                          .n_in = s->n_in,
+                          .n_out = s->n_out,
+                          .in = v,
+                          .out = v + s->n_in,
+                          .workspace = step_workspace(a, s)};
+}
+
 static mr_code
-run_kernel(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
-           const mr_task_operand *in, const mr_task_operand *out)
+run_kernel(const mr_kernel_args *a, const mr_step *s, const mr_task_operand *in,
+           const mr_task_operand *out)
 {
     mr_kernel_view *v =
         mr__alloc_array((size_t)(s->n_in + s->n_out + 1), sizeof *v);
     mr_kernel_args k;
     mr_code rc;
 
-    (void)p;
     if (v == NULL)
         return MR_E_MEMORY;
-    for (int i = 0; i < s->n_in; i++)
-        mr__operand_view(&v[i], &in[i]);
-    for (int i = 0; i < s->n_out; i++)
-        mr__operand_view(&v[s->n_in + i], &out[i]);
-    k = (mr_kernel_args){.op = s->node->op,
-                         .params = s->node->params,
-                         .n_in = s->n_in,
-                         .n_out = s->n_out,
-                         .in = v,
-                         .out = v + s->n_in,
-                         .workspace = step_workspace(a, s)};
+    kernel_args(&k, v, a, s, in, out);
     rc = s->kernel->run(&k);
     mr__dealloc(v);
     return rc;
 }
 
-#define FEW_OPERANDS 64
+/* The operands of a step in this call, inputs first. */
+typedef struct operands {
+    mr_task_operand few[64], *o;
+} operands;
+
+static bool
+operands_fill(operands *f, const mr_program *p, const mr_kernel_args *a,
+              const mr_step *s)
+{
+    f->o = f->few;
+    if (s->n_in + s->n_out > 64) {
+        f->o = mr__alloc_array((size_t)(s->n_in + s->n_out), sizeof *f->o);
+        if (f->o == NULL)
+            return false;
+    }
+    fill(p, a, s->n_in, s->in, f->o);
+    fill(p, a, s->n_out, s->out, f->o + s->n_in);
+    return true;
+}
+
+static void
+operands_end(operands *f)
+{
+    if (f->o != f->few)
+        mr__dealloc(f->o);
+}
 
 static mr_code
 run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
-    mr_task_operand few[FEW_OPERANDS], *o = few;
+    operands f;
     mr_code rc;
 
     if (s->ready != NULL)
         return run_ready(p, a, s);
-    if (s->n_in + s->n_out > FEW_OPERANDS) {
-        o = mr__alloc_array((size_t)(s->n_in + s->n_out), sizeof *o);
-        if (o == NULL)
-            return MR_E_MEMORY;
-    }
-    fill(p, a, s->n_in, s->in, o);
-    fill(p, a, s->n_out, s->out, o + s->n_in);
+    if (!operands_fill(&f, p, a, s))
+        return MR_E_MEMORY;
     if (s->block != NULL)
-        rc = mr__run_block(p->device, s->block, o, o + s->n_in);
+        rc = mr__run_block(p->device, s->block, f.o, f.o + s->n_in);
     else if (s->kernel != NULL)
-        rc = run_kernel(p, a, s, o, o + s->n_in);
+        rc = run_kernel(a, s, f.o, f.o + s->n_in);
     else
-        rc = mr__run_copy(p->device, &o[0], &o[s->n_in]);
-    if (o != few)
-        mr__dealloc(o);
+        rc = mr__run_copy(p->device, &f.o[0], &f.o[s->n_in]);
+    operands_end(&f);
     return rc;
 }
 
@@ -187,22 +219,22 @@ run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 static __attribute__((cold)) mr_code
 check_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
-    int n = s->n_in + s->n_out;
-    mr_kernel_view *v = mr__alloc_array((size_t)n + 1, sizeof *v);
-    mr_task_operand o;
+    operands f;
     mr_code rc;
 
-    if (v == NULL)
+    if (!operands_fill(&f, p, a, s))
         return MR_E_MEMORY;
-    for (int i = 0; i < n; i++) {
-        const mr_slot *slot = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
-
-        mr__slot_operand(slot, slot_data(p, a, slot), &o);
-        mr__operand_view(&v[i], &o);
-    }
     rc = mr__check_outputs(s->node, s->block != NULL ? &s->block->code : NULL,
-                           s->n_in, v, s->n_out, v + s->n_in);
-    mr__dealloc(v);
+                           s->n_in, f.o, s->n_out, f.o + s->n_in);
+    operands_end(&f);
+    return rc;
+}
+
+static mr_code
+failed_in(const mr_step *s, mr_code rc)
+{
+    mr__error_annotate(mr__op_label(s->node->op), s->node->site,
+                       "inside a compiled function");
     return rc;
 }
 
@@ -216,24 +248,91 @@ compiled_run(const void *plan, const mr_kernel_args *a)
 
         if (rc == MR_OK && mr__checking())
             rc = check_step(p, a, &p->steps[i]);
-
-        if (rc != MR_OK) {
-            mr__error_annotate(mr__op_label(p->steps[i].node->op),
-                               p->steps[i].node->site,
-                               "inside a compiled function");
-            return rc;
-        }
+        if (rc != MR_OK)
+            return failed_in(&p->steps[i], rc);
     }
     mr__tier1_ran(p);
     return MR_OK;
 }
 
+/* ---- on a device with queues
+ * ------------------------------------------------------------------ */
+
+static size_t
+compiled_launch_bytes(const void *plan)
+{
+    return ((const mr_program *)plan)->launch_bytes;
+}
+
+size_t
+mr__step_launch_bytes(const mr_step *s)
+{
+    if (s->kernel == NULL)
+        return 0;
+    return sizeof(mr_kernel_args) +
+           (size_t)(s->n_in + s->n_out + 1) * sizeof(mr_kernel_view);
+}
+
+/* What a kernel's launch refers to lies at `memory`. */
+static mr_code
+launch_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
+            void *queue, void *memory)
+{
+    mr_launch l = {.workspace = step_workspace(a, s)};
+    mr_kernel_args *k = memory;
+    mr_block_launch block;
+    operands f;
+    mr_code rc;
+
+    if (!operands_fill(&f, p, a, s))
+        return MR_E_MEMORY;
+    if (s->kernel != NULL) {
+        kernel_args(k, (mr_kernel_view *)(k + 1), a, s, f.o, f.o + s->n_in);
+        l.kernel = s->kernel;
+        l.args = k;
+    } else if (s->block != NULL) {
+        mr__block_launch_make(s->block, f.o, f.o + s->n_in, &block);
+        l.code = &s->block->code;
+        l.block = &block;
+    } else {
+        l.code = mr__copy_launch(&f.o[0], &f.o[s->n_in], &block);
+        l.block = &block;
+    }
+    rc = p->device->launch(p->device->self, queue, &l);
+    operands_end(&f);
+    return rc;
+}
+
+/* When a launch is refused those before it stay in the queue: they write into
+ * the call's own memory, which waits for them. */
+static mr_code
+compiled_launch(const void *plan, const mr_kernel_args *a, void *queue,
+                void *memory)
+{
+    const mr_program *p = plan;
+    char *at = memory;
+
+    for (int i = 0; i < p->n_steps; i++) {
+        const mr_step *s = &p->steps[i];
+        mr_code rc = launch_step(p, a, s, queue, at);
+
+        if (rc != MR_OK)
+            return failed_in(s, rc);
+        at += mr__step_launch_bytes(s);
+    }
+    return MR_OK;
+}
+
 static const mr_op_exec compiled_exec = {
+    .n_host = 1, /* the holder */
+    .device = compiled_device,
     .plan = compiled_plan,
     .lies_in = compiled_lies_in,
     .workspace = compiled_workspace,
     .cost = compiled_cost,
     .run = compiled_run,
+    .launch_bytes = compiled_launch_bytes,
+    .launch = compiled_launch,
 };
 
 const mr_op mr__op_compiled = {

@@ -23,7 +23,8 @@
 
 typedef enum mr_slot_kind {
     MR_SLOT_ARG,   /* argument `index` of the call */
-    MR_SLOT_CONST, /* captured array `index` */
+    MR_SLOT_CONST, /* captured array `index`; of a device's program captured
+                      arrays are arguments of the node, behind the call's */
     MR_SLOT_TEMP,  /* the workspace */
     MR_SLOT_OUT    /* output `index` of the call */
 } mr_slot_kind;
@@ -88,14 +89,23 @@ struct mr_program {
     uint64_t given;      /* arguments that may be written over: bit i */
     uint64_t could_take; /* those of all that it would write over */
     size_t workspace;
+    size_t launch_bytes; /* of a device with queues: see mr_op_exec */
     double cost;
     mr_heat *heat; /* NULL: nothing to compile */
     size_t bytes;  /* for the cache's account */
 };
 
+/* An argument of the call; not what a device's program captures. */
+static inline bool
+mr__slot_is_argument(const mr_program *p, const mr_slot *s)
+{
+    return s->kind == MR_SLOT_ARG && s->index < p->n_args;
+}
+
 /* build.c */
-/* The steps of a program whose keep and arg_stride are set.  A base evaluates
- * what it captures; another finds that in its base, and evaluates nothing. */
+/* The steps of a program whose device, keep and arg_stride are set.  A base
+ * evaluates what it captures; another finds that in its base, and evaluates
+ * nothing.  MR_E_UNSUPPORTED: its device cannot run all of it. */
 mr_code mr__program_build(mr_program *p);
 /* place.c: the launch of a block step, with addresses that stand for its
  * memory. */
@@ -110,6 +120,8 @@ const mr_program *mr__program_layout(mr_program *base, const mr_kernel_args *a,
 /* run.c */
 /* A slot as the operand of a task, at this address. */
 void mr__slot_operand(const mr_slot *s, void *data, mr_task_operand *o);
+/* Memory that the step's launch refers to. */
+size_t mr__step_launch_bytes(const mr_step *s);
 extern const mr_op mr__op_compiled; /* id 5: reserved by the graph */
 
 #endif

@@ -238,7 +238,8 @@ mr__entry_new(const mr_function *f, const mr_cache_key *key, int n_leaves)
 }
 
 static bool
-fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
+fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out,
+           const mr_call_state *c)
 {
     int n = e->n_leaves;
     mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
@@ -247,12 +248,12 @@ fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out, int n_args)
               sort_leaves(e, t, leaf, &outs);
 
     e->n_args = (int)t->args.n;
-    e->n_keys = e->n_args - n_args;
+    e->n_keys = e->n_args - c->n_leaves;
     e->bytes = sizeof *e + e->key.n_bytes;
     if (ok && outs.n > 0) {
-        mr_array *holder =
-            mr__program_new((mr_array *const *)t->args.v, (int)t->args.n,
-                            (mr_array *const *)outs.v, (int)outs.n);
+        mr_array *holder = mr__program_new(
+            c->device, (mr_array *const *)t->args.v, (int)t->args.n,
+            (mr_array *const *)outs.v, (int)outs.n);
 
         ok = holder != NULL;
         if (ok) {
@@ -324,7 +325,7 @@ mr__entry_make(mr_call_state *c, const mr_cache_key *key, mr_making *how)
         e->tag = c->tag;
         e->played = how->with != NULL;
     }
-    if (e != NULL && !fill_entry(e, &t, out, c->n_leaves)) {
+    if (e != NULL && !fill_entry(e, &t, out, c)) {
         mr__cache_release(e);
         e = NULL;
     }

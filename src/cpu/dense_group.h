@@ -32,7 +32,7 @@ typedef V value[WIDE];
 static inline M
 splat(I x)
 {
-    M m;
+    M m = {0}; /* or instrumented code looks unset to the compiler */
 
     for (int l = 0; l < LANES; l++)
         m[l] = x;

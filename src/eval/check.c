@@ -18,6 +18,7 @@
 #include "array/dtype.h"
 #include "array/layout.h"
 #include "array/number.h"
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/node.h"
@@ -157,10 +158,9 @@ constants_are_finite(const mr_block_code *code)
     return true;
 }
 
-mr_code
-mr__check_outputs(const mr_array *node, const mr_block_code *code, int n_in,
-                  const mr_kernel_view *in, int n_out,
-                  const mr_kernel_view *out)
+static mr_code
+look(const mr_array *node, const mr_block_code *code, int n_in,
+     const mr_kernel_view *in, int n_out, const mr_kernel_view *out)
 {
     int64_t at[MR_MAX_NDIM];
     bool nan = false;
@@ -176,4 +176,20 @@ mr__check_outputs(const mr_array *node, const mr_block_code *code, int n_in,
         return known ? MR_OK : tell(node, n_in, in, &out[k], at, nan);
     }
     return MR_OK;
+}
+
+mr_code
+mr__check_outputs(const mr_array *node, const mr_block_code *code, int n_in,
+                  const mr_task_operand *in, int n_out,
+                  const mr_task_operand *out)
+{
+    mr_kernel_view *v = mr__alloc_array((size_t)(n_in + n_out + 1), sizeof *v);
+    mr_code rc;
+
+    if (v == NULL)
+        return MR_E_MEMORY;
+    mr__operand_views(v, n_in, in, n_out, out);
+    rc = look(node, code, n_in, v, n_out, v + n_in);
+    mr__dealloc(v);
+    return rc;
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "eval/device.h"
+#include "eval/task.h"
 #include "marram/eval.h"
 
 /* The mode that is set: MARRAM_CHECK at the first use, then mr_check_set. */
@@ -24,7 +25,7 @@ mr__checking(void)
  * with the operator and the line, or fails (the caller names both) as the mode
  * wants. */
 mr_code mr__check_outputs(const mr_array *node, const mr_block_code *code,
-                          int n_in, const mr_kernel_view *in, int n_out,
-                          const mr_kernel_view *out);
+                          int n_in, const mr_task_operand *in, int n_out,
+                          const mr_task_operand *out);
 
 #endif

@@ -20,7 +20,7 @@
 #include "marram/error.h"
 #include "marram/eval.h"
 
-#define MAX_DEVICES 16
+#define MAX_DEVICES MR_MAX_SPACES
 #define MAX_OPS     1024
 
 typedef struct entry {

@@ -35,23 +35,19 @@ enum run_where { RUN_HERE, RUN_ON_WORKERS };
 /* Work above this many nanoseconds gives the interpreter lock up. */
 #define LONG_WORK 20000.0
 
+static struct {
+    uint64_t plans, kernels, fused;
+} counts; /* guarded by the plan lock */
+
 /* ---- what others count
  * ----------------------------------------------------------- */
 
-static _Atomic uint64_t tasks_run, ran_on_caller, ran_on_worker;
+static _Atomic uint64_t ran_on_worker; /* relaxed: a figure */
 
 void
-mr__stats_task(void)
+mr__stats_on_worker(void)
 {
-    /* release: pairs with wait_for_memory; what it held is given back */
-    atomic_fetch_add_explicit(&tasks_run, 1, memory_order_release);
-}
-
-void
-mr__stats_ran(bool on_caller)
-{
-    atomic_fetch_add_explicit(on_caller ? &ran_on_caller : &ran_on_worker, 1,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&ran_on_worker, 1, memory_order_relaxed);
 }
 
 mr_code
@@ -68,13 +64,15 @@ mr_stats_get(mr_stats *out)
     mr__lock_take(&mr__plan_lock);
     s.plan_holds = mr__plan_lock.holds;
     s.plan_waits = mr__plan_lock.waits;
+    s.kernels_run = counts.kernels;
+    s.groups_fused = counts.fused;
     mr__lock_drop(&mr__plan_lock);
     s.nodes_made = mr__nodes_made();
-    s.tasks_run = atomic_load_explicit(&tasks_run, memory_order_relaxed);
-    s.ran_on_caller =
-        atomic_load_explicit(&ran_on_caller, memory_order_relaxed);
+    s.tasks_run = mr__tasks_run();
     s.ran_on_worker =
         atomic_load_explicit(&ran_on_worker, memory_order_relaxed);
+    s.ran_on_caller =
+        s.tasks_run > s.ran_on_worker ? s.tasks_run - s.ran_on_worker : 0;
     memcpy(out, &s, size);
     return MR_OK;
 }
@@ -112,19 +110,25 @@ plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
     p->n_other = p->other_cap = 0;
     p->stream = mr__stream_planned(p->wish, p->own);
     p->destructive = false;
-    p->n_tasks = 0;
+    p->n_tasks = p->n_kernels = p->n_fused = 0;
     p->arrivals = NULL;
+    p->number = ++counts.plans;
     rc = mr__plan_walk(p, roots, n, more);
     if (rc == MR_OK && p->n > 0) {
         groups = mr__fuse(&p->window->arena, p->node, p->n, device_fuses,
                           mr__checking() ? MR_FUSE_OFF : MR_FUSE_ALL);
+        if (groups != NULL)
+            mr__fuse_check(groups);
         rc = groups == NULL ? mr__error_code() : mr__plan_reserve(p, groups);
     }
-    if (rc == MR_OK)
-        mr__plan_submit(p);
-    else
+    if (rc != MR_OK) {
         mr__plan_abandon(p);
-    return rc;
+        return rc;
+    }
+    mr__plan_submit(p);
+    counts.kernels += (uint64_t)p->n_kernels;
+    counts.fused += (uint64_t)p->n_fused;
+    return MR_OK;
 }
 
 /* Other streams' work needs a drainer; ours we help with ourselves. */
@@ -230,9 +234,8 @@ wait_for_memory(const mr_plan *p, uint64_t seen)
     void *token;
     bool flies = mr__tasks_in_flight() > 0;
 
-    /* acquire: pairs with mr__stats_task; after in_flight, so that what ended
-     * in between is seen */
-    if (atomic_load_explicit(&tasks_run, memory_order_acquire) != seen)
+    /* after in_flight, so that what ended in between is seen */
+    if (mr__tasks_run() != seen)
         return true;
     if (!flies)
         return false;
@@ -253,14 +256,17 @@ plan_in_turn(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
     if (__builtin_expect(!mr__line_is_empty(), 0))
         take_turn(p, &place);
     for (;;) {
-        seen = atomic_load_explicit(&tasks_run, memory_order_acquire);
+        seen = mr__tasks_run();
         rc = plan_all(p, roots, n, where);
         if (__builtin_expect(rc != MR_E_MEMORY, 1))
             break;
         if (place == 0)
             take_turn(p, &place);
-        if (!wait_for_memory(p, seen))
-            break;
+        if (!wait_for_memory(p, seen)) {
+            if (p->exceeds || !mr__pools_are_soft())
+                break;
+            p->exceeds = true;
+        }
         mr_error_take();
     }
     if (place != 0)
@@ -467,6 +473,7 @@ find_host_copy(mr_array *x, bool writable, mr_array **copy)
     mr_code rc = MR_OK;
 
     plan_clear(&p);
+    p.exceeds = true; /* a reader does not stand in line */
     p.window = mr__window_new();
     if (p.window == NULL)
         return MR_E_MEMORY;

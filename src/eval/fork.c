@@ -22,6 +22,7 @@
 #include "base/pool.h"
 #include "eval/line.h"
 #include "eval/plan.h"
+#include "eval/transfer.h"
 
 static void
 prepare(void)
@@ -51,6 +52,7 @@ child(void)
     mr__buffer_fork_child();
     mr__lock_drop(&mr__plan_lock);
     mr__devices_fork_child();
+    mr__copies_fork_child();
     mr__line_fork_child();
     mr__streams_fork_child();
     mr__wait_fork_child();

@@ -13,8 +13,10 @@
 #ifndef MR_EVAL_FUSE_H
 #define MR_EVAL_FUSE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/arena.h"
 #include "graph/node.h"
@@ -81,6 +83,7 @@ struct mr_fuse_group {
     int32_t n_ext; /* distinct arrays from outside */
     mr_array *ext[MR_FUSE_MAX_IN];
     mr_fuse_group *next; /* in the order in which they may run */
+    int64_t place;       /* in that order: verify.c */
 };
 
 /* Which fused operations a device has. */
@@ -95,6 +98,27 @@ typedef enum mr_fuse_mode {
  * MR_E_MEMORY set, or when n is 0.  Memory is the arena's. */
 mr_fuse_group *mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
                         mr_fuses_fn fuses, mr_fuse_mode mode);
+
+/* ---- verify.c -------------------------------------------------------------
+ */
+
+/* What is wrong with these groups, or NULL. */
+const char *mr__fuse_error(mr_fuse_group *groups);
+
+/* In checked builds: aborts with it. */
+static inline void
+mr__fuse_check(mr_fuse_group *groups)
+{
+#ifdef MR_CHECK_LOCKS
+    const char *why = mr__fuse_error(groups);
+
+    if (why != NULL)
+        fprintf(stderr, "marram: the fuser is wrong: %s\n", why);
+    assert(why == NULL);
+#else
+    (void)groups;
+#endif
+}
 
 /* ---- code.c ---------------------------------------------------------------
  */

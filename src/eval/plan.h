@@ -84,13 +84,15 @@ typedef struct mr_plan {
     mr_recycled *recycled;
     size_t n_recycled, recycled_cap;
     mr_arrival *arrivals;
+    uint64_t number;   /* of the plan: no two windows have one */
     mr_buffer **owned; /* fresh buffers: one reference each, until the end */
     size_t n_owned, owned_cap;
     uint32_t stream;    /* what 0 means here: the thread's default */
     uint32_t wish, own; /* it is `wish` if that lives, else `own` */
     double cost;        /* estimated nanoseconds of the window */
     bool destructive;   /* memory is reused: its tasks cannot run again */
-    int64_t n_tasks;
+    bool exceeds;       /* a soft limit: waiting did not help */
+    int64_t n_tasks, n_kernels, n_fused;
     uint32_t *other; /* streams beside ours that get tasks */
     size_t n_other, other_cap;
 } mr_plan;

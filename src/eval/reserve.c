@@ -25,6 +25,7 @@
 #include "eval/registry.h"
 #include "eval/stream.h"
 #include "eval/transfer.h"
+#include "marram/error.h"
 
 /* ---- buffers
  * ----------------------------------------------------------------- */
@@ -74,6 +75,35 @@ recycled_take(mr_plan *p, size_t bytes, const mr_task *t)
     return b;
 }
 
+static mr_buffer *
+buffer_or_wait(const mr_plan *p, const mr_device_table *d, size_t bytes)
+{
+    mr_buffer *b;
+
+    mr__pool_waits = !p->exceeds;
+    b = mr__buffer_new(d->pool(d->self), bytes);
+    mr__pool_waits = false;
+    return b;
+}
+
+/* There is no memory: copies that are elsewhere as well make room for it, on
+ * this device, or on all when all together are at their limit. */
+static __attribute__((cold)) mr_buffer *
+buffer_after_eviction(mr_plan *p, const mr_device_table *d, size_t bytes)
+{
+    uint16_t space = mr__device_space(d);
+    bool any = mr__pools_are_limited();
+    mr_buffer *b = NULL;
+
+    while (b == NULL && mr__error_code() == MR_E_MEMORY &&
+           ((space != 0 && mr__copies_evict(p, space)) ||
+            (any && mr__copies_evict(p, 0))))
+        b = buffer_or_wait(p, d, bytes);
+    if (b != NULL)
+        mr_error_take();
+    return b;
+}
+
 mr_buffer *
 mr__plan_buffer(mr_plan *p, const mr_device_table *d, size_t bytes)
 {
@@ -83,7 +113,9 @@ mr__plan_buffer(mr_plan *p, const mr_device_table *d, size_t bytes)
     if (!grow(p, &list, &p->owned_cap, p->n_owned, sizeof *p->owned))
         return NULL;
     p->owned = list;
-    b = mr__buffer_new(d->pool(d->self), bytes);
+    b = buffer_or_wait(p, d, bytes);
+    if (__builtin_expect(b == NULL, 0))
+        b = buffer_after_eviction(p, d, bytes);
     if (b != NULL)
         p->owned[p->n_owned++] = b;
     return b;
@@ -275,6 +307,7 @@ mr__plan_append(mr_plan *p, mr_task *t)
     p->last = &t->next;
     p->cost += t->cost;
     p->n_tasks++;
+    p->n_kernels += t->kind == MR_TASK_BLOCK || t->kind == MR_TASK_KERNEL;
 }
 
 static void
@@ -285,6 +318,7 @@ set_operand(mr_task_operand *o, const mr_place *w, mr_dtype t, int32_t ndim,
     o->buffer = w->buffer;
     o->keep = w->source != NULL ? w->source : w->owner;
     o->is_source = w->source != NULL;
+    o->borrowed = false;
     o->dtype = t;
     o->ndim = ndim;
     o->size = size;
@@ -565,6 +599,31 @@ place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
     return mr__plan_completes(p, t, x);
 }
 
+/* An input that is done keeps its buffer, and the node that reads it keeps the
+ * input until it is done itself: the task needs no reference of its own, which
+ * threads that read one array at a time would pass back and forth.  (Not so in
+ * blocks: another evaluation may detach what is interior there.) */
+static bool
+is_held(const mr_array *in, const mr_place *w)
+{
+    return w->source == NULL && w->buffer != NULL && w->buffer == in->buffer &&
+           mr__state(in) == MR_DONE;
+}
+
+static bool
+stays_on_host(const mr_array *x, int i)
+{
+    return x->op->exec != NULL && i < x->op->exec->n_host;
+}
+
+/* An operator that runs itself takes them as they lie, but for its launch. */
+static bool
+wants_row_major(const mr_task *t, int i)
+{
+    return t->kernel != NULL ? mr__kernel_wants_row_major(t->kernel, i)
+                             : t->flight != NULL;
+}
+
 static bool
 kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
 {
@@ -572,10 +631,10 @@ kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
         mr_array *in = x->in[i];
         mr_place w = mr__place_of(p, in), copied;
 
-        if (!mr__place_is_in(&w, t->space) &&
+        if (!mr__place_is_in(&w, t->space) && !stays_on_host(x, i) &&
             !mr__place_bring(p, x, in, t->space, &w))
             return false;
-        if (t->kernel != NULL && mr__kernel_wants_row_major(t->kernel, i) &&
+        if (wants_row_major(t, i) &&
             !mr__is_contiguous(in->ndim, in->dim, w.stride)) {
             mr_task *copy = copy_task(p, x, t->device, in, &w, &copied);
 
@@ -585,6 +644,7 @@ kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
             w = copied;
         }
         operand_array(&t->in[i], &w, in);
+        t->in[i].borrowed = is_held(in, &w);
     }
     t->n_in = x->n_in;
     return true;
@@ -651,31 +711,51 @@ exec_plan(mr_plan *p, mr_task *t, const mr_plan_node *n)
 static bool
 exec_workspace(mr_plan *p, mr_task *t)
 {
-    size_t bytes = t->node->op->exec->workspace(t->args.plan);
+    const mr_op_exec *e = t->node->op->exec;
+    size_t bytes = e->workspace(t->args.plan);
 
     mr__task_args_out(t);
+    if (__builtin_expect(t->flight != NULL, 0) &&
+        (t->flight->memory = mr__arena_alloc(
+             &p->window->arena, e->launch_bytes(t->args.plan))) == NULL)
+        return false;
     if (bytes == 0)
         return true;
     t->workspace = take_buffer(p, t, bytes);
     return t->workspace != NULL;
 }
 
+/* It was made for another device than its stream's: the host runs it in the
+ * stream, another device in a stream of its own. */
+static __attribute__((cold)) bool
+exec_settle(mr_plan *p, mr_task *t, const mr_device_table *d)
+{
+    if (mr__device_has_queues(d)) {
+        t->stream = mr__device_transfers(d);
+        if (!mr__plan_note_stream(p, t->stream))
+            return false;
+    }
+    return task_settle(p, t, d);
+}
+
 /* The device's row, or the host's. */
 static bool
 find_kernel(mr_plan *p, mr_task *t, const mr_array *x)
 {
-    if (x->op->exec == NULL) {
-        t->kernel = mr__device_kernel(t->device, x->op->id);
-        if (t->kernel != NULL)
-            return true;
+    if (x->op->exec != NULL) {
+        const mr_device_table *d = x->op->exec->device(x);
+
+        return __builtin_expect(t->device == d, 1) || exec_settle(p, t, d);
     }
+    t->kernel = mr__device_kernel(t->device, x->op->id);
+    if (t->kernel != NULL)
+        return true;
     if (t->space != 0) {
         if (!task_settle(p, t, mr__device_host()))
             return false;
-        if (x->op->exec == NULL)
-            t->kernel = mr__device_kernel(t->device, x->op->id);
+        t->kernel = mr__device_kernel(t->device, x->op->id);
     }
-    if (t->kernel != NULL || x->op->exec != NULL)
+    if (t->kernel != NULL)
         return true;
     mr__fail(MR_E_UNSUPPORTED, "the device %s has no kernel for %s",
              t->device->name, x->op->name);
@@ -860,6 +940,7 @@ plan_block(mr_plan *p, mr_fuse_group *g)
     if (g->has_reduction && !block_workspace(p, t))
         return false;
     mr__plan_append(p, t);
+    p->n_fused += g->member->next_member != NULL;
     consume_uses(p, g);
     return true;
 }

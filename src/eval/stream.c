@@ -325,9 +325,10 @@ run_one(stream *s, mr_task *t, bool on_caller)
     }
     mr__task_run(t);
     count_done(s);
+    if (!on_caller)
+        mr__stats_on_worker();
     /* last: whoever this wakes looks at n_done */
     mr__tasks_left();
-    mr__stats_ran(on_caller);
 }
 
 /* User code (destructors of wrapped memory) waits while the thread is a

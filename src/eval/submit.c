@@ -69,7 +69,7 @@ task_own(mr_task *t)
 {
     mr__retain(t->node);
     for (int i = 0; i < t->n_in; i++) {
-        if (t->in[i].buffer != NULL)
+        if (t->in[i].buffer != NULL && !t->in[i].borrowed)
             mr__buffer_retain(t->in[i].buffer);
         if (t->in[i].keep != NULL)
             mr__retain(t->in[i].keep);

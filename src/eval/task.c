@@ -56,26 +56,43 @@ mr__window_release(mr_window *w)
 /* ---- what is in flight
  * ---------------------------------------------------------- */
 
+/* Since the process began.  Every task touches `left`; nothing else that tasks
+ * of all threads write is in its line. */
 static struct {
-    _Atomic int64_t in_flight;
-    _Atomic int32_t sleepers;
+    _Atomic uint64_t entered; /* written under the plan lock alone */
+    _Alignas(64) _Atomic uint64_t left;
+    _Alignas(64) _Atomic int32_t sleepers;
     mr_lock lock;
     mr_cond cond;
     uint64_t finished; /* guarded by lock; counts while somebody sleeps */
 } work = {.lock = MR_LOCK_INIT(MR_RANK_EVENT, "work"), .cond = MR_COND_INIT};
 
+uint64_t
+mr__tasks_run(void)
+{
+    /* acquire: pairs with mr__tasks_left; what they held is given back */
+    return atomic_load_explicit(&work.left, memory_order_acquire);
+}
+
 int64_t
 mr__tasks_in_flight(void)
 {
-    /* acquire: pairs with the release in mr__tasks_left */
-    return atomic_load_explicit(&work.in_flight, memory_order_acquire);
+    uint64_t left = mr__tasks_run();
+
+    /* relaxed: read after `left`, so never too small */
+    return (int64_t)(atomic_load_explicit(&work.entered, memory_order_relaxed) -
+                     left);
 }
 
 void
 mr__tasks_entered(int64_t n)
 {
-    /* relaxed: a count */
-    atomic_fetch_add_explicit(&work.in_flight, n, memory_order_relaxed);
+    /* relaxed, both: a count that the plan lock guards; the streams' locks
+     * publish it before any of these tasks can leave */
+    uint64_t now = atomic_load_explicit(&work.entered, memory_order_relaxed);
+
+    atomic_store_explicit(&work.entered, now + (uint64_t)n,
+                          memory_order_relaxed);
 }
 
 void
@@ -83,13 +100,24 @@ mr__tasks_left(void)
 {
     /* seq_cst on both counters: either the sleeper sees the new count, or we
      * see the sleeper */
-    atomic_fetch_sub_explicit(&work.in_flight, 1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&work.left, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&work.sleepers, memory_order_seq_cst) == 0)
         return;
     mr__lock_take(&work.lock);
     work.finished++;
     mr__cond_wake_all(&work.cond);
     mr__lock_drop(&work.lock);
+}
+
+/* For who sleeps: see mr__tasks_left. */
+static int64_t
+in_flight_now(void)
+{
+    uint64_t left = atomic_load_explicit(&work.left, memory_order_seq_cst);
+
+    /* relaxed: read after `left`, so never too small */
+    return (int64_t)(atomic_load_explicit(&work.entered, memory_order_relaxed) -
+                     left);
 }
 
 void
@@ -101,9 +129,7 @@ mr__tasks_wait_progress(int64_t below, int64_t ns)
     mr__lock_take(&work.lock);
     atomic_fetch_add_explicit(&work.sleepers, 1, memory_order_seq_cst);
     seen = work.finished;
-    while (atomic_load_explicit(&work.in_flight, memory_order_seq_cst) >=
-               below &&
-           work.finished == seen && patient) {
+    while (in_flight_now() >= below && work.finished == seen && patient) {
         if (ns == 0)
             mr__cond_wait(&work.cond, &work.lock);
         else
@@ -214,9 +240,9 @@ static const mr_block_code copy_code[MR_N_DTYPES] = {
     COPY_CODE(5),  COPY_CODE(6),  COPY_CODE(7),  COPY_CODE(8),  COPY_CODE(9),
     COPY_CODE(10), COPY_CODE(11), COPY_CODE(12), COPY_CODE(13), COPY_CODE(14)};
 
-static const mr_block_code *
-fill_copy(const mr_task_operand *in, const mr_task_operand *out,
-          mr_block_launch *l)
+const mr_block_code *
+mr__copy_launch(const mr_task_operand *in, const mr_task_operand *out,
+                mr_block_launch *l)
 {
     const mr_block_code *code = &copy_code[in->dtype];
     int64_t fresh[MR_MAX_NDIM];
@@ -240,7 +266,7 @@ mr__run_copy(const mr_device_table *device, const mr_task_operand *in,
              const mr_task_operand *out)
 {
     mr_block_launch l;
-    const mr_block_code *code = fill_copy(in, out, &l);
+    const mr_block_code *code = mr__copy_launch(in, out, &l);
 
     return device->run_block(code, &l, NULL);
 }
@@ -249,7 +275,7 @@ static const mr_block_code *
 fill_task(const mr_task *t, mr_block_launch *l)
 {
     if (t->block == NULL)
-        return fill_copy(&t->in[0], &t->out[0], l);
+        return mr__copy_launch(&t->in[0], &t->out[0], l);
     mr__block_launch_make(t->block, t->in, t->out, l);
     return &t->block->code;
 }
@@ -285,8 +311,8 @@ mr__block_task_workspace(const mr_task *t)
     return t->device->block_workspace(code, &l);
 }
 
-void
-mr__operand_view(mr_kernel_view *v, const mr_task_operand *o)
+static void
+operand_view(mr_kernel_view *v, const mr_task_operand *o)
 {
     v->data = o->data;
     v->dtype = o->dtype;
@@ -294,6 +320,16 @@ mr__operand_view(mr_kernel_view *v, const mr_task_operand *o)
     v->size = o->size;
     v->dim = o->dim;
     v->stride = o->stride;
+}
+
+void
+mr__operand_views(mr_kernel_view *v, int n_in, const mr_task_operand *in,
+                  int n_out, const mr_task_operand *out)
+{
+    for (int i = 0; i < n_in; i++)
+        operand_view(&v[i], &in[i]);
+    for (int i = 0; i < n_out; i++)
+        operand_view(&v[n_in + i], &out[i]);
 }
 
 bool
@@ -304,8 +340,7 @@ mr__task_args(mr_task *t)
 
     if (v == NULL)
         return false;
-    for (int i = 0; i < t->n_in; i++)
-        mr__operand_view(&v[i], &t->in[i]);
+    mr__operand_views(v, t->n_in, t->in, 0, NULL);
     t->args = (mr_kernel_args){.op = t->node->op,
                                .params = t->node->params,
                                .n_in = t->n_in,
@@ -321,8 +356,7 @@ mr__task_args_out(mr_task *t)
     /* made here: const for kernels alone */
     mr_kernel_view *v = (mr_kernel_view *)(uintptr_t)t->args.out;
 
-    for (int i = 0; i < t->n_out; i++)
-        mr__operand_view(&v[i], &t->out[i]);
+    mr__operand_views(v, 0, NULL, t->n_out, t->out);
     t->args.n_out = t->n_out;
 }
 
@@ -343,7 +377,8 @@ drop_references(mr_task *t)
     mr_window *w = t->window;
 
     for (int i = 0; i < t->n_in; i++) {
-        mr__buffer_release(t->in[i].buffer);
+        if (!t->in[i].borrowed)
+            mr__buffer_release(t->in[i].buffer);
         mr__release(t->in[i].keep);
     }
     for (int i = 0; i < t->n_out; i++)
@@ -517,6 +552,9 @@ put_once(mr_task *t, void *queue)
         return d->launch(d->self, queue, &l);
     case MR_TASK_KERNEL:
         t->args.workspace = workspace_of(t);
+        if (t->kernel == NULL)
+            return t->node->op->exec->launch(t->args.plan, &t->args, queue,
+                                             t->flight->memory);
         l.kernel = t->kernel;
         l.args = &t->args;
         return d->launch(d->self, queue, &l);
@@ -542,23 +580,11 @@ capture_with_operator(const mr_task *t)
 static __attribute__((cold)) mr_code
 check(const mr_task *t)
 {
-    mr_kernel_view *v;
-    mr_code rc;
-
     if (t->kind != MR_TASK_BLOCK &&
         (t->kind != MR_TASK_KERNEL || t->kernel == NULL))
         return MR_OK; /* a compiled program looks at its steps itself */
-    v = mr__alloc_array((size_t)(t->n_in + t->n_out + 1), sizeof *v);
-    if (v == NULL)
-        return MR_E_MEMORY;
-    for (int i = 0; i < t->n_in; i++)
-        mr__operand_view(&v[i], &t->in[i]);
-    for (int i = 0; i < t->n_out; i++)
-        mr__operand_view(&v[t->n_in + i], &t->out[i]);
-    rc = mr__check_outputs(t->node, t->block != NULL ? &t->block->code : NULL,
-                           t->n_in, v, t->n_out, v + t->n_in);
-    mr__dealloc(v);
-    return rc;
+    return mr__check_outputs(t->node, t->block != NULL ? &t->block->code : NULL,
+                             t->n_in, t->in, t->n_out, t->out);
 }
 
 /* Kernels take their little scratch before they write, so one that had no
@@ -609,7 +635,6 @@ mr__task_run(mr_task *t)
     if (t->flight != NULL)
         mr__stream_landed(t);
     drop_references(t);
-    mr__stats_task();
 }
 
 /* ---- launching and landing
@@ -627,9 +652,9 @@ landed(mr_event *e, mr_code rc)
     else if (rc != MR_OK)
         mr_error_take();
     mr__task_run(f->task); /* what is left of it */
+    mr__stats_on_worker();
     /* last: whoever this wakes looks at what the stream has done */
     mr__tasks_left();
-    mr__stats_ran(false);
     mr__defer_user_code_end();
 }
 

@@ -44,6 +44,7 @@ typedef struct mr_task_operand {
     mr_buffer *buffer; /* NULL: a constant of `keep` */
     mr_array *keep;    /* NULL, or retained: the source, or the owner */
     bool is_source;    /* keep may fail: look before running */
+    bool borrowed;     /* the buffer is kept alive by the task's node */
     mr_dtype dtype;
     int32_t ndim;
     int64_t size;
@@ -63,6 +64,7 @@ typedef struct mr_flight {
     struct mr_task *task;
     mr_error_record *why; /* it could not be launched: retained */
     uint64_t number;      /* the how-manieth task of its stream */
+    void *memory;         /* what an operator's own launch asked for */
 } mr_flight;
 
 typedef struct mr_task {
@@ -110,8 +112,13 @@ size_t mr__block_task_workspace(const mr_task *t);
 /* Copy in to out, element by element in row-major order of in's dims. */
 mr_code mr__run_copy(const mr_device_table *device, const mr_task_operand *in,
                      const mr_task_operand *out);
-/* One operand as a kernel sees it. */
-void mr__operand_view(mr_kernel_view *v, const mr_task_operand *o);
+/* Operands as a kernel sees them: the inputs, then the outputs. */
+void mr__operand_views(mr_kernel_view *v, int n_in, const mr_task_operand *in,
+                       int n_out, const mr_task_operand *out);
+/* The program and launch of a plain copy. */
+const mr_block_code *mr__copy_launch(const mr_task_operand *in,
+                                     const mr_task_operand *out,
+                                     mr_block_launch *l);
 /* Fill in a kernel's arguments but for the workspace; false: no memory.  The
  * outputs may be said later. */
 bool mr__task_args(mr_task *t);
@@ -125,8 +132,10 @@ void mr__task_launch(mr_task *t, const mr_device_table *device, void **queue)
 
 /* Work in flight, for back pressure and for waiting at a memory limit. */
 int64_t mr__tasks_in_flight(void);
-void mr__tasks_entered(int64_t n);
-void mr__tasks_left(void); /* one less; wakes who waits for progress */
+/* How many have ended, their memory given back. */
+uint64_t mr__tasks_run(void);
+void mr__tasks_entered(int64_t n); /* under the plan lock */
+void mr__tasks_left(void);         /* one less; wakes who waits for progress */
 /* Sleep until fewer than `below` tasks are in flight, something finished or so
  * many nanoseconds have passed (0: for ever). */
 void mr__tasks_wait_progress(int64_t below, int64_t ns);

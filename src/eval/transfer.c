@@ -17,6 +17,12 @@
  * devices that are no peers the host's copy stands in between, and the other
  * device's copy hangs on that one's buffer.
  *
+ * A copy on a device is memory that can be had back: when an allocation fails,
+ * those that no task uses go, the one that was used longest ago first.  They
+ * stand in a list for that.  A buffer may die, with its copies, on any thread
+ * and under no lock, so the list has a lock of its own; an evicted copy stays
+ * on its buffer as a record without a node until somebody meets it.
+ *
  * Called by: reserve.c, submit.c, eval.c, under the plan lock.
  */
 #include "eval/transfer.h"
@@ -25,15 +31,26 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/lock.h"
 #include "eval/registry.h"
 #include "eval/stream.h"
 
 /* A copy that hangs on its buffer. */
 typedef struct mr_copy {
     struct mr_copy *next;
-    mr_array *node; /* a plain reference */
+    /* a plain reference; NULL: evicted.  Changed under both locks */
+    mr_array *node;
     uint16_t space;
+    bool listed; /* guarded by lru.lock, like the next two */
+    struct mr_copy *older, *newer;
+    uint64_t used; /* the last plan that did; guarded by the plan lock */
 } mr_copy;
+
+/* Copies on devices, in the order of their last use. */
+static struct {
+    mr_lock lock;
+    mr_copy *oldest, *newest;
+} lru = {.lock = MR_LOCK_INIT(MR_RANK_COPIES, "copies")};
 
 struct mr_arrival {
     struct mr_arrival *next;
@@ -47,14 +64,90 @@ struct mr_arrival {
     uint16_t space;
 };
 
+static bool
+is_host(uint16_t space)
+{
+    return space == 0;
+}
+
 /* ---- copies that hang on their buffer ---------------------------------------
  */
 
 static void
+unlist_locked(mr_copy *c)
+{
+    if (!c->listed)
+        return;
+    if (c->older != NULL)
+        c->older->newer = c->newer;
+    else
+        lru.oldest = c->newer;
+    if (c->newer != NULL)
+        c->newer->older = c->older;
+    else
+        lru.newest = c->older;
+    c->listed = false;
+}
+
+/* It is the one that was used last. */
+static void
+copy_use(mr_copy *c, uint64_t plan)
+{
+    c->used = plan;
+    if (is_host(c->space)) /* pointers into it were lent: it stays */
+        return;
+    mr__lock_take(&lru.lock);
+    unlist_locked(c);
+    c->older = lru.newest;
+    c->newer = NULL;
+    if (lru.newest != NULL)
+        lru.newest->newer = c;
+    else
+        lru.oldest = c;
+    lru.newest = c;
+    c->listed = true;
+    mr__lock_drop(&lru.lock);
+}
+
+/* Under no lock when its buffer died, else under the plan lock. */
+static void
 copy_free(mr_copy *c)
 {
-    mr__release(c->node);
+    mr_array *node;
+
+    mr__lock_take(&lru.lock);
+    unlist_locked(c);
+    node = c->node;
+    mr__lock_drop(&lru.lock);
+    mr__release(node);
     mr__dealloc(c);
+}
+
+/* Nobody but the copy's record has it, and its bytes are elsewhere as well. */
+static bool
+is_idle(const mr_array *x)
+{
+    return mr__state(x) == MR_DONE && mr__ref_total(x) == 1 &&
+           /* acquire: pairs with the releases of those who have read */
+           atomic_load_explicit(&x->buffer->refs, memory_order_acquire) == 1;
+}
+
+bool
+mr__copies_evict(const mr_plan *p, uint16_t space)
+{
+    mr_array *node = NULL;
+
+    mr__lock_take(&lru.lock);
+    for (mr_copy *c = lru.oldest; c != NULL && node == NULL; c = c->newer)
+        if ((is_host(space) || c->space == space) && c->used != p->number &&
+            is_idle(c->node)) {
+            unlist_locked(c);
+            node = c->node;
+            c->node = NULL;
+        }
+    mr__lock_drop(&lru.lock);
+    mr__release(node);
+    return node != NULL;
 }
 
 static void
@@ -76,15 +169,15 @@ set_copies_hook(void)
 }
 
 /* One that is there or on its way; those that did not make it are dropped. */
-static mr_array *
+static mr_copy *
 copy_in(mr_buffer *home, uint16_t space)
 {
     for (mr_copy **at = &home->copies; *at != NULL;) {
         mr_copy *c = *at;
-        mr_state s = mr__state(c->node);
+        mr_state s = c->node == NULL ? MR_NEW : mr__state(c->node);
 
         if (c->space == space && (s == MR_DONE || s == MR_SUBMITTED))
-            return c->node;
+            return c;
         if (c->space != space) {
             at = &c->next;
             continue;
@@ -113,7 +206,9 @@ mr__copies_drop_on_devices(mr_buffer *home)
 mr_array *
 mr__copy_on_host(mr_buffer *home)
 {
-    return copy_in(home, 0);
+    const mr_copy *c = copy_in(home, 0);
+
+    return c == NULL ? NULL : c->node;
 }
 
 /* ---- what is to be copied ---------------------------------------------------
@@ -126,12 +221,6 @@ typedef struct span {
     size_t bytes;
     mr_array *source; /* NULL: nothing */
 } span;
-
-static bool
-is_host(uint16_t space)
-{
-    return space == 0;
-}
 
 static mr_buffer *
 home_of(const mr_place *w)
@@ -253,7 +342,7 @@ copy_record(mr_arrival *a)
     mr_copy *c = mr__alloc(sizeof *c);
 
     if (c != NULL)
-        *c = (mr_copy){NULL, a->node, a->space};
+        *c = (mr_copy){.node = a->node, .space = a->space};
     return c;
 }
 
@@ -292,11 +381,12 @@ bring(mr_plan *p, mr_array *behalf, const span *s, bool whole, uint16_t space,
     /* host memory that the user writes has no lasting copies */
     bool lasts = whole && (is_host(space) || !home->exported_writable);
     mr_arrival *a = arrival_find(p, s, space);
-    mr_array *there = NULL;
+    mr_copy *copy = a == NULL && lasts ? copy_in(home, space) : NULL;
 
-    if (a == NULL && lasts)
-        there = copy_in(home, space);
-    if (there != NULL) {
+    if (copy != NULL) {
+        mr_array *there = copy->node;
+
+        copy_use(copy, p->number);
         place_at(w, s->from, there->buffer, there->buffer->data,
                  mr__state(there) == MR_DONE ? NULL : there);
         w->task = NULL;
@@ -350,6 +440,7 @@ mr__arrivals_publish(mr_plan *p)
             continue;
         a->copy->next = a->home->copies;
         a->home->copies = a->copy;
+        copy_use(a->copy, p->number);
         a->node = NULL;
     }
     mr__arrivals_drop(p);
@@ -365,4 +456,15 @@ mr__arrivals_drop(mr_plan *p)
         mr__release(a->node);
     }
     p->arrivals = NULL;
+}
+
+/* A thread that is gone may have been in the middle of the list: those copies
+ * are of devices that are lost. */
+void
+mr__copies_fork_child(void)
+{
+    mr__lock_fork_child(&lru.lock);
+    for (mr_copy *c = lru.oldest; c != NULL; c = c->newer)
+        c->listed = false;
+    lru.oldest = lru.newest = NULL;
 }

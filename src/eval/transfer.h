@@ -34,5 +34,10 @@ void mr__arrivals_drop(mr_plan *p) __attribute__((cold));
 mr_array *mr__copy_on_host(mr_buffer *home);
 /* Forget the copies on devices. */
 void mr__copies_drop_on_devices(mr_buffer *home);
+/* Give up the copy on the device of `space` (0: on any) that was used longest
+ * ago, is used by no task, and not by this plan.  False: there is none. */
+bool mr__copies_evict(const mr_plan *p, uint16_t space) __attribute__((cold));
+/* In a forked child, whose thread may not have held the list's lock. */
+void mr__copies_fork_child(void);
 
 #endif

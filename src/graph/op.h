@@ -117,12 +117,17 @@ typedef enum mr_rule_kind {
 } mr_rule_kind;
 
 /* An operator that brings its own execution (a compiled program): it is not
- * looked up in a device's kernel table.  All are called with the node alive;
- * run() by a task, under no lock, with operands as a kernel gets them, inputs
- * as they lie (struct mr_kernel_args: eval/device.h). */
+ * looked up in a device's kernel table, and runs on the device that it was made
+ * for.  All are called with the node alive; run() and launch() by a task, under
+ * no lock, with operands as a kernel gets them, inputs as they lie, on a device
+ * with queues row-major (structs mr_kernel_args, mr_device_table:
+ * eval/device.h). */
 struct mr_kernel_args;
+struct mr_device_table;
 struct mr_arena;
 typedef struct mr_op_exec {
+    int n_host; /* inputs, from the first, that stay on the host */
+    const struct mr_device_table *(*device)(const mr_node *n);
     /* What runs over inputs that lie so (no data pointers, no outputs) need:
      * the node's, or in this arena, which lives until the run is over.  Input
      * i may be written over when bit i of `given` is set.  Under the plan
@@ -134,6 +139,11 @@ typedef struct mr_op_exec {
     size_t (*workspace)(const void *plan);
     double (*cost)(const void *plan); /* nanoseconds, estimated */
     mr_code (*run)(const void *plan, const struct mr_kernel_args *a);
+    /* Of a device with queues: puts it into one.  `memory` has launch_bytes
+     * bytes and lives until what was launched has run. */
+    size_t (*launch_bytes)(const void *plan);
+    mr_code (*launch)(const void *plan, const struct mr_kernel_args *a,
+                      void *queue, void *memory);
 } mr_op_exec;
 
 struct mr_op {

@@ -138,7 +138,7 @@ n_steps(mr_compile_mode mode)
 
     mr__trace_end(trace);
     mr_compile_set_mode(mode);
-    holder = mr__program_new(&x, 1, &y, 1);
+    holder = mr__program_new(NULL, &x, 1, &y, 1);
     mr_compile_set_mode(MR_COMPILE_ENABLED);
     assert_non_null(holder);
     n = mr__program_of(holder)->n_steps;

@@ -7,18 +7,32 @@
  * Mutex calls are counted by functions of the same name that stand in front of
  * the C library's.
  */
+#include <dirent.h>
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/pool.h"
 #include "support/mrt.h"
 
 /* ---- counting ----------------------------------------------------------- */
 
 static _Thread_local int64_t n_mutex;
+
+/* The sanitizers have functions of these names themselves. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { COUNTS = 0 };
+#else
+enum { COUNTS = 1 };
 
 static int
 real_call(const char *name, pthread_mutex_t *m)
@@ -29,12 +43,6 @@ real_call(const char *name, pthread_mutex_t *m)
     memcpy(&fn, &symbol, sizeof fn);
     return fn(m);
 }
-
-/* The sanitizers have functions of these names themselves. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { COUNTS = 0 };
-#else
-enum { COUNTS = 1 };
 
 int
 pthread_mutex_lock(pthread_mutex_t *m)
@@ -65,17 +73,17 @@ ten(void *ctx, const mr_tree *in)
 }
 
 /* ctx: the next function, NULL for the last. */
-typedef struct link {
+typedef struct knot {
     mr_function *f;
-    struct link *next;
-} link;
+    struct knot *next;
+} knot;
 
 static int64_t most_mutex; /* of any body since it was cleared */
 
 static mr_tree *
 call_next(void *ctx, const mr_tree *in)
 {
-    link *l = ctx;
+    knot *l = ctx;
     int64_t before = n_mutex;
     mr_tree *out;
 
@@ -118,12 +126,12 @@ static void
 compiled_functions_inside__take_no_lock_a_thousand_deep(void **state)
 {
     enum { DEEP = 1000 };
-    static link chain[DEEP];
+    static knot chain[DEEP];
     mr_tree *args = MR_ARRAYS(mr_ones(MR_SHAPE(2), MR_FLOAT32)), *out;
 
     (void)state;
     for (int i = 0; i < DEEP; i++)
-        chain[i] = (link){mr_compile(call_next, &chain[i], NULL),
+        chain[i] = (knot){mr_compile(call_next, &chain[i], NULL),
                           i + 1 < DEEP ? &chain[i + 1] : NULL};
     assert_int_equal(mr_eval_tree(args), MR_OK);
     most_mutex = 0;
@@ -198,10 +206,64 @@ one_side(void *arg)
     return ok ? NULL : arg;
 }
 
+/* Who is stuck, and where: each thread writes its stack, then the process ends.
+ */
+static sem_t in_time, said;
+
+static void
+say_stack(int unused)
+{
+    void *at[64];
+
+    (void)unused;
+    backtrace_symbols_fd(at, backtrace(at, 64), STDERR_FILENO);
+    sem_post(&said);
+}
+
+static void
+say_all_stacks(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *d;
+
+    signal(SIGUSR2, say_stack);
+    while (tasks != NULL && (d = readdir(tasks)) != NULL) {
+        struct timespec end;
+        int id = atoi(d->d_name);
+
+        if (id == 0)
+            continue;
+        fprintf(stderr, "thread %d:\n", id);
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += 2;
+        if (syscall(SYS_tgkill, getpid(), id, SIGUSR2) == 0)
+            sem_timedwait(&said, &end);
+    }
+}
+
+static void *
+watch(void *unused)
+{
+    struct timespec end;
+
+    (void)unused;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += MRT_TSAN ? 600 : 100; /* the rounds have 10 s each */
+    if (sem_timedwait(&in_time, &end) == 0)
+        return NULL;
+    say_all_stacks();
+    abort();
+}
+
 static void
 traces__that_call_each_other_in_both_orders_do_not_deadlock(void **state)
 {
+    pthread_t watcher;
+
     (void)state;
+    sem_init(&in_time, 0, 0);
+    sem_init(&said, 0, 0);
+    pthread_create(&watcher, NULL, watch, NULL);
     for (int round = 0; round < 20; round++) {
         meeting m = {.ran = 0};
         side sides[2] = {{&m, 0}, {&m, 1}};
@@ -226,6 +288,8 @@ traces__that_call_each_other_in_both_orders_do_not_deadlock(void **state)
             sem_destroy(&m.here[i]);
         }
     }
+    sem_post(&in_time);
+    pthread_join(watcher, NULL);
 }
 
 /* ---- many threads ------------------------------------------------------- */
@@ -393,6 +457,144 @@ release__works_from_a_trace_a_destructor_and_a_thread_that_ends(void **state)
     mr_function_release(f);
 }
 
+/* ---- where else a function may be released ---------------------------------
+ */
+
+static void
+released_by_a_worker(void *arg)
+{
+    release_it(NULL);
+    sem_post(arg);
+}
+
+static void
+release__works_from_a_worker(void **state)
+{
+    sem_t done;
+
+    (void)state;
+    sem_init(&done, 0, 0);
+    to_release = mr_compile(ten, NULL, NULL);
+    assert_true(gives(to_release, 2));
+    assert_true(mr__pool_job(released_by_a_worker, &done));
+    assert_int_equal(sem_wait(&done), 0);
+    assert_null(to_release);
+    sem_destroy(&done);
+}
+
+static void
+release_at_exit(void)
+{
+    release_it(NULL);
+}
+
+static void
+ends_with_a_warm_function(void *unused)
+{
+    (void)unused;
+    atexit(release_at_exit);
+    to_release = mr_compile(ten, NULL, NULL);
+    if (!gives(to_release, 2))
+        abort();
+    exit(0);
+}
+
+static void
+release__works_at_exit(void **state)
+{
+    char text[256];
+
+    (void)state;
+    if (MRT_TSAN) /* the child starts threads, which it does not support */
+        skip();
+    assert_int_equal(
+        mrt_child(ends_with_a_warm_function, NULL, text, sizeof text), 0);
+}
+
+/* A's traced body wants a mutex of the user's that B holds while it releases
+ * that very function, and others: B waits for nobody. */
+static pthread_mutex_t users = PTHREAD_MUTEX_INITIALIZER;
+static sem_t inside, go_on;
+
+static mr_tree *
+wants_the_mutex(void *ctx, const mr_tree *in)
+{
+    sem_post(&inside);
+    sem_wait(&go_on);
+    pthread_mutex_lock(&users);
+    pthread_mutex_unlock(&users);
+    return ten(ctx, in);
+}
+
+static void *
+traces_under_a_mutex(void *arg)
+{
+    mr_scope s = mr_scope_begin();
+    mr_tree *out = mr_call(arg, MR_ARRAYS(mr_ones(MR_SHAPE(2), MR_FLOAT32)));
+    bool ok = out != NULL && mr_eval_tree(out) == MR_OK;
+
+    mr_scope_end(s);
+    return ok ? NULL : arg;
+}
+
+static void
+release__under_a_users_lock_waits_for_nobody(void **state)
+{
+    mr_function *f = mr_compile(wants_the_mutex, NULL, NULL);
+    mr_function *g = mr_compile(ten, NULL, NULL);
+    struct timespec end;
+    pthread_t thread;
+    void *failed;
+
+    (void)state;
+    assert_true(gives(g, 2));
+    sem_init(&inside, 0, 0);
+    sem_init(&go_on, 0, 0);
+    pthread_create(&thread, NULL, traces_under_a_mutex, mr_function_retain(f));
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 10;
+    assert_int_equal(sem_timedwait(&inside, &end), 0);
+    pthread_mutex_lock(&users);
+    sem_post(&go_on);
+    mr_function_release(f);
+    mr_function_cache_clear(g);
+    mr_function_release(g);
+    pthread_mutex_unlock(&users);
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    mr_function_release(f); /* the thread's */
+    sem_destroy(&inside);
+    sem_destroy(&go_on);
+}
+
+/* An entry of a function that is gone is never another's, though the memory of
+ * the two may be one. */
+static mr_tree *
+times_of(void *ctx, const mr_tree *in)
+{
+    return mr_tree_leaf(
+        mr_multiply(mr_tree_array_at(in, 0), mr_float(*(const double *)ctx)));
+}
+
+static void
+ids__are_never_used_again(void **state)
+{
+    mr_array *x = mr_ones(MR_SHAPE(2), MR_FLOAT32);
+
+    (void)state;
+    for (int i = 1; i <= 200; i++) {
+        double k = i;
+        mr_scope s = mr_scope_begin();
+        mr_function *f = mr_compile(times_of, &k, NULL);
+        mr_tree *out = mr_call(f, MR_ARRAYS(x));
+
+        assert_non_null(out);
+        mrt_assert_f32(mr_tree_array(out), (float[]){(float)i, (float)i}, 2);
+        mr_function_release(f);
+        mr_scope_end(s);
+    }
+}
+
 int
 main(void)
 {
@@ -404,6 +606,10 @@ main(void)
         mrt_test(erases__against_cold_traces_in_eight_threads),
         mrt_test(
             release__works_from_a_trace_a_destructor_and_a_thread_that_ends),
+        mrt_test(release__works_from_a_worker),
+        mrt_test(release__works_at_exit),
+        mrt_test(release__under_a_users_lock_waits_for_nobody),
+        mrt_test(ids__are_never_used_again),
     };
 
     return cmocka_run_group_tests_name("compile/locks", tests, NULL, NULL);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "eval/line.h"
+#include "eval/registry.h"
 #include "support/device.h"
 #include "support/device_op.h"
 #include "support/mrt.h"
@@ -219,6 +220,57 @@ slice_update__writes_where_nobody_looks(void **state)
     mr_scope_end(none);
 }
 
+/* ---- soft limits, the report
+ * ---------------------------------------------------
+ */
+
+/* A soft limit waits for what runs, and is exceeded when that does not help. */
+static void
+limit__that_is_soft_is_exceeded(void **state)
+{
+    (void)state;
+    mr_array *x = mr_full(MRT_SHAPE(MEGABYTE / 4), 1.0, MR_FLOAT32), *y, *z;
+    size_t old;
+
+    assert_int_equal(mr_eval(x), MR_OK);
+    mr_memory_clear_cache();
+    old = mr_memory_set_limit(mr_memory_active() + 65536);
+    y = mr_cumsum(x, 0, false, true, MR_DTYPE_DEFAULT);
+    assert_int_equal(mr_eval(y), MR_E_MEMORY);
+    mr_error_take();
+    assert_true(mr_memory_set_strict(false));
+    assert_int_equal(mr_eval(y), MR_OK);
+    z = mr_array_from_u8((uint8_t[]){1}, MRT_SHAPE(1));
+    assert_non_null(z); /* made, not planned */
+    assert_true(mr_memory_active() > mr_memory_limit());
+    assert_false(mr_memory_set_strict(true));
+    mr_memory_set_limit(old);
+    mrt_assert_f32(mr_max(y, MR_AXES_ALL, false), (float[]){MEGABYTE / 4}, 1);
+}
+
+static void
+report__has_all_at_a_glance(void **state)
+{
+    (void)state;
+    mr_memory_report r = {.size = sizeof r}, s = {.size = sizeof s};
+    mr_array *x[10];
+
+    assert_int_equal(mr_memory_report_get(&r), MR_OK);
+    for (int i = 0; i < 10; i++) {
+        x[i] = mr_contiguous(
+            mr_full(MRT_SHAPE(i < 5 ? 16 : MEGABYTE), i, MR_FLOAT32), false);
+        assert_int_equal(mr_eval(x[i]), MR_OK);
+    }
+    assert_int_equal(mr_memory_report_get(&s), MR_OK);
+    assert_int_equal(s.buffers - r.buffers, 10);
+    assert_true(s.active - r.active >= 20 * (uint64_t)MEGABYTE);
+    assert_true(s.peak >= s.active && s.peak_held >= s.active + s.cached);
+    assert_true(s.resident > 20 * (uint64_t)MEGABYTE);
+    assert_int_equal(s.limit, mr_memory_limit());
+    assert_int_equal(mr_memory_report_get(NULL), MR_E_NULL);
+    mr_error_take();
+}
+
 /* ---- devices ----------------------------------------------------------------
  */
 
@@ -245,6 +297,172 @@ device__memory_is_waited_for_too(void **state)
     mrt_off(s);
 }
 
+/* What a device holds is in the figures, and in its own. */
+static void
+device__memory_is_counted(void **state)
+{
+    (void)state;
+    mr_memory_info info = {.size = sizeof info};
+    mr_array *x = mr_full(MRT_SHAPE(MEGABYTE / 4), 1.0, MR_FLOAT32), *y;
+    size_t before, peak;
+    mr_stream s;
+
+    mrt_far();
+    assert_int_equal(mr_eval(x), MR_OK);
+    mr_memory_reset_peak();
+    before = mr_memory_active();
+    s = mrt_on(MRT_FAR(0));
+    y = mr_retain(mr_add(x, x)); /* x's copy, and y */
+    assert_int_equal(mr_eval(y), MR_OK);
+    assert_int_equal(mr_stream_sync(s), MR_OK);
+    mrt_off(s);
+    assert_int_equal(mr_memory_of(MRT_FAR(0), &info), MR_OK);
+    assert_true(info.active >= 2 * MEGABYTE && info.active < 3 * MEGABYTE);
+    assert_true(info.peak >= info.active);
+    assert_true(mr_memory_active() - before >= 2 * MEGABYTE);
+    peak = mr_memory_peak();
+    assert_true(peak >= mr_memory_active());
+    assert_int_equal(mr_memory_of(MRT_FAR(1), &info), MR_OK);
+    assert_int_equal(info.active, 0);
+    mr_release(y);
+    assert_int_equal(mr_memory_of(MRT_FAR(7), &info), MR_E_VALUE);
+    mr_error_take();
+    assert_int_equal(mr_memory_of(MRT_FAR(0), NULL), MR_E_NULL);
+    mr_error_take();
+}
+
+/* The limit holds for all together, and the error says where and what. */
+static void
+device__memory_is_limited(void **state)
+{
+    (void)state;
+    mr_array *x =
+        mr_contiguous(mr_full(MRT_SHAPE(1024, 16), 1.0, MR_FLOAT32), false);
+    mr_array *y;
+    size_t old;
+    const char *site;
+    mr_stream s;
+    mr_error e;
+
+    assert_int_equal(mr_eval(x), MR_OK);
+    s = mrt_on(MRT_FAR(0));
+    mr_memory_clear_cache();
+    old = mr_memory_set_limit(mr_memory_active() + 2 * MEGABYTE);
+    x = mr_transpose(x, MR_INTS_NONE);
+    site = MR_SITE, y = mr_matmul(mr_transpose(x, MR_INTS_NONE), x);
+    assert_int_equal(mr_eval(y), MR_E_MEMORY);
+    e = mr_error_take();
+    assert_non_null(strstr(e.message, "far 0"));
+    assert_non_null(strstr(e.message, "bytes"));
+    assert_string_equal(e.op, "matmul");
+    assert_string_equal(e.site, site);
+    mr_memory_set_limit(old);
+    assert_int_equal(mr_memory_limit(), old);
+    assert_int_equal(mr_eval(y), MR_OK);
+    mrt_assert_f32(mr_max(y, MR_AXES_ALL, false), (float[]){16}, 1);
+    mrt_off(s);
+}
+
+/* What a device keeps for later goes when another memory needs the room. */
+static void
+device__caches_are_trimmed(void **state)
+{
+    (void)state;
+    const mr_device_table *far = mr__device_find(MRT_FAR(1));
+    mr_memory_pool *pool = far->pool(far->self);
+    mr_memory_info info = {.size = sizeof info};
+    size_t own = mr__pool_set_cache_limit(pool, SIZE_MAX), old;
+
+    for (int how = 0; how < 3; how++) {
+        mr__buffer_release(mr__buffer_new(pool, 4 * MEGABYTE));
+        assert_int_equal(mr_memory_of(MRT_FAR(1), &info), MR_OK);
+        assert_true(info.cached >= 4 * MEGABYTE);
+        assert_true(mr_memory_cached() >= 4 * MEGABYTE);
+        if (how == 0) {
+            mr_memory_clear_cache();
+        } else if (how == 1) {
+            old = mr_memory_set_cache_limit(0);
+            mr_memory_set_cache_limit(old);
+        } else {
+            mr_array *x = mr_full(MRT_SHAPE(MEGABYTE), 1.0, MR_FLOAT32);
+
+            old = mr_memory_set_limit(mr_memory_active() + 6 * MEGABYTE);
+            assert_int_equal(mr_eval(mr_contiguous(x, false)), MR_OK);
+            mr_memory_set_limit(old);
+        }
+        assert_int_equal(mr_memory_of(MRT_FAR(1), &info), MR_OK);
+        assert_int_equal(info.cached, 0);
+    }
+    mr__pool_set_cache_limit(pool, own);
+}
+
+/* Copies that are on the host as well make room, the oldest first; those in use
+ * and the user's own stay. */
+static void
+device__copies_make_room_at_the_limit(void **state)
+{
+    (void)state;
+    const far_control *far = mrt_far();
+    const mr_device_table *table = mr__device_find(MRT_FAR(0));
+    mr_memory_pool *pool = table->pool(table->self);
+    mr_array *x[8], *y;
+    size_t own;
+    mr_stream s;
+
+    for (int i = 0; i < 8; i++) {
+        x[i] = mr_contiguous(mr_full(MRT_SHAPE(MEGABYTE / 4), i, MR_FLOAT32),
+                             false);
+        assert_int_equal(mr_eval(x[i]), MR_OK);
+    }
+    /* three of them, and a result */
+    own = mr__pool_set_limit(pool, 4 * MEGABYTE + 65536);
+    s = mrt_on(MRT_FAR(0));
+    far->figures();
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 8; i++) {
+            mr_scope each = mr_scope_begin();
+
+            y = mr_add(x[i], x[(i + 1) % 8]);
+            mrt_assert_f32(mr_max(y, MR_AXES_ALL, false),
+                           (float[]){(float)(i + (i + 1) % 8)}, 1);
+            mr_scope_end(each);
+        }
+    /* two at first, then each sum finds the one that the sum before it used */
+    assert_int_equal(far->figures().to_device, 2 + 15);
+    /* what one plan needs is not taken from it */
+    y = mr_add(mr_add(x[0], x[1]), mr_add(x[2], x[3]));
+    assert_int_equal(mr_eval(mr_add(y, mr_add(x[4], x[5]))), MR_E_MEMORY);
+    assert_non_null(strstr(mr_error_take().message, "over the limit"));
+    mr__pool_set_limit(pool, own);
+    mrt_assert_f32(mr_max(mr_add(y, mr_add(x[4], x[5])), MR_AXES_ALL, false),
+                   (float[]){15}, 1);
+    mrt_off(s);
+}
+
+/* The same when all together are at their limit, and the host wants room. */
+static void
+host__gets_the_room_of_copies_on_devices(void **state)
+{
+    (void)state;
+    mr_array *x = mr_full(MRT_SHAPE(MEGABYTE), 1.0, MR_FLOAT32), *y;
+    size_t old;
+    mr_stream s;
+
+    x = mr_contiguous(x, false);
+    assert_int_equal(mr_eval(x), MR_OK);
+    s = mrt_on(MRT_FAR(1));
+    mrt_assert_f32(mr_max(mr_add(x, mr_float(1.0)), MR_AXES_ALL, false),
+                   (float[]){2}, 1);
+    assert_int_equal(mr_stream_sync(s), MR_OK);
+    mrt_off(s);
+    mr_memory_clear_cache();
+    old = mr_memory_set_limit(mr_memory_active() + MEGABYTE);
+    y = mr_contiguous(mr_full(MRT_SHAPE(MEGABYTE), 3.0, MR_FLOAT32), false);
+    assert_int_equal(mr_eval(y), MR_OK); /* 4 MiB: x's copy made room */
+    mr_memory_set_limit(old);
+    mrt_assert_f32(mr_max(y, MR_AXES_ALL, false), (float[]){3}, 1);
+}
+
 int
 main(void)
 {
@@ -253,7 +471,14 @@ main(void)
         mrt_test(window__is_reserved_before_its_first_kernel),
         mrt_test(scratch__is_part_of_the_plan),
         mrt_test(slice_update__writes_where_nobody_looks),
+        mrt_test(limit__that_is_soft_is_exceeded),
+        mrt_test(report__has_all_at_a_glance),
         mrt_test(device__memory_is_waited_for_too),
+        mrt_test(device__memory_is_counted),
+        mrt_test(device__memory_is_limited),
+        mrt_test(device__caches_are_trimmed),
+        mrt_test(device__copies_make_room_at_the_limit),
+        mrt_test(host__gets_the_room_of_copies_on_devices),
     };
 
     mrt_devices_path();

@@ -5,7 +5,8 @@
 A name that goes is a broken program somewhere, a name that comes is a promise:
 both are changes of the list that a person commits (make exports).  Also checks
 that the library can be opened late: initial-exec thread-local storage has to
-fit into the little that the loader keeps for that.
+fit into the little that the loader keeps for that; that what a thread traces is
+its own; and that the check of the locks' order is in no release build.
 
 usage: check_exports.py [--update] LIBRARY
 """
@@ -36,6 +37,17 @@ def tls_bytes(library: str) -> int:
     return int(match[1], 16) if match else 0
 
 
+def thread_local(library: str) -> set[str]:
+    out = subprocess.run(["readelf", "-sW", library], check=True,
+                         capture_output=True, text=True).stdout
+    return {line.split()[-1] for line in out.splitlines() if " TLS " in line}
+
+
+def has_lock_checks(library: str) -> bool:
+    """Whether what the check says (src/base/lock.c) is in there."""
+    return b"dropping what is not held" in Path(library).read_bytes()
+
+
 def main() -> int:
     args = [a for a in sys.argv[1:] if a != "--update"]
     now = exported(args[0])
@@ -56,6 +68,13 @@ def main() -> int:
     if tls > TLS_BYTES:
         bad.append(f"{tls} bytes of static thread-local storage: "
                    f"{TLS_BYTES} at most, or dlopen may fail")
+    if "mr__ctx" not in thread_local(args[0]):
+        bad.append("mr__ctx, a thread's scope and trace, is not thread-local")
+    if has_lock_checks(args[0]):
+        bad.append("the check of the locks' order is in a release build")
+    testing = Path(args[0]).with_name("libmarram_testing.so")
+    if testing.exists() and not has_lock_checks(str(testing)):
+        bad.append("the check of the locks' order is not in the tests' build")
     print("\n".join(bad) if bad else f"{len(now)} symbols, {tls} bytes of TLS")
     return 1 if bad else 0
 

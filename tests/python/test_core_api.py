@@ -701,6 +701,33 @@ def test_eval__walks_trees_and_skips_other_leaves():
         mx.get_array_buffer_size(x + 1)
 
 
+def test_memory__report():
+    before = mx.memory_report()
+    keep = [mx.array(np.ones(1 << 18, np.float32)) for _ in range(3)]
+    mx.eval(keep)
+    after = mx.memory_report()
+    assert after["active"] - before["active"] >= 3 << 20 and after["buffers"] - before["buffers"] >= 3
+    assert after["peak_with_cache"] >= after["active"] + after["cache"] and after["resident"] > 3 << 20
+    assert after["devices"][0]["device"] == "cpu:0" and after["limit"] == mx.get_memory_limit()
+
+
+def test_memory__soft_limit():
+    x = mx.array(np.ones(1 << 20, np.float32))
+    mx.eval(x)
+    mx.clear_cache()
+    old = mx.set_memory_limit(mx.get_active_memory() + (1 << 16))
+    try:
+        y = mx.cumsum(x)
+        with pytest.raises(MemoryError, match="over the limit"):
+            mx.eval(y)
+        mx.set_memory_limit(mx.get_memory_limit(), strict=False)
+        mx.eval(y)
+        assert mx.get_active_memory() > mx.get_memory_limit()
+    finally:
+        mx.set_memory_limit(old)
+    assert y[-1].item() == 1 << 20
+
+
 def test_memory__figures():
     mx.synchronize()
     before = mx.get_active_memory()

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import marram.core as mx
 import numpy as np
 import pytest
 
 DEADLINE = 60.0
+BUILD = Path(os.environ.get("MARRAM_BUILD", Path(__file__).resolve().parents[2] / "build"))
 
 
 def run(code, *args):
@@ -215,3 +217,31 @@ def test_destructors__run_on_any_thread_and_in_the_collector():
         t.join()
     gc.collect()
     assert (mx.ones((3,)) + 1).tolist() == [2.0, 2.0, 2.0]
+
+
+UNLOAD = """
+import _ctypes, ctypes, sys, time
+Shape = type("Shape", (ctypes.Structure,), {"_fields_": FIELDS})
+for k in range(3):
+    lib = ctypes.CDLL(sys.argv[1])
+    for name in ("mr_array_from_f32", "mr_matmul"):
+        getattr(lib, name).restype = ctypes.c_void_p
+    n = 700
+    data = (ctypes.c_float * (n * n))(*([0.5] * (n * n)))
+    dims = (ctypes.c_int64 * 2)(n, n)
+    x = lib.mr_array_from_f32(data, SHAPE)
+    for _ in range(6):
+        x = lib.mr_matmul(ctypes.c_void_p(x), ctypes.c_void_p(x))
+    assert x and lib.mr_async_eval(ctypes.byref(ctypes.c_void_p(x)), 1) == 0
+    _ctypes.dlclose(lib._handle)  # while it computes
+    time.sleep(0.02 * k)
+print("over")
+"""
+
+
+def test_unload__with_work_in_flight_neither_hangs_nor_crashes():
+    """The library is linked so that dlclose leaves it: its threads go on."""
+    name = "libmarram.so" if (BUILD / "lib/libmarram.so").exists() else "libmarram_testing.so"
+    code = UNLOAD.replace("FIELDS", '[("dim", ctypes.c_void_p), ("n", ctypes.c_int64)]').replace(
+        "SHAPE", "Shape(ctypes.addressof(dims), 2)")
+    assert run(code, str(BUILD / "lib" / name)) == (0, "over\n")

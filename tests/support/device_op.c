@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "eval/device.h"
+#include "eval/registry.h"
 #include "graph/op.h"
 
 static _Atomic int runs[MRT_COUNTERS];
@@ -109,8 +110,19 @@ counted_run(const void *plan, const mr_kernel_args *a)
     return MR_OK;
 }
 
-static const mr_op_exec exec = {counted_plan, counted_lies_in,
-                                counted_workspace, counted_cost, counted_run};
+static const mr_device_table *
+counted_device(const mr_node *n)
+{
+    (void)n;
+    return mr__device_host();
+}
+
+static const mr_op_exec exec = {.device = counted_device,
+                                .plan = counted_plan,
+                                .lies_in = counted_lies_in,
+                                .workspace = counted_workspace,
+                                .cost = counted_cost,
+                                .run = counted_run};
 
 static const mr_op op = {
     .id = 0,

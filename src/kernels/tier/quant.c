@@ -210,10 +210,8 @@ codes_at(const uint8_t *from, const int bits)
     }
 #else
     {
-        uint64_t word;
-        U c;
-
-        /* 4 codes of 8 bits and more of others */
+        uint64_t word; /* 4 codes of 8 bits and more of others */
+        U c = {0};
 
         memcpy(&word, from, sizeof word);
         for (int i = 0; i < N_LANES; i++)
