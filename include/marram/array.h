@@ -77,6 +77,14 @@ MR_API bool mr_array_is_traced(const mr_array *x);
 MR_API const char *mr_array_site(const mr_array *x); /* "" when unknown */
 MR_API const char *mr_array_op(const mr_array *x);   /* name of its operator */
 
+/* ---- entries --------------------------------------------------------------
+ */
+/* Entry i (from 0) along the first axis: of an evaluated array a view of its
+ * memory made at once.  Errors: MR_E_INDEX. */
+MR_API mr_array *mr_array_entry_at(const char *site, mr_array *x, int64_t i);
+MR_API mr_array *mr_array_entry(mr_array *x, int64_t i);
+#define mr_array_entry(...) mr_array_entry_at(MR_SITE, __VA_ARGS__)
+
 /* ---- reading: evaluates x, then waits for it ----------------------------- */
 /* Copy all elements, row-major, into out (bytes: room there). */
 MR_API mr_code mr_array_copy_out(mr_array *x, void *out, size_t bytes);

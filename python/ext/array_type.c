@@ -16,6 +16,7 @@
 typedef struct iterator_object {
     PyObject_HEAD mr_array *x;
     int64_t i, n;
+    const char *site; /* where the iterator was made */
 } iterator_object;
 
 PyObject *
@@ -212,6 +213,7 @@ array_iter(PyObject *self)
     if (it) {
         it->x = mr_retain(ext_x(self));
         it->n = mr_array_dim(it->x, 0);
+        it->site = ext_site();
     }
     return (PyObject *)it;
 }
@@ -233,7 +235,7 @@ iterator_next(PyObject *self)
 
     if (it->i >= it->n)
         return NULL;
-    return ext_wrap(ext_entry(ext_site(), it->x, it->i++));
+    return ext_wrap(mr_array_entry_at(it->site, it->x, it->i++));
 }
 
 static PyType_Slot iterator_slots[] = {

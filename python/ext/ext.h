@@ -166,8 +166,6 @@ int ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value);
  * or "subtract", "divide".  A new reference. */
 mr_array *ext_update(mr_array *x, PyObject *key, PyObject *value,
                      const char *mode);
-/* x[i] of axis 0, i in range. */
-mr_array *ext_entry(const char *site, mr_array *x, int64_t i);
 
 /* ---- arguments of functions --------------------------------------------- */
 typedef enum ext_kind {
