@@ -26,6 +26,10 @@ ext_wrap(mr_array *x)
 
     if (!x)
         return ext_raise();
+    if (__builtin_expect(ext_eager_depth > 0, 0) && !ext_settle(x)) {
+        mr_release(x);
+        return ext_raise();
+    }
     o = PyType_GenericAlloc(ext.array, 0);
     if (!o) {
         mr_release(x);

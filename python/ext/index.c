@@ -458,6 +458,10 @@ ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value)
     x = mr_retain(ext_x(self));
     y = ext_update(x, key, value, "set");
     mr_release(x);
+    if (y && ext_eager_depth > 0 && !ext_settle(y)) {
+        mr_release(y);
+        y = NULL;
+    }
     if (!y) {
         ext_raise();
         return -1;
