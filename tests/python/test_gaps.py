@@ -320,6 +320,27 @@ def test_gap_63__floats_become_integers_by_one_rule():
     assert x.astype(mx.int32).tolist() == [2**31 - 1, -(2**31), 0, 3]
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: mx.hadamard_transform(x.reshape(2, 8)),
+        mx.nan_to_num,
+        lambda x: mx.block_masked_mm(x.reshape(4, 4), x.reshape(4, 4), 32),
+        lambda x: mx.gather_mm(x.reshape(2, 2, 4), x.reshape(2, 4, 2)),
+        lambda x: mx.segmented_mm(x.reshape(4, 4), x.reshape(4, 4), mx.array([[0, 2]])),
+        lambda x: mx.conv_general(x.reshape(1, 8, 2), x[:6].reshape(1, 3, 2)),
+        lambda x: mx.conv_transpose1d(x.reshape(1, 8, 2), x[:6].reshape(1, 3, 2)),
+    ],
+)
+def test_float64__stays_where_mlx_refuses_it(f):
+    x = np.random.default_rng(0).standard_normal(16) / 3
+    wide, narrow = f(mx.array(x, dtype=mx.float64)), f(mx.array(x.astype(np.float32)))
+    assert wide.dtype == mx.float64
+    wide = np.array(wide)
+    assert np.abs(wide - np.array(narrow)).max() < 1e-5
+    assert (wide != wide.astype(np.float32)).any()  # not by way of float32
+
+
 def test_gap_64__full_has_the_dtype_asked_for():
     y = mx.full((2,), 3.7, mx.int32)
     assert y.dtype == mx.int32
