@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gaps 36, 39, 40: what helps to find the line."""
+"""Gaps 36, 38, 39, 40: what helps to find the line."""
 
+import subprocess
+import sys
 import threading
 
 import marram.core as mx
@@ -109,3 +111,47 @@ def test_memory_report__of_a_long_chain_needs_no_stack():
         x = x + 1
     assert mx.memory_report(x)["longest_chain"] >= 200_000
     assert x.tolist() == [200_000] * 2
+
+
+def in_a_process(program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def test_deep__a_graph_that_nothing_evaluates_is_told_of_once():
+    """Gap 38."""
+    text = in_a_process("""
+import marram.core as mx
+state, x = mx.zeros((2,)), mx.ones((2,))
+for step in range(120_000):
+    state = state * 0.5 + x
+    if step % 1000 == 0:
+        mx.eval((x * 2).sum())
+for step in range(120_000):
+    state = state * 0.5 + x
+mx.eval(state)
+""")
+    assert text.count("operations away") == 1
+    assert "eval(loss, state)" in text
+    assert "<string>:5" in text
+
+
+def test_deep__loops_that_evaluate_are_not_told():
+    text = in_a_process("""
+import marram.core as mx
+x = mx.zeros((2,))
+for step in range(150_000):  # the next step is built before this one is read
+    y = x + 1
+    mx.async_eval(x)
+    x = y
+for step in range(150_000):
+    x = x + 1
+    if step % 50_000 == 0:
+        mx.eval(x)
+def f(x):
+    for _ in range(110_000):
+        x = x + 1
+    return x.sum()
+mx.eval(mx.grad(f)(x))
+""")
+    assert "operations away" not in text
