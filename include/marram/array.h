@@ -77,6 +77,14 @@ MR_API bool mr_array_is_traced(const mr_array *x);
 MR_API const char *mr_array_site(const mr_array *x); /* "" when unknown */
 MR_API const char *mr_array_op(const mr_array *x);   /* name of its operator */
 
+/* ---- entries --------------------------------------------------------------
+ */
+/* Entry i (from 0) along the first axis: of an evaluated array a view of its
+ * memory made at once.  Errors: MR_E_INDEX. */
+MR_API mr_array *mr_array_entry_at(const char *site, mr_array *x, int64_t i);
+MR_API mr_array *mr_array_entry(mr_array *x, int64_t i);
+#define mr_array_entry(...) mr_array_entry_at(MR_SITE, __VA_ARGS__)
+
 /* ---- reading: evaluates x, then waits for it ----------------------------- */
 /* Copy all elements, row-major, into out (bytes: room there). */
 MR_API mr_code mr_array_copy_out(mr_array *x, void *out, size_t bytes);
@@ -94,6 +102,20 @@ MR_API const int64_t *mr_array_strides(mr_array *x);
 /* Writable view for exporters (buffer protocol, DLPack): afterwards the
  * memory is never donated. */
 MR_API void *mr_array_data_exported(mr_array *x);
+
+/* Evaluations that began because something was read (a value, memory, text), by
+ * the line that read: each splits a program in two.  The first `room` lines go
+ * to out (NULL: none), *n_lines (or NULL) is how many there are; a site of ""
+ * stands for all lines that are unknown.  Gives the number of evaluations. */
+typedef struct mr_read_line {
+    const char *site; /* immortal */
+    uint64_t count;
+} mr_read_line;
+MR_API uint64_t mr_read_stats(mr_read_line *out, int room, int *n_lines);
+MR_API void mr_read_stats_reset(void);
+/* For bindings: says which line of the host reads (interned text), or "". */
+typedef const char *(*mr_read_site_fn)(void);
+MR_API void mr_set_read_site(mr_read_site_fn where);
 
 /* Text as in the printing rules: "array([1, 2], dtype=float32)".  The caller
  * frees it with mr_text_free.  precision < 0: %g with 6 digits, else fixed. */

@@ -122,6 +122,17 @@ typedef struct mr_stats {
 } mr_stats;
 MR_API mr_code mr_stats_get(mr_stats *out);
 
+/* What is still to be computed for some arrays: how many nodes, and the longest
+ * chain of them (each needs the one before), with the line where that begins.
+ * A chain that grows from step to step, since nothing evaluates it, keeps all
+ * that went into it in memory. */
+typedef struct mr_pending {
+    uint64_t size; /* sizeof(mr_pending) of the caller */
+    uint64_t nodes, longest;
+    const char *site; /* immortal; "" when unknown */
+} mr_pending;
+MR_API mr_code mr_pending_get(mr_array *const *x, int n, mr_pending *out);
+
 MR_EXTERN_C_END
 
 #endif

@@ -74,6 +74,11 @@ MR_API mr_tree *mr_closure_vjp(mr_closure *c, const mr_tree *primals,
                                const mr_tree *cotangents);
 MR_API mr_tree *mr_closure_jvp(mr_closure *c, const mr_tree *primals,
                                const mr_tree *tangents);
+/* names: what the error calls each leaf (NULL: by its number); a tolerance
+ * below 0: the usual one. */
+MR_API mr_code mr_closure_check_grad(mr_closure *c, const mr_tree *args,
+                                     const char *const *names, double step,
+                                     double rtol, double atol);
 MR_API mr_tree *mr_closure_vmap(mr_closure *c, const mr_tree *args,
                                 const int32_t *in_axes, int n_in,
                                 const int32_t *out_axes, int n_out);

@@ -16,6 +16,7 @@
 typedef struct iterator_object {
     PyObject_HEAD mr_array *x;
     int64_t i, n;
+    const char *site; /* where the iterator was made */
 } iterator_object;
 
 PyObject *
@@ -25,6 +26,10 @@ ext_wrap(mr_array *x)
 
     if (!x)
         return ext_raise();
+    if (__builtin_expect(ext_eager_depth > 0, 0) && !ext_settle(x)) {
+        mr_release(x);
+        return ext_raise();
+    }
     o = PyType_GenericAlloc(ext.array, 0);
     if (!o) {
         mr_release(x);
@@ -212,6 +217,7 @@ array_iter(PyObject *self)
     if (it) {
         it->x = mr_retain(ext_x(self));
         it->n = mr_array_dim(it->x, 0);
+        it->site = ext_site();
     }
     return (PyObject *)it;
 }
@@ -233,7 +239,7 @@ iterator_next(PyObject *self)
 
     if (it->i >= it->n)
         return NULL;
-    return ext_wrap(ext_entry(ext_site(), it->x, it->i++));
+    return ext_wrap(mr_array_entry_at(it->site, it->x, it->i++));
 }
 
 static PyType_Slot iterator_slots[] = {

@@ -9,6 +9,8 @@
  */
 #include "ext.h"
 
+#include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,12 +237,30 @@ ext_is_foreign_array(PyObject *o)
            has(o, "__dlpack__") || has(o, "__mlx_array__");
 }
 
+/* Nobody asked for float32, and a number is not only rounded: told once. */
+static bool
+warn_of_range(void)
+{
+    static _Atomic bool warned;
+
+    /* relaxed: it guards nothing */
+    if (atomic_exchange_explicit(&warned, true, memory_order_relaxed))
+        return true;
+    return PyErr_WarnEx(PyExc_UserWarning,
+                        "float64 numbers became float32, which is the default, "
+                        "and some are beyond its range: they are now inf or 0 "
+                        "(dtype=mx.float64 keeps them, dtype=mx.float32 says "
+                        "that this is meant)",
+                        1) == 0;
+}
+
 /* n float64 as float32. */
 static mr_array *
-from_doubles(const void *data, mr_shape shape)
+from_doubles(const void *data, mr_shape shape, bool asked)
 {
     int64_t n = 1;
     const char *p = data;
+    bool beyond = false;
     mr_array *x;
     float *f;
 
@@ -255,6 +275,12 @@ from_doubles(const void *data, mr_shape shape)
         double v;
         memcpy(&v, p + 8 * i, sizeof v);
         f[i] = (float)v;
+        beyond |= (fabsf(f[i]) == INFINITY) != (fabs(v) == (double)INFINITY);
+        beyond |= (f[i] == 0.0F) != (v == 0.0);
+    }
+    if (beyond && !asked && !warn_of_range()) {
+        free(f);
+        return NULL;
     }
     x = mr_array_from_at(ext_site(), f, shape, MR_FLOAT32);
     free(f);
@@ -267,7 +293,7 @@ from_memory(const void *data, mr_shape shape, mr_dtype have, mr_dtype t)
     mr_array *x, *y;
 
     if (have == MR_FLOAT64 && (t == MR_DTYPE_DEFAULT || t == MR_FLOAT32))
-        return from_doubles(data, shape);
+        return from_doubles(data, shape, t == MR_FLOAT32);
     x = mr_array_from_at(ext_site(), data, shape, have);
     if (!x || t == MR_DTYPE_DEFAULT || t == have)
         return x;

@@ -159,6 +159,13 @@ bool ext_warn_traced(mr_array *x);
 /* set_traced_reads(mode). */
 PyObject *ext_set_traced_reads(PyObject *self, PyObject *mode);
 
+/* ---- debugging ---------------------------------------------------------- */
+/* Contexts of eager that are open on this thread. */
+extern _Thread_local int ext_eager_depth
+    __attribute__((tls_model("initial-exec")));
+/* In one: x is evaluated, unless it is traced; false with Marram's error. */
+bool ext_settle(mr_array *x);
+
 /* ---- indexing ----------------------------------------------------------- */
 PyObject *ext_subscript(PyObject *self, PyObject *key);
 int ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value);
@@ -166,8 +173,6 @@ int ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value);
  * or "subtract", "divide".  A new reference. */
 mr_array *ext_update(mr_array *x, PyObject *key, PyObject *value,
                      const char *mode);
-/* x[i] of axis 0, i in range. */
-mr_array *ext_entry(const char *site, mr_array *x, int64_t i);
 
 /* ---- arguments of functions --------------------------------------------- */
 typedef enum ext_kind {
@@ -299,6 +304,7 @@ typedef struct ext_module {
 extern const ext_module ext_generated[];
 extern PyMethodDef ext_generated_methods[];
 extern PyMethodDef ext_functions[];        /* special.c: arange, split, ... */
+extern PyMethodDef ext_debug_functions[];  /* debug.c: eager, figures */
 extern PyMethodDef ext_select_functions[]; /* select.c: unique, repeat */
 extern PyMethodDef ext_random_functions[];
 extern PyMethodDef ext_linalg_functions[];

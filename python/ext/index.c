@@ -82,19 +82,6 @@ read_plan(index_plan *p, const char *site, mr_array *source)
     return x;
 }
 
-mr_array *
-ext_entry(const char *site, mr_array *x, int64_t i)
-{
-    static const int32_t zero[] = {0};
-    int64_t start = i, stop = i + 1, step = 1;
-    mr_array *y = mr_index_slice_at(site, x, (mr_ints){&start, 1},
-                                    (mr_ints){&stop, 1}, (mr_ints){&step, 1});
-
-    if (y)
-        index_step(&y, mr_squeeze_at(site, y, (mr_axes){zero, 1}));
-    return y;
-}
-
 /* x[False]: no entry of a new axis. */
 static mr_array *
 read_nothing(const char *site, mr_array *x)
@@ -471,6 +458,10 @@ ext_ass_subscript(PyObject *self, PyObject *key, PyObject *value)
     x = mr_retain(ext_x(self));
     y = ext_update(x, key, value, "set");
     mr_release(x);
+    if (y && ext_eager_depth > 0 && !ext_settle(y)) {
+        mr_release(y);
+        y = NULL;
+    }
     if (!y) {
         ext_raise();
         return -1;

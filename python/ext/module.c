@@ -70,7 +70,7 @@ add_all(PyObject *core)
     PyMethodDef *const parts[] = {
         ext_functions,           ext_system_functions,  ext_stream_functions,
         ext_transform_functions, ext_compile_functions, ext_io_functions,
-        ext_dtype_functions,     ext_select_functions,
+        ext_dtype_functions,     ext_select_functions,  ext_debug_functions,
     };
 
     for (const ext_module *m = ext_generated; m->name; m++)

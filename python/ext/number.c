@@ -57,6 +57,10 @@ in_place(PyObject *a, PyObject *b, binary_door door)
     mr_array *r = ext_is_array(b) ? door(ext_site(), ext_x(a), ext_x(b))
                                   : mixed(a, b, door);
 
+    if (r && ext_eager_depth > 0 && !ext_settle(r)) {
+        mr_release(r);
+        return ext_raise();
+    }
     if (r) {
         ext_rebind(a, r);
         return Py_NewRef(a);

@@ -74,6 +74,13 @@ find_main_thread(void)
     return ident != NULL && !PyErr_Occurred();
 }
 
+/* For mr_set_read_site: on threads of others there is no line. */
+static const char *
+read_site(void)
+{
+    return gil_held && gil_held() ? ext_site() : "";
+}
+
 int
 ext_init_system(void)
 {
@@ -84,6 +91,7 @@ ext_init_system(void)
     if (!find_main_thread())
         return -1;
     mr_set_block_hooks(block_enter, block_leave);
+    mr_set_read_site(read_site);
     mr_set_interrupt_hooks(may_interrupt, interrupt_poll);
     return 0;
 }

@@ -257,6 +257,47 @@ grad_call(ext_transform *t, PyObject *args, PyObject *kw)
     return result;
 }
 
+/* For marram.utils: arrays are the arguments, names what errors call them. */
+static PyObject *
+check_grad(PyObject *self, PyObject *args)
+{
+    ext_function r = {.check = check_scalar_first};
+    PyObject *arrays, *names, *done = NULL;
+    double step, rtol, atol;
+    ext_leaves in = {0};
+    const char **name = NULL;
+    mr_tree *t = NULL;
+    mr_closure *c = NULL;
+    bool ok;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OO!O!ddd:_check_grad", &r.fun, &PyTuple_Type,
+                          &arrays, &PyTuple_Type, &names, &step, &rtol, &atol))
+        return NULL;
+    r.args = ext_flatten(arrays, &in, false);
+    ok = r.args && in.n <= PyTuple_Size(names);
+    name = ok ? malloc(((size_t)in.n + 1) * sizeof *name) : NULL;
+    for (int i = 0; name && ok && i < in.n; i++) {
+        name[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(names, i), NULL);
+        ok = name[i] != NULL;
+    }
+    if (name && ok && (t = mr_tree_arrays(in.n, in.x)) &&
+        (c = ext_run_closure(&r))) {
+        if (mr_closure_check_grad(c, t, name, step, rtol, atol) == MR_OK)
+            done = Py_NewRef(Py_None);
+        else
+            ext_failure_raise(&r.failure);
+    } else if (!PyErr_Occurred()) {
+        PyErr_NoMemory();
+    }
+    mr_closure_release(c);
+    mr_tree_release(t);
+    free(name);
+    ext_leaves_free(&in);
+    ext_run_end(&r);
+    return done;
+}
+
 /* ---- the callable ------------------------------------------------------- */
 
 static PyObject *
@@ -510,6 +551,9 @@ PyMethodDef ext_transform_functions[] = {
      "allow_int=False)\n--\n\n"
      "As grad, but gives (value, gradient).  fun may return a tuple that\n"
      "begins with the 0-d array; value is then that tuple."},
+    {"_check_grad", check_grad, METH_VARARGS,
+     "_check_grad(fun, arrays, names, step, rtol, atol, /)\n--\n\n"
+     "Compares the gradient of fun by arrays with central differences."},
     {"checkpoint", KEYWORDS(ext_fn_checkpoint),
      "checkpoint(fun)\n--\n\n"
      "fun, whose inside is computed again in a backward pass and not kept\n"

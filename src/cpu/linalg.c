@@ -20,6 +20,7 @@
 #include "cpu/blas.h"
 #include "cpu/cpu.h"
 #include "cpu/dense.h"
+#include "cpu/product.h"
 #include "gen/ids.h"
 #include "ops/params.h"
 
@@ -430,10 +431,30 @@ eig_one(const work *w, int64_t i, const place *p)
                      p->scratch + w->lu_bytes);
 }
 
-/* The product below by the library; vt is divided in its place. */
+/* The product below without the library: in tiles of rows, vectorised. */
 static void
-pinv_blas(const work *w, const char *u, const char *s, char *vt, double cut,
-          char *out)
+pinv_plain(const work *w, const char *u, const char *vt, int64_t k,
+           int64_t rank, char *out)
+{
+    const mr_product p = {.dtype = w->t,
+                          .m = w->n,
+                          .n = w->m,
+                          .k = rank,
+                          .a = {vt, w->t, w->n, 1, w->n},
+                          .b = {u, w->t, w->m, k, 1},
+                          .c = out,
+                          .c_row = w->m,
+                          .c_col = 1,
+                          .c_item = w->m * w->n,
+                          .n_items = 1};
+
+    mr__product_plain(&p);
+}
+
+/* The product below of many values; vt is divided in its place. */
+static void
+pinv_large(const work *w, const char *u, const char *s, char *vt, double cut,
+           char *out)
 {
     mr_dtype t = w->t;
     int64_t k = w->m < w->n ? w->m : w->n, rank = 0;
@@ -454,8 +475,10 @@ pinv_blas(const work *w, const char *u, const char *s, char *vt, double cut,
     g.k = rank;
     if (rank == 0)
         memset(out, 0, (size_t)(w->n * w->m * w->item));
-    else
+    else if (mr__blas_ready())
         mr__blas_run(t, &g);
+    else
+        pinv_plain(w, u, vt, k, rank, out);
 }
 
 /* out (n x m) = vt^T diag(1 / s) u^T, of the singular values that count:
@@ -470,8 +493,8 @@ pinv_product(const work *w, const char *u, const char *s, char *vt,
     double part = rtol ? real_at(t, rtol, 0) : eps * (double)large;
     double cut = k > 0 ? real_at(t, s, 0) * part : 0.0;
 
-    if (k > SMALL && mr__blas_ready()) {
-        pinv_blas(w, u, s, vt, cut, out);
+    if (k > SMALL) {
+        pinv_large(w, u, s, vt, cut, out);
         return;
     }
     for (int64_t r = 0; r < w->n; r++)

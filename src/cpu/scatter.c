@@ -6,12 +6,14 @@
  * is combined in row-major order of the updates by one thread.  Slices of
  * different offsets do not overlap when every indexed axis has size 1 in
  * them, so points are dealt out by a hash of their offset, and each thread
- * runs through all points for its own.  Other scatters run on one thread.
+ * runs through all points for its own.  Many numbers added up in few places
+ * are added in parts of a fixed number.  Other scatters run on one thread.
  * Nothing is written before all indices are checked.
  * Called by: device.c.  Calls: index.c, the tier's elementwise kernels.
  */
 #include <string.h>
 
+#include "array/layout.h"
 #include "base/pool.h"
 #include "cpu/index.h"
 #include "kernels/tier/tier.h"
@@ -241,6 +243,149 @@ scatter_piece(void *ctx, int64_t begin, int64_t end)
         scatter_owner(ctx, owner);
 }
 
+/* ---- many numbers into few places ----------------------------------------
+ * The points are cut into PARTS runs, each with sums of its own for all places;
+ * these are added to the output part by part.  The cut does not depend on
+ * threads, and the sums lie in the workspace, where offsets would be.
+ */
+enum { PARTS = 8 };
+
+typedef struct sums {
+    const mr_index_axis *axis;
+    mr_walk index, from;
+    mr_dtype dtype;
+    const char *updates;
+    char *part;
+    int64_t n, size; /* points, places */
+    _Atomic int64_t bad;
+} sums;
+
+#define SUMS(type)                                                             \
+    do {                                                                       \
+        const type *x = (const type *)(const void *)s->updates;                \
+        type *sum = (type *)(void *)s->part + part * s->size;                  \
+                                                                               \
+        for (int64_t k = 0; k < n; k++)                                        \
+            sum[at[k] * stride] += x[(i + k) * step];                          \
+    } while (0)
+
+static void
+sums_add(const sums *s, int64_t part, int64_t i, int64_t n, const int64_t *at)
+{
+    int64_t step = s->from.ndim == 0 ? 0 : s->from.stride[0][0];
+    int64_t stride = s->axis->stride;
+
+    if (s->dtype == MR_FLOAT32)
+        SUMS(float);
+    else if (s->dtype == MR_FLOAT64)
+        SUMS(double);
+    else if (mr__dtype_size(s->dtype) == 4)
+        SUMS(uint32_t);
+    else
+        SUMS(uint64_t);
+}
+
+/* What a sum starts from: -0 where the dtype has it, since x + -0 is x. */
+static void
+sums_clear(const sums *s, int64_t part)
+{
+    const float narrow = -0.0F;
+    const double wide = -0.0;
+    const uint64_t zero = 0;
+    int64_t item = mr__dtype_size(s->dtype);
+    const void *value = s->dtype == MR_FLOAT32   ? (const void *)&narrow
+                        : s->dtype == MR_FLOAT64 ? (const void *)&wide
+                                                 : (const void *)&zero;
+
+    for (int64_t i = 0; i < s->size; i++)
+        memcpy(s->part + (part * s->size + i) * item, value, (size_t)item);
+}
+
+static void
+sums_piece(void *ctx, int64_t begin, int64_t end)
+{
+    sums *s = ctx;
+    const mr_index_axis *x = s->axis;
+    int64_t step = s->index.ndim == 0 ? 0 : s->index.stride[0][0];
+
+    for (int64_t part = begin; part < end; part++) {
+        int64_t stop = s->n * (part + 1) / PARTS, at[CHUNK];
+
+        sums_clear(s, part);
+        for (int64_t i = s->n * part / PARTS, n; i < stop; i += n) {
+            int64_t good;
+
+            n = stop - i < CHUNK ? stop - i : CHUNK;
+            good =
+                mr__index_run(x->index, i * step, step, n, x->n, x->n - 1, at);
+            if (good < n) {
+                mr__index_note(&s->bad, i + good);
+                break;
+            }
+            sums_add(s, part, i, n, at);
+        }
+    }
+}
+
+static bool
+has_sums(mr_dtype t)
+{
+    return t == MR_FLOAT32 || t == MR_FLOAT64 || t == MR_INT32 ||
+           t == MR_UINT32 || t == MR_INT64 || t == MR_UINT64;
+}
+
+static bool
+sums_plan(sums *s, const mr_kernel_args *a, const mr_index_axis *axis)
+{
+    const mr_scatter_params *p = a->params;
+    const mr_kernel_view *out = &a->out[0], *updates = &a->in[a->n_in - 1];
+    const mr_kernel_view *index = axis->index;
+    int32_t n_index = updates->ndim - out->ndim;
+
+    if (p->mode != MR_SCATTER_ADD || p->axes.n != 1 || !has_sums(out->dtype) ||
+        updates->size != index->size || index->size < 1 << 15 ||
+        out->size > index->size / (4 * PARTS) ||
+        !mr__is_contiguous(out->ndim, out->dim, out->stride))
+        return false;
+    *s = (sums){.axis = axis,
+                .dtype = out->dtype,
+                .updates = updates->data,
+                .part = a->workspace,
+                .n = index->size,
+                .size = out->size};
+    atomic_init(&s->bad, INT64_MAX);
+    mr__walk_init(&s->index, index->ndim, index->dim, 0);
+    mr__walk_add(&s->index, index->ndim, index->stride, 0);
+    mr__walk_merge(&s->index);
+    mr__walk_init(&s->from, n_index, updates->dim, 0);
+    mr__walk_add(&s->from, n_index, updates->stride, 0);
+    mr__walk_merge(&s->from);
+    return s->index.ndim <= 1 && s->from.ndim <= 1;
+}
+
+static mr_code
+sums_run(sums *s, const mr_kernel_args *a)
+{
+    static const int64_t steps[2] = {1, 1};
+    mr_map_fn *add = mr__tier()->dtype[s->dtype]->map[MR_K_ADD];
+    char *to = a->out[0].data;
+    int64_t bad, step = s->index.ndim == 0 ? 0 : s->index.stride[0][0];
+
+    mr__cpu_for(PARTS, 1, sums_piece, s);
+    bad = atomic_load_explicit(&s->bad, memory_order_relaxed);
+    if (bad != INT64_MAX)
+        return mr__index_fail(mr__index_read(s->axis->index, bad * step),
+                              s->axis->axis, s->axis->n);
+    mr__cpu_copy_view(to, &a->in[0]);
+    for (int64_t part = 0; part < PARTS; part++) {
+        const void *both[2] = {to, s->part + part * s->size *
+                                                 mr__dtype_size(s->dtype)};
+
+        add(to, both, steps, s->size);
+    }
+    return MR_OK;
+}
+
 size_t
 mr__cpu_scatter_workspace(const mr_kernel_args *a)
 {
@@ -283,6 +428,7 @@ mr__cpu_scatter(const mr_kernel_args *a)
                  .from = updates->data};
     bool apart = true;
     mr_code code;
+    sums few;
 
     for (int64_t k = 0; k < p->axes.n; k++) {
         int32_t axis = (int32_t)p->axes.v[k];
@@ -292,6 +438,8 @@ mr__cpu_scatter(const mr_kernel_args *a)
         axes[k] = (mr_index_axis){&a->in[1 + k], axis, out->dim[axis], size,
                                   out->stride[axis]};
     }
+    if (sums_plan(&few, a, axes))
+        return sums_run(&few, a);
     code = mr__index_offsets(axes, (int)p->axes.n, s.count, a->workspace);
     if (code != MR_OK)
         return code;
@@ -380,7 +528,7 @@ mr__cpu_put_along_axis(const mr_kernel_args *a)
              .check = true};
 
     if (index->size == 0) {
-            mr__cpu_copy_view(out->data, &a->in[0]);
+        mr__cpu_copy_view(out->data, &a->in[0]);
         return MR_OK;
     }
     mr__walk_init(&t.rows, out->ndim, index->dim, skip);

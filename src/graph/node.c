@@ -99,6 +99,7 @@ node_alloc(const mr_parts *p, char **extra)
     x->n_out = (uint16_t)p->n_out;
     x->stream = mr__ctx.stream;
     x->trace = mr__ctx.trace;
+    x->depth = 0;
     x->site = mr__ctx.site ? mr__ctx.site : mr__error_here.door.site;
     x->params = NULL;
     x->in = (mr_array **)(void *)(x + 1);
@@ -129,9 +130,15 @@ put_inputs(mr_array *x, int n_in, mr_array *const *in)
 {
     for (int i = 0; i < n_in; i++) {
         x->in[i] = mr__retain(in[i]);
+        /* relaxed: an input that is done meanwhile makes a guess too high */
+        if (in[i]->depth >= x->depth &&
+            atomic_load_explicit(&in[i]->state, memory_order_relaxed) == MR_NEW)
+            x->depth = in[i]->depth + 1;
         if (__builtin_expect(in[i]->trace != 0, 0))
             x->trace = outermost(x->trace, in[i]->trace);
     }
+    if (__builtin_expect(x->depth > MR_DEEP, 0))
+        mr__node_deep(x);
 }
 
 static inline void

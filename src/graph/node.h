@@ -79,6 +79,8 @@ struct mr_array {
                                 an interior node worth keeping; relaxed, a
                                 hint that only the owner thread changes */
     uint64_t trace;          /* 0, or the outermost trace that it depends on */
+    uint32_t depth; /* fixed: the longest chain of new nodes below it when it
+                       was made, at most (some may be done since) */
     const mr_op *op;
     const char *site;   /* "file:line", immortal; NULL when unknown */
     const void *params; /* inside this block */
@@ -180,6 +182,11 @@ void mr__aval_shape(mr_aval *out, mr_dtype t, int32_t ndim, const int64_t *dim);
 /* `bytes` bytes that a task will fill: the copy of a buffer elsewhere.  It has
  * no inputs, state MR_NEW and one plain reference, which is the caller's. */
 mr_array *mr__node_pending(size_t bytes, uint32_t stream, const char *site);
+
+/* A chain of new nodes this long is told once: see deep.c. */
+#define MR_DEEP 100000u
+/* x, not published yet, is deeper than the limit: it gets its true depth. */
+void mr__node_deep(mr_array *x);
 
 /* The elements of a done scalar constant or NULL. */
 const void *mr__scalar_const(const mr_array *x);

@@ -29,7 +29,11 @@ mr__array_ready(mr_array *x)
     if (x == NULL || x == mr_none_array)
         return mr__fail(MR_E_NULL, "the array is NULL");
     if (mr__state(x) != MR_DONE) {
-        mr_code code = mr_eval(x);
+        mr_code code;
+
+        if (mr__state(x) == MR_NEW)
+            mr__read_note();
+        code = mr_eval(x);
 
         if (code != MR_OK)
             return code;

@@ -15,4 +15,7 @@ mr_code mr__array_ready(mr_array *x);
 /* The first element of a ready array, in host memory. */
 const char *mr__array_first(const mr_array *x);
 
+/* An evaluation that reading begins (reads.c). */
+void mr__read_note(void);
+
 #endif

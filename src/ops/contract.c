@@ -606,7 +606,7 @@ picked(mr_array *x, mr_array *indices)
     if (!mr__given(indices))
         return x;
     x = x->ndim == 2 ? mr_expand_dims(x, MR_AXES(0)) : mr_flatten(x, 0, -3);
-    return x == NULL ? NULL : mr_take(x, indices, 0);
+    return mr__pick(x, indices, MR_PICKS_MATRICES);
 }
 
 mr_array *
@@ -646,8 +646,8 @@ mr__build_segmented_mm(mr_array *a, mr_array *b, mr_array *segments)
     /* read where they point to, so that one out of range is found; a negative
      * one is a large one */
     segments = mr__cast(mr__cast(segments, MR_INT64), MR_UINT64);
-    segments =
-        mr_take(mr__cast(mr__iota(a->dim[1] + 1, 0, 1), MR_INT64), segments, 0);
+    segments = mr__pick(mr__cast(mr__iota(a->dim[1] + 1, 0, 1), MR_INT64),
+                        segments, MR_PICKS_SEGMENTS);
     start = mr__slice_one(segments, last, 0, 1, 1);
     end = mr__slice_one(segments, last, 1, 2, 1);
     at = mr__cast(mr__iota(a->dim[1], 0, 1), MR_INT64);

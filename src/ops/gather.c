@@ -208,18 +208,39 @@ static const mr_field gather_fields[] = {
     MR_FIELD(2, DIMS, mr_gather_params, sizes),
 };
 
-const mr_op mr__op_index_gather = {
-    .id = MR_OP_INDEX_GATHER,
-    .version = 1,
-    .n_in = -1,
-    .name = "gather",
-    .label = "x[index] or take",
-    MR__PARAMS(mr_gather_params, gather_fields),
-    .infer = gather_infer,
-    .vjp = gather_vjp,
-    .jvp = gather_jvp,
-    .vmap = gather_vmap,
-};
+#define GATHER(called)                                                         \
+    {                                                                          \
+        .id = MR_OP_INDEX_GATHER, .version = 1, .n_in = -1, .name = "gather",  \
+        .label = called, MR__PARAMS(mr_gather_params, gather_fields),          \
+        .infer = gather_infer, .vjp = gather_vjp, .jvp = gather_jvp,           \
+        .vmap = gather_vmap,                                                   \
+    }
+
+const mr_op mr__op_index_gather = GATHER("x[index] or take");
+
+/* The same under the names of the functions whose indices it reads. */
+static const mr_op gather_mm = GATHER("gather_mm");
+static const mr_op segmented_mm = GATHER("segmented_mm");
+
+mr_array *
+mr__pick(mr_array *a, mr_array *indices, mr_picker who)
+{
+    const mr_op *op = who == MR_PICKS_MATRICES ? &gather_mm : &segmented_mm;
+    mr_array *in[2] = {a, indices};
+    mr_list sizes;
+    int64_t first = 0;
+    mr_gather_params p;
+
+    if (a == NULL || indices == NULL)
+        return NULL;
+    if (!mr__is_index(indices))
+        return mr__fail_null(MR_E_VALUE, "indices must be integers, got %s",
+                             mr_dtype_name((mr_dtype)indices->dtype));
+    sizes = mr__dims(a);
+    sizes.v[0] = 1;
+    p = (mr_gather_params){{&first, 1}, mr__ints(&sizes)};
+    return mr_squeeze(mr__node_new(op, &p, 2, in), MR_AXES(indices->ndim));
+}
 
 /* -- index_scatter --------------------------------------------------------- */
 

@@ -287,6 +287,14 @@ searchsorted_infer(const mr_op_call *c, mr_aval *out)
     return MR_OK;
 }
 
+/* So few entries that comparing all of them beats a search for each batch
+ * entry by itself. */
+static bool
+is_short(const mr_array *batched)
+{
+    return batched->size <= 16 * batched->dim[0];
+}
+
 /* With a sequence for each: how many entries come before each value. */
 static mr_array *
 searchsorted_each(const mr_batch *b, bool right)
@@ -315,7 +323,8 @@ searchsorted_vmap(const mr_batch *b)
     const mr_searchsorted_params *p = mr__params(b->node);
 
     if (b->batched[0])
-        return searchsorted_each(b, p->right);
+        return is_short(b->in[0]) ? searchsorted_each(b, p->right)
+                                  : mr__loop(b);
     return mr__node_new(b->node->op, p, 2, b->in);
 }
 
@@ -356,7 +365,8 @@ among_sorted(mr_array *x, mr_array *others, int64_t n)
     return mr_equal(mr_take(sorted, at, 0), x);
 }
 
-/* With others for each: every one is compared. */
+/* With others for each: a few are compared with all, of more each entry makes
+ * a set of its own. */
 static mr_array *
 among_vmap(const mr_batch *b)
 {
@@ -365,6 +375,8 @@ among_vmap(const mr_batch *b)
 
     if (!b->batched[1])
         return mr__node_new(b->node->op, NULL, 2, b->in);
+    if (!is_short(b->in[1]))
+        return mr__loop(b);
     x = mr__batch_in(b, 0);
     others = mr__batch_in(b, 1);
     if (x == NULL || others == NULL)

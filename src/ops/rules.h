@@ -78,6 +78,9 @@ mr_array *mr__put_along(mr_array *x, mr_array *index, mr_array *values,
                         int32_t axis, int64_t mode);
 /* x at the indices along an axis, of x's shape but for the axis. */
 mr_array *mr__take_along(mr_array *x, mr_array *index, int32_t axis);
+/* Entries along axis 0, as take; late errors name the function that picks. */
+typedef enum mr_picker { MR_PICKS_MATRICES, MR_PICKS_SEGMENTS } mr_picker;
+mr_array *mr__pick(mr_array *a, mr_array *indices, mr_picker who);
 /* 0, 1, ... of a shape, int64, row-major. */
 mr_array *mr__counting(const mr_array *like);
 /* (..., rows, columns) with the last axis of x on a diagonal; zeros beside. */

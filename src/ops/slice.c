@@ -7,14 +7,18 @@
  */
 #include <string.h>
 
+#include "array/buffer.h"
 #include "array/dtype.h"
 #include "array/layout.h"
 #include "base/error.h"
 #include "gen/build.h"
 #include "gen/ids.h"
+#include "graph/context.h"
+#include "graph/node.h"
 #include "graph/op.h"
 #include "marram/array.h"
 #include "marram/ops.h"
+#include "marram/scope.h"
 #include "ops/door.h"
 #include "ops/params.h"
 #include "ops/rules.h"
@@ -176,6 +180,72 @@ const mr_op mr__op_index_slice = {
     .fuse = {MR_FUSE_VIEW, 0},
     .view = index_slice_view,
 };
+
+/* -- entries ---------------------------------------------------------------
+ * Where nothing is traced, an evaluated array's entry needs no operator: it is
+ * a part of the memory.
+ */
+static bool
+is_plain(const mr_array *x)
+{
+    return mr__state(x) == MR_DONE && x->trace == 0 && x->flags == 0 &&
+           x->buffer != NULL && mr__ctx.trace_depth == 0 &&
+           mr__ctx.made == NULL && mr__ctx.tape == NULL &&
+           mr__ctx.no_eval == NULL;
+}
+
+static mr_array *
+entry_missing(const char *site, mr_array *x, int64_t i)
+{
+    static const char *const names[] = {"x"};
+    mr_door d;
+
+    if (!mr__door_open(&d, site, "entry", 1, &x, names))
+        return NULL;
+    if (x->ndim == 0)
+        mr__fail(MR_E_INDEX, "a 0-d array has no entries");
+    else
+        mr__fail(MR_E_INDEX,
+                 "entry %lld of an axis of size %lld: they are counted from 0",
+                 (long long)i, (long long)x->dim[0]);
+    return mr__door_close(&d, NULL);
+}
+
+/* No door around it: a tape has the two operators as its steps. */
+static mr_array *
+entry_lazy(const char *site, mr_array *x, int64_t i)
+{
+    int64_t stop = i + 1, step = 1;
+    mr_scope s = mr_scope_begin();
+    mr_array *y = mr_index_slice_at(site, x, (mr_ints){&i, 1},
+                                    (mr_ints){&stop, 1}, (mr_ints){&step, 1});
+
+    y = mr_scope_return(s, mr_squeeze_at(site, y, MR_AXES(0)));
+    mr_scope_end(s);
+    return y;
+}
+
+mr_array *
+mr_array_entry_at(const char *site, mr_array *x, int64_t i)
+{
+    mr_array *y;
+
+    if (x == NULL || x == MR_NONE || x->ndim == 0 || i < 0 || i >= x->dim[0])
+        return entry_missing(site, x, i);
+    if (!is_plain(x))
+        return entry_lazy(site, x, i);
+    y = mr__node_data((mr_dtype)x->dtype, x->ndim - 1, x->dim + 1,
+                      mr__strides(x) + 1, mr__buffer_retain(x->buffer),
+                      x->offset + i * mr__strides(x)[0]);
+    if (y != NULL)
+        y->site = site;
+    return y;
+}
+
+mr_array *(mr_array_entry)(mr_array *x, int64_t i)
+{
+    return mr_array_entry_at(NULL, x, i);
+}
 
 /* -- index_slice_update ---------------------------------------------------- */
 

@@ -5,9 +5,10 @@
  * The error of a central difference is the step's square times the third
  * derivative, and the rounding of a value over the step: steps and tolerances
  * are chosen for that.
- * Called by: users.  Calls: grad.c, marram/ops.h.
+ * Called by: users, the Python extension.  Calls: grad.c, marram/ops.h.
  */
 #include <math.h>
+#include <stdio.h>
 
 #include "array/dtype.h"
 #include "array/layout.h"
@@ -24,12 +25,13 @@
 enum { PLACES = 64 };
 
 typedef struct checked {
-    mr_fn fn;
-    void *ctx;
+    mr_callee f;
     const mr_tree *args;
-    int n;                  /* leaves */
-    mr_array **x;           /* they */
-    double step, tolerance; /* 0: by dtype */
+    const char *const *name; /* of each leaf, or NULL */
+    int n;                   /* leaves */
+    mr_array **x;            /* they */
+    double step;             /* 0: by dtype */
+    double rtol, atol;       /* below 0: by dtype */
 } checked;
 
 static bool
@@ -61,8 +63,7 @@ value_at(const checked *c, int leaf, mr_array *y, double *to)
     c->x[leaf] = y;
     in = mr_tree_like(c->args, c->x, c->n);
     c->x[leaf] = old;
-    out = in == NULL ? NULL
-                     : mr__callee_call(&(mr_callee){c->fn, c->ctx, false}, in);
+    out = in == NULL ? NULL : mr__callee_call(&c->f, in);
     rc = out == NULL ? mr__error_code()
                      : number(mr_tree_kind_of(out) == MR_TREE_LEAF
                                   ? mr_tree_array(out)
@@ -96,10 +97,27 @@ moved(mr_array *x, int64_t i, double h, double *at)
 }
 
 static mr_code
+wrong_place(const checked *c, int leaf, int64_t i, double given, double slope)
+{
+    const mr_array *x = c->x[leaf];
+    char name[48], shape[MR_MAX_NDIM * 22];
+
+    snprintf(name, sizeof name, "leaf %d of the arguments", leaf);
+    return mr__fail(MR_E_VALUE,
+                    "%s, element %lld of shape %s: the gradient is %.8g, "
+                    "differences give %.8g",
+                    c->name ? c->name[leaf] : name, (long long)i,
+                    mr__shape_text(shape, sizeof shape, x->ndim, x->dim), given,
+                    slope);
+}
+
+static mr_code
 check_place(const checked *c, int leaf, mr_array *grad, int64_t i)
 {
     bool wide = c->x[leaf]->dtype == MR_FLOAT64;
-    double bound = c->tolerance > 0.0 ? c->tolerance : wide ? 1e-6 : 1e-2;
+    double usual = wide ? 1e-6 : 1e-2;
+    double atol = c->atol < 0.0 ? usual : c->atol;
+    double rtol = c->rtol < 0.0 ? usual : c->rtol;
     double h = c->step > 0.0 ? c->step : wide ? 6e-6 : 5e-3;
     double here, given, left, right, low, high, slope;
     mr_array *at, *x = c->x[leaf];
@@ -114,12 +132,9 @@ check_place(const checked *c, int leaf, mr_array *grad, int64_t i)
     if (at == NULL || value_at(c, leaf, at, &low) != MR_OK)
         return mr__error_code();
     slope = (high - low) / (right - left);
-    if (fabs(given - slope) <= bound + bound * fabs(slope))
+    if (fabs(given - slope) <= atol + rtol * fabs(slope))
         return MR_OK;
-    return mr__fail(MR_E_VALUE,
-                    "leaf %d of the arguments, element %lld of %lld: the "
-                    "gradient is %.8g, differences give %.8g",
-                    leaf, (long long)i, (long long)x->size, given, slope);
+    return wrong_place(c, leaf, i, given, slope);
 }
 
 static mr_code
@@ -169,7 +184,8 @@ static mr_code
 check_all(const checked *c, int *argnums, mr_array **grad)
 {
     int n_argnums = 0, at = 0;
-    mr_tree *grads;
+    mr_tree *both;
+    const mr_tree *grads;
     mr_code rc;
 
     if (mr_tree_leaves(c->args, c->x, c->n) != MR_OK)
@@ -177,7 +193,8 @@ check_all(const checked *c, int *argnums, mr_array **grad)
     rc = choose(c, argnums, &n_argnums);
     if (rc != MR_OK)
         return rc;
-    grads = mr_grad(c->fn, c->ctx, c->args, argnums, n_argnums);
+    both = mr__value_and_grad(&c->f, c->args, argnums, n_argnums);
+    grads = both == NULL ? NULL : mr_tree_at(both, 1);
     if (grads == NULL ||
         mr_tree_leaves(grads, grad, mr_tree_n_leaves(grads)) != MR_OK)
         return mr__error_code();
@@ -187,38 +204,77 @@ check_all(const checked *c, int *argnums, mr_array **grad)
     return rc;
 }
 
+static mr_code
+check_given(const checked *c)
+{
+    if (c->args == NULL)
+        return mr__fail(MR_E_NULL, "args is NULL");
+    if (mr_tree_kind_of(c->args) != MR_TREE_TUPLE)
+        return mr__fail(MR_E_VALUE, "the arguments are no tuple");
+    if (!(c->step >= 0.0) || isinf(c->step))
+        return mr__fail(MR_E_VALUE,
+                        "a step of %g: needs a positive number, or 0 for the "
+                        "usual one",
+                        c->step);
+    return MR_OK;
+}
+
+static mr_code
+check(checked *c)
+{
+    mr_code rc = check_given(c);
+    mr_array **grad;
+    int *argnums;
+    mr_scope s;
+
+    if (rc != MR_OK)
+        return rc;
+    c->n = mr_tree_n_leaves(c->args);
+    c->x = mr__alloc_array((size_t)c->n + 1, sizeof(mr_array *));
+    grad = mr__alloc_array((size_t)c->n + 1, sizeof(mr_array *));
+    argnums = mr__alloc_array((size_t)mr_tree_size(c->args) + 1, sizeof(int));
+    s = mr_scope_begin();
+    rc = c->x && grad && argnums ? check_all(c, argnums, grad) : MR_E_MEMORY;
+    mr_scope_end(s);
+    mr__dealloc(c->x);
+    mr__dealloc(grad);
+    mr__dealloc(argnums);
+    return rc;
+}
+
 mr_code
 mr_check_grad(mr_fn fn, void *ctx, const mr_tree *args, double step,
               double tolerance)
 {
-    checked c = {.fn = fn,
-                 .ctx = ctx,
+    double bound = tolerance > 0.0 ? tolerance : -1.0;
+    checked c = {.f = {fn, ctx, false},
                  .args = args,
                  .step = step,
-                 .tolerance = tolerance};
-    mr_array **grad;
-    int *argnums;
-    mr_code rc;
-    mr_scope s;
+                 .rtol = bound,
+                 .atol = bound};
 
-    if (args == NULL || fn == NULL)
-        return mr__fail(MR_E_NULL, "%s is NULL", fn ? "args" : "fn");
-    if (mr_tree_kind_of(args) != MR_TREE_TUPLE)
-        return mr__fail(MR_E_VALUE, "the arguments are no tuple");
-    if (!(step >= 0.0) || !(tolerance >= 0.0) || isinf(step))
+    if (fn == NULL)
+        return mr__fail(MR_E_NULL, "fn is NULL");
+    if (!(tolerance >= 0.0))
         return mr__fail(MR_E_VALUE,
-                        "a step of %g and a tolerance of %g: needs positive "
-                        "numbers, or 0 for the usual ones",
-                        step, tolerance);
-    c.n = mr_tree_n_leaves(args);
-    c.x = mr__alloc_array((size_t)c.n + 1, sizeof(mr_array *));
-    grad = mr__alloc_array((size_t)c.n + 1, sizeof(mr_array *));
-    argnums = mr__alloc_array((size_t)mr_tree_size(args) + 1, sizeof(int));
-    s = mr_scope_begin();
-    rc = c.x && grad && argnums ? check_all(&c, argnums, grad) : MR_E_MEMORY;
-    mr_scope_end(s);
-    mr__dealloc(c.x);
-    mr__dealloc(grad);
-    mr__dealloc(argnums);
-    return rc;
+                        "a tolerance of %g: needs a positive number, or 0 for "
+                        "the usual one",
+                        tolerance);
+    return check(&c);
+}
+
+mr_code
+mr_closure_check_grad(mr_closure *f, const mr_tree *args,
+                      const char *const *names, double step, double rtol,
+                      double atol)
+{
+    checked c = {
+        .args = args, .name = names, .step = step, .rtol = rtol, .atol = atol};
+
+    if (f == NULL)
+        return mr__fail(MR_E_NULL, "the closure is NULL");
+    if (isnan(rtol) || isnan(atol))
+        return mr__fail(MR_E_VALUE, "a tolerance is NaN");
+    c.f = mr__closure_callee(f);
+    return check(&c);
 }

@@ -3,6 +3,7 @@
  * basic.c -- evaluation on one thread: values, what is kept, memory.
  */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/alloc.h"
@@ -403,6 +404,35 @@ warm_up(void **state)
     return 0;
 }
 
+static void
+pending__is_counted_to_its_longest_chain(void **state)
+{
+    mr_array *x = mr_full(MR_SHAPE(4), 1.0, MR_FLOAT32), *y, *z, *both[2];
+    mr_pending p = {.size = sizeof p};
+
+    (void)state;
+    mr_eval(x);
+    assert_int_equal(mr_pending_get(&x, 1, &p), MR_OK);
+    assert_int_equal(p.nodes + p.longest, 0);
+    assert_string_equal(p.site, "");
+    y = mr_retain(x);
+    for (int i = 0; i < 500; i++)
+        STEP(y, mr_add(y, y));
+    z = mr_sin(x);
+    both[0] = z;
+    both[1] = y;
+    assert_int_equal(mr_pending_get(both, 2, &p), MR_OK);
+    assert_int_equal(p.nodes, 501);
+    assert_int_equal(p.longest, 500);
+    assert_non_null(strstr(p.site, "basic.c:"));
+    mr_eval(y);
+    assert_int_equal(mr_pending_get(both, 2, &p), MR_OK);
+    assert_int_equal(p.nodes, 1);
+    mr_release(x);
+    mr_release(y);
+    mr_release(z);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
 
 int
@@ -423,6 +453,7 @@ main(void)
         TEST(unfused_million__evaluates),
         TEST(fused_chain__peaks_at_input_and_output),
         TEST(unfused_chain__reuses_memory),
+        TEST(pending__is_counted_to_its_longest_chain),
     };
 
     return cmocka_run_group_tests_name("eval/basic", tests, warm_up, NULL);

@@ -446,6 +446,7 @@ static void
 reading__refuses(void **state)
 {
     mr_array *x = matrix(), *two[] = {x, NULL};
+    mr_pending pending = {.size = sizeof pending};
     mr_stream gone = {999999};
     mr_device nowhere = {MR_GPU, 99};
     float f[12];
@@ -470,6 +471,9 @@ reading__refuses(void **state)
     FAILS(mr_async_eval(two, -1), MR_E_VALUE, "-1 arrays");
     FAILS(mr_eval_tree(NULL), MR_E_NULL, "tree");
     FAILS(mr_stats_get(NULL), MR_E_NULL, "figures");
+    FAILS(mr_pending_get(two, 2, &pending), MR_E_NULL, "array 1");
+    FAILS(mr_pending_get(NULL, 2, &pending), MR_E_NULL, "list of arrays");
+    FAILS(mr_pending_get(two, 1, NULL), MR_E_NULL, "figures");
     FAILS(mr_stream_sync(gone), MR_E_VALUE, "stream 999999");
     FAILS(mr_stream_set_default(gone), MR_E_VALUE, "999999");
     FAILS(mr_set_default_device(nowhere), MR_E_VALUE, "gpu:99");

@@ -12,7 +12,10 @@
 #include "base/alloc.h"
 #include "graph/node.h"
 #include "marram/error.h"
+#include "marram/eval.h"
+#include "marram/ops.h"
 #include "marram/scope.h"
+#include "mrt.h"
 
 static int64_t live_before;
 static mr_scope test_scope;
@@ -344,6 +347,67 @@ make_and_print(void *arg)
 }
 
 static void
+entry__of_an_evaluated_array_is_its_memory(void **state)
+{
+    float data[6] = {0, 1, 2, 3, 4, 5}, *first;
+    mr_array *x = mr_array_from_f32(data, MR_SHAPE(3, 2)), *y, *z;
+
+    (void)state;
+    first = mr_array_data_exported(x);
+    y = mr_array_entry(x, 2);
+    assert_true(mr_array_is_evaluated(y));
+    assert_ptr_equal(mr_array_data(y), first + 4);
+    assert_int_equal(mr_array_ndim(y), 1);
+    assert_non_null(strstr(mr_array_site(y), "array.c:"));
+    assert_true(mr_array_item_f64(mr_array_entry(y, 1)) == 5.0);
+    z = mr_add(x, x);
+    y = mr_array_entry(z, 1);
+    assert_false(mr_array_is_evaluated(y));
+    assert_true(mr_array_item_f64(mr_array_entry(y, 0)) == 4.0);
+    assert_null(mr_array_entry(x, 3));
+    mrt_assert_error(MR_E_INDEX, "entry 3 of an axis of size 3");
+    assert_null(mr_array_entry(x, -1));
+    mrt_assert_error(MR_E_INDEX, "entry -1");
+    assert_null(mr_array_entry(mr_float(1), 0));
+    mrt_assert_error(MR_E_INDEX, "0-d");
+    assert_null(mr_array_entry(NULL, 0));
+    mrt_assert_error(MR_E_NULL, "x");
+}
+
+static const char *
+somewhere(void)
+{
+    return mr_site_intern("somewhere", 7);
+}
+
+static void
+reads__are_counted_by_line(void **state)
+{
+    mr_read_line line[4];
+    mr_array *x = mr_float(2);
+    float f;
+    int n;
+
+    (void)state;
+    mr_read_stats_reset();
+    mr_set_read_site(somewhere);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(mr_array_copy_f32(mr_add(x, x), &f, 1), MR_OK);
+    mr_set_read_site(NULL);
+    assert_int_equal(mr_array_copy_f32(mr_add(x, x), &f, 1), MR_OK);
+    assert_int_equal(mr_array_copy_f32(x, &f, 1), MR_OK);
+    assert_int_equal(mr_read_stats(line, 4, &n), 4);
+    assert_int_equal(n, 2);
+    assert_string_equal(line[0].site, "somewhere:7");
+    assert_int_equal(line[0].count, 3);
+    assert_string_equal(line[1].site, "");
+    assert_int_equal(mr_read_stats(NULL, 0, NULL), 4);
+    mr_read_stats_reset();
+    assert_int_equal(mr_read_stats(line, 4, &n), 0);
+    assert_int_equal(n, 0);
+}
+
+static void
 failures__leave_nothing_behind(void **state)
 {
     float v[4] = {1, 2, 3, 4};
@@ -355,6 +419,19 @@ failures__leave_nothing_behind(void **state)
     failures = mrt_each_failure(make_and_print, v);
     assert_true(failures >= 4);
     assert_int_equal(n_freed, failures + 1);
+}
+
+/* The first evaluation makes what the process keeps: streams, workers. */
+static int
+warm_up(void **state)
+{
+    mr_array *x = mr_float(1), *y = mr_add(x, x);
+    mr_code code = mr_eval(y);
+
+    (void)state;
+    mr_release(x);
+    mr_release(y);
+    return code;
 }
 
 int
@@ -375,8 +452,10 @@ main(void)
         TEST(reading__converts),
         TEST(reading__follows_the_strides),
         TEST(exported__memory_is_marked),
+        TEST(entry__of_an_evaluated_array_is_its_memory),
+        TEST(reads__are_counted_by_line),
         TEST(failures__leave_nothing_behind),
     };
 
-    return cmocka_run_group_tests_name("graph/array", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("graph/array", tests, warm_up, NULL);
 }

@@ -364,3 +364,45 @@ def test_gradient__of_a_write_is_zero_where_it_was_written():
     g, h = mx.grad(f, argnums=(0, 1))(mx.array([1.0, 2.0]), mx.array(3.0))
     assert g.tolist() == [0, 4]
     assert h.item() == 6
+
+
+def test_iteration__gives_entries_of_every_layout():
+    x = np.arange(24.0, dtype=np.float32).reshape(4, 3, 2)
+    a = mx.array(x)
+    for make in (lambda v: v, lambda v: v.transpose(2, 0, 1), lambda v: v[::-1, 1:], lambda v: v[:, 0, 0]):
+        for wait in (True, False):
+            y = make(a) if wait else make(a + 0)
+            if wait:
+                mx.eval(y)
+            rows = list(y)
+            assert len(rows) == len(make(x))
+            for got, want in zip(rows, make(x), strict=True):
+                np.testing.assert_array_equal(np.array(got), want)
+    assert list(mx.zeros((0, 3))) == []
+    assert [r.shape for r in mx.zeros((2, 0))] == [(0,), (0,)]
+
+
+def test_iteration__sees_the_value_of_its_beginning():
+    x = mx.array([[1, 2], [3, 4]])
+    seen = []
+    for row in x:
+        x[1] = 9
+        row += 1
+        seen.append(row.tolist())
+    assert seen == [[2, 3], [4, 5]]
+    assert x.tolist() == [[1, 2], [9, 9]]
+
+
+def test_iteration__is_traced_like_anything():
+    x, w = mx.arange(6.0).reshape(3, 2), mx.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    mx.eval(x, w)
+
+    def f(x):
+        return sum((r * v).sum() for r, v in zip(x, w, strict=True))
+
+    assert mx.grad(f)(x).tolist() == w.tolist()
+    assert mx.vmap(lambda v: sum(v), in_axes=1)(x).tolist() == [6, 9]
+    g = mx.compile(f, captures="input")
+    assert g(x).item() == f(x).item()
+    w[0] = 0
+    assert g(x).item() == f(x).item() == 68

@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from functools import partial
+
 import marram.core as mx
 import numpy as np
 import pytest
@@ -56,6 +61,71 @@ def test_scatter__of_repeated_places_is_a_sum_for_any_number_of_threads() -> Non
     want = np.zeros(100, np.float32)
     np.add.at(want, i, u)
     np.testing.assert_array_equal(np.array(mx.zeros((100,)).at[mx.array(i)].add(mx.array(u))), want)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "int32", "uint64", "float16", "complex64"])
+def test_scatter__of_many_numbers_into_few_places(name: str) -> None:
+    n, d = 70_001, getattr(mx, name)
+    i = RNG.integers(-50, 50, n)
+    u = mx.array(RNG.integers(0, 9, 2 * n), dtype=d)
+    start = mx.array(RNG.integers(0, 5, 50), dtype=d)
+    wide = np.array(start.astype(mx.float64) if name != "complex64" else start)
+    np.add.at(wide, i, np.array(u[::2].astype(mx.float64) if name != "complex64" else u[::2]))
+    got = start.at[mx.array(i)].add(u[::2])
+    if name == "float16":  # sums of halves round on their way
+        np.testing.assert_allclose(np.array(got.astype(mx.float64)), wide, rtol=0.2)
+    else:
+        np.testing.assert_array_equal(np.array(got), wide.astype(np.array(got).dtype))
+    column = mx.zeros((50, 1), dtype=d).at[mx.array(i)[::-1]].add(u[::-2].reshape(n, 1))
+    assert column.shape == (50, 1)
+
+
+def test_scatter__into_few_places_checks_first_and_keeps_signs() -> None:
+    i = np.full(100_000, 3)
+    x = mx.array([-0.0, 0.0, -0.0, 1.0])
+    assert str(x.at[mx.array(i)].add(mx.ones((100_000,))).tolist()) == "[-0.0, 0.0, -0.0, 100001.0]"
+    i[70_000], i[90_000] = 4, -9
+    y = x + 0
+    y[mx.array(i)] += mx.ones((100_000,))
+    for _ in range(2):
+        with pytest.raises(IndexError, match="index 4 is out of range for axis 0 of size 4"):
+            mx.eval(mx.zeros((4,)).at[mx.array(i)].add(mx.ones((100_000,))))
+    assert x[3].item() == 1
+
+
+@pytest.mark.parametrize("n", [5, 100])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "complex64"])
+def test_vmap__searches_among_others_of_each_entry(n: int, dtype: str) -> None:
+    x, others = (mx.array(RNG.integers(0, 60, (7, s)), dtype=getattr(mx, dtype)) for s in (30, n))
+    got = np.array(mx.vmap(mx.isin)(x, others))
+    np.testing.assert_array_equal(got, np.stack([np.isin(np.array(x[k]), np.array(others[k])) for k in range(7)]))
+    got = np.array(mx.vmap(mx.isin, in_axes=(None, 0))(x[0], others))
+    np.testing.assert_array_equal(got, np.stack([np.isin(np.array(x[0]), np.array(others[k])) for k in range(7)]))
+    if dtype == "complex64":
+        return
+    s = mx.sort(others, axis=1)
+    for side in ("left", "right"):
+        got = np.array(mx.vmap(partial(mx.searchsorted, side=side))(s, x))
+        want = np.stack([np.searchsorted(np.array(s[k]), np.array(x[k]), side) for k in range(7)])
+        np.testing.assert_array_equal(got, want)
+    twice = mx.vmap(mx.vmap(mx.isin))(x.reshape(7, 2, 15), mx.broadcast_to(others[:, None], (7, 2, n)))
+    np.testing.assert_array_equal(np.array(twice).reshape(7, 30), np.array(mx.vmap(mx.isin)(x, others)))
+
+
+def test_pinv__without_the_library() -> None:
+    program = """
+import marram.core as mx, numpy as np
+rng = np.random.default_rng(0)
+for m, n, rank in [(40, 30, 30), (30, 40, 30), (33, 33, 20), (3, 50, 3)]:
+    a = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
+    for t, tol in ((mx.float32, 1e-3), (mx.float64, 1e-9)):
+        got = np.array(mx.linalg.pinv(mx.array(a, dtype=t), stream=mx.cpu))
+        np.testing.assert_allclose(got, np.linalg.pinv(a, rcond=1e-5), atol=tol)
+print("right")
+"""
+    env = {**os.environ, "MARRAM_BLAS": "none"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == "right\n", done.stderr
 
 
 @pytest.mark.parametrize("lq", [3, 40])

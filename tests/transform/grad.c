@@ -669,8 +669,9 @@ check_grad__passes_the_right_and_names_the_wrong(void **state)
         mr_check_grad(first_alone, NULL, MR_ARRAYS(y, i), 0.0, 0.0), MR_OK);
     assert_int_equal(mr_check_grad(times_item, NULL, MR_ARRAYS(y), 0.0, 0.0),
                      MR_E_VALUE);
-    assert_refused(MR_E_VALUE, "leaf 0 of the arguments, element 0 of 1: the "
-                               "gradient is 3, differences give");
+    assert_refused(MR_E_VALUE,
+                   "leaf 0 of the arguments, element 0 of shape (): the "
+                   "gradient is 3, differences give");
     assert_int_equal(mr_check_grad(first_alone, NULL, MR_ARRAYS(i), 0.0, 0.0),
                      MR_E_VALUE);
     assert_refused(MR_E_VALUE, "no float32 or float64 array");

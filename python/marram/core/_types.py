@@ -22,6 +22,7 @@ __all__ = [
     "broadcast_shapes",
     "complexfloating",
     "device_info",
+    "eager",
     "finfo",
     "floating",
     "generic",
@@ -236,6 +237,27 @@ class _PrintOptionsContext:
 def printoptions(precision: int = -1) -> _PrintOptionsContext:
     """A context with other print options."""
     return _PrintOptionsContext(PrintOptions(precision))
+
+
+# ---- debugging ---------------------------------------------------------------
+
+
+class _EagerContext:
+    def __enter__(self) -> None:
+        _core._set_eager(1)
+
+    def __exit__(self, *args: object) -> None:
+        _core._set_eager(-1)
+
+
+def eager() -> _EagerContext:
+    """A context in which this thread evaluates each operation where it is called.
+
+    An error then surfaces in its line, with the values of that moment at hand.
+    Nothing is fused, so this is for debugging; inside compiled functions and
+    vmap, where arrays have no values, operations stay lazy.
+    """
+    return _EagerContext()
 
 
 # ---- the rest -----------------------------------------------------------------

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers around the core: checking gradients."""
+"""Helpers around the core: checking gradients and compiled functions."""
 
-from .check import check_grad
+from .check import check_compile, check_grad, check_shapeless
 
-__all__ = ["check_grad"]
+__all__ = ["check_compile", "check_grad", "check_shapeless"]

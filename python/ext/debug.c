@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * debug.c -- what helps to find a line: evaluation of each operator at once,
+ * the lines that evaluate by reading, what is still to be computed.
+ */
+#include "ext.h"
+
+#include <stdlib.h>
+
+#include "marram/marram.h"
+
+/* ---- eager -------------------------------------------------------------- */
+
+_Thread_local int ext_eager_depth __attribute__((tls_model("initial-exec")));
+
+bool
+ext_settle(mr_array *x)
+{
+    if (mr_eval(x) == MR_OK)
+        return true;
+    if (mr_error_last().code != MR_E_STATE)
+        return false;
+    mr_error_take(); /* inside a compile or vmap trace there are no values */
+    return true;
+}
+
+static PyObject *
+set_eager(PyObject *self, PyObject *by)
+{
+    long n = PyLong_AsLong(by);
+
+    (void)self;
+    if (n == -1 && PyErr_Occurred())
+        return NULL;
+    ext_eager_depth += n > 0 ? 1 : -1;
+    Py_RETURN_NONE;
+}
+
+/* ---- figures ------------------------------------------------------------ */
+
+static PyObject *
+eval_stats(PyObject *self, PyObject *args, PyObject *kw)
+{
+    static char *keys[] = {(char *)(uintptr_t) "reset", NULL};
+    mr_read_line line[1025];
+    PyObject *lines = PyDict_New(), *result = NULL;
+    unsigned long long total;
+    int reset = 0, n = 0;
+    bool ok;
+
+    (void)self;
+    ok = lines &&
+         PyArg_ParseTupleAndKeywords(args, kw, "|$p:eval_stats", keys, &reset);
+    total = ok ? mr_read_stats(line, 1025, &n) : 0;
+    for (int i = 0; ok && i < n && i < 1025; i++) {
+        PyObject *count = PyLong_FromUnsignedLongLong(line[i].count);
+
+        ok = count &&
+             PyDict_SetItemString(
+                 lines, *line[i].site ? line[i].site : "elsewhere", count) == 0;
+        Py_XDECREF(count);
+    }
+    if (ok)
+        result = Py_BuildValue("{s:K,s:O}", "implicit", total, "lines", lines);
+    if (result && reset)
+        mr_read_stats_reset();
+    Py_XDECREF(lines);
+    return result;
+}
+
+static PyObject *
+memory_report(PyObject *self, PyObject *args)
+{
+    mr_pending p = {.size = sizeof p};
+    ext_leaves l = {0};
+    PyObject *report = NULL;
+
+    (void)self;
+    if (ext_collect(args, &l)) {
+        if (mr_pending_get(l.x, l.n, &p) != MR_OK)
+            ext_raise();
+        else
+            report = Py_BuildValue("{s:n,s:n,s:n,s:n,s:K,s:K,s:s}", "active",
+                                   (Py_ssize_t)mr_memory_active(), "peak",
+                                   (Py_ssize_t)mr_memory_peak(), "cache",
+                                   (Py_ssize_t)mr_memory_cached(), "limit",
+                                   (Py_ssize_t)mr_memory_limit(), "pending",
+                                   (unsigned long long)p.nodes, "longest_chain",
+                                   (unsigned long long)p.longest,
+                                   "chain_begins", p.site);
+    }
+    ext_leaves_free(&l);
+    return report;
+}
+
+PyMethodDef ext_debug_functions[] = {
+    {"_set_eager", set_eager, METH_O,
+     "_set_eager(by, /)\n--\n\nOpens (1) or closes (-1) a context of eager."},
+    {"eval_stats", (PyCFunction)(void (*)(void))eval_stats,
+     METH_VARARGS | METH_KEYWORDS,
+     "eval_stats(*, reset=False)\n--\n\n"
+     "Evaluations that began because something was read: item, tolist,\n"
+     "float(x), `if x`, print, NumPy and their like.  Each splits a step in\n"
+     "two; eval() of all that belongs together is better.\n\n"
+     "Args:\n"
+     "    reset: count from 0 again afterwards.\n\n"
+     "Returns:\n"
+     "    {'implicit': how many, 'lines': {'file:line': how many}}."},
+    {"memory_report", memory_report, METH_VARARGS,
+     "memory_report(*trees)\n--\n\n"
+     "Memory in bytes (active, peak, cache, limit) and what the arrays of the\n"
+     "trees still need: how many operations are pending, the longest chain of\n"
+     "them, and the line where that chain begins.  A chain that grows from\n"
+     "step to step keeps what went into it: evaluate its end."},
+    {NULL, NULL, 0, NULL},
+};
