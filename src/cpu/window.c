@@ -38,14 +38,30 @@ typedef struct window {
     int64_t chunk;            /* segments in a row */
     int64_t rows;             /* of a unit */
     int64_t n_spare, n_zeros; /* floats */
+    int axes;                 /* whose taps are segments */
+    bool dilated;
+    int64_t n_places; /* taps of all axes, one after the other */
     int n_slots;
     float *weights;
+    int64_t *offset; /* segments: from a position's first corner, in floats */
 } window;
 
 typedef struct slot {
     const float **x;
     float *zeros, *spare, *dump;
+    int64_t *places;             /* of the taps of each axis, */
+    int64_t at[MR_CONV_SPATIAL]; /* for outputs here */
 } slot;
+
+static bool
+is_dilated(const mr_conv *c)
+{
+    bool dilated = false;
+
+    for (int i = 0; i < c->n_spatial; i++)
+        dilated = dilated || c->p->input_dilation.v[i] > 1;
+    return dilated;
+}
 
 static int64_t
 lines(int64_t floats)
@@ -56,12 +72,9 @@ lines(int64_t floats)
 bool
 mr__conv_window_fits(const mr_conv *c)
 {
-    bool dilated = false;
-
-    for (int i = 0; i < c->n_spatial; i++)
-        dilated = dilated || c->p->input_dilation.v[i] > 1;
     return c->dtype == MR_FLOAT32 && !c->plain && c->k > 0 &&
-           (c->group_outputs >= FEW_OUTPUTS || dilated || c->p->groups > 1);
+           (c->group_outputs >= FEW_OUTPUTS || is_dilated(c) ||
+            c->p->groups > 1);
 }
 
 static int64_t
@@ -82,6 +95,10 @@ window_plan(const mr_conv *c, window *w)
     w->cols = w->tier->cols;
     w->length = c->group_channels * (joined ? last : 1);
     w->segments = c->taps / (joined ? last : 1);
+    w->axes = joined ? c->n_spatial - 1 : c->n_spatial;
+    w->dilated = is_dilated(c);
+    for (int i = 0; i < c->n_spatial; i++)
+        w->n_places += c->kernel[i];
     w->chunk = (CHUNK + w->length - 1) / w->length;
     w->rows = TABLE / w->segments / ROWS * ROWS;
     w->rows = w->rows < ROWS ? ROWS : w->rows;
@@ -95,13 +112,35 @@ window_plan(const mr_conv *c, window *w)
 }
 
 static size_t
-slot_bytes(const window *w)
+places_bytes(int64_t n)
+{
+    return ((size_t)n * sizeof(int64_t) + 63) & ~(size_t)63;
+}
+
+static size_t
+table_bytes(const window *w)
 {
     size_t table = (size_t)(w->rows * w->segments) * sizeof(float *);
+
+    return (table + 63) & ~(size_t)63;
+}
+
+static size_t
+slot_bytes(const window *w)
+{
     int64_t floats =
         lines(w->n_zeros) + lines(w->n_spare) + lines(MR_WINDOW_COLS);
 
-    return ((table + 63) & ~(size_t)63) + (size_t)floats * sizeof(float);
+    return table_bytes(w) + places_bytes(w->n_places) +
+           (size_t)floats * sizeof(float);
+}
+
+/* Weights and the offsets of segments. */
+static size_t
+shared_bytes(const window *w)
+{
+    return (size_t)(w->group_floats * w->c->p->groups) * sizeof(float) +
+           places_bytes(w->segments);
 }
 
 size_t
@@ -110,8 +149,7 @@ mr__conv_window_bytes(const mr_conv *c)
     window w;
 
     window_plan(c, &w);
-    return (size_t)(w.group_floats * c->p->groups) * sizeof(float) +
-           (size_t)w.n_slots * slot_bytes(&w);
+    return shared_bytes(&w) + (size_t)w.n_slots * slot_bytes(&w);
 }
 
 /* ---- weights ---------------------------------------------------------------
@@ -190,36 +228,102 @@ joined_segment(const window *w, const float *line, int64_t out, float *spare)
     return spare;
 }
 
-/* The segments of one position; those beyond an edge are NULL. */
+/* How far each segment is from the first one, of any position. */
 static void
-position_segments(const window *w, const int64_t *out, float *spare,
-                  const float **x)
+offsets_make(const window *w)
 {
     const mr_conv *c = w->c;
     int64_t tap[MR_CONV_SPATIAL] = {0};
-    bool joined = w->segments != c->taps || w->length != c->group_channels;
-    int n = c->n_spatial, axes = joined ? n - 1 : n;
 
     for (int64_t s = 0; s < w->segments; s++) {
+        int64_t far = 0;
+
+        for (int i = 0; i < c->n_spatial; i++) {
+            int64_t t = i >= w->axes ? 0 : tap[i];
+
+            if (c->p->flip && i < w->axes)
+                t = c->kernel[i] - 1 - t;
+            far = far * c->in[i] + t * c->p->kernel_dilation.v[i];
+        }
+        w->offset[s] = far * c->channels;
+        for (int i = w->axes - 1; i >= 0; i--) {
+            if (++tap[i] < c->kernel[i])
+                break;
+            tap[i] = 0;
+        }
+    }
+}
+
+/* Where the first corner of a position's window lies, if all of that is within
+ * the input; else NULL. */
+static const float *
+whole_window(const window *w, const int64_t *out)
+{
+    const mr_conv *c = w->c;
+    int64_t from = out[MR_CONV_SPATIAL];
+
+    for (int i = 0; i < c->n_spatial; i++) {
+        int64_t at = out[i] * c->p->stride.v[i] - c->p->low.v[i];
+        int64_t reach = (c->kernel[i] - 1) * c->p->kernel_dilation.v[i];
+
+        if (at < 0 || at + reach >= c->in[i])
+            return NULL;
+        from = from * c->in[i] + at;
+    }
+    return (const float *)(const void *)c->x + from * c->channels;
+}
+
+/* The places of the taps of each axis; those of a line stay. */
+static void
+places_find(const window *w, slot *s, const int64_t *out)
+{
+    const mr_conv *c = w->c;
+    int64_t *to = s->places;
+
+    for (int i = 0; i < w->axes; to += c->kernel[i++]) {
+        if (s->at[i] == out[i])
+            continue;
+        s->at[i] = out[i];
+        for (int64_t tap = 0; tap < c->kernel[i]; tap++)
+            to[tap] = mr__conv_position(c, i, out[i], tap);
+    }
+}
+
+/* The segments of one position; those beyond an edge are NULL. */
+static void
+position_segments(const window *w, slot *s, const int64_t *out, float *spare,
+                  const float **x)
+{
+    const mr_conv *c = w->c;
+    const float *whole = w->dilated ? NULL : whole_window(w, out);
+    int64_t tap[MR_CONV_SPATIAL] = {0};
+    int last = c->n_spatial - 1;
+
+    if (whole) {
+        for (int64_t k = 0; k < w->segments; k++)
+            x[k * ROWS] = whole + w->offset[k];
+        return;
+    }
+    places_find(w, s, out);
+    for (int64_t k = 0; k < w->segments; k++) {
+        const int64_t *place = s->places;
         int64_t from = out[MR_CONV_SPATIAL];
         bool inside = true;
 
-        for (int i = 0; i < axes && inside; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-            inside = at >= 0;
-            from = from * c->in[i] + at;
+        for (int i = 0; i < w->axes; place += c->kernel[i++]) {
+            inside = inside && place[tap[i]] >= 0;
+            from = from * c->in[i] + place[tap[i]];
         }
-        x[s * ROWS] = NULL;
-        if (inside && joined)
-            x[s * ROWS] = joined_segment(w,
+        x[k * ROWS] = NULL;
+        if (inside && w->axes <= last)
+            x[k * ROWS] = joined_segment(w,
                                          (const float *)(const void *)c->x +
-                                             from * c->in[n - 1] * c->channels,
-                                         out[n - 1], spare + s * w->length);
+                                             from * c->in[last] * c->channels,
+                                         out[last], spare + k * w->length);
         else if (inside)
-            x[s * ROWS] =
+            x[k * ROWS] =
                 (const float *)(const void *)c->x + from * c->channels;
-        for (int i = axes - 1; i >= 0; i--) {
+        for (int i = w->axes - 1; i >= 0; i--) {
             if (++tap[i] < c->kernel[i])
                 break;
             tap[i] = 0;
@@ -230,8 +334,8 @@ position_segments(const window *w, const int64_t *out, float *spare,
 /* The table of ROWS positions: beyond edges zeros, or NULL where that is so for
  * all of them.  Positions beyond the last are it again, and go nowhere. */
 static void
-tile_find(const window *w, const slot *s, int64_t row0, int64_t tile,
-          const float **x, float **to)
+tile_find(const window *w, slot *s, int64_t row0, int64_t tile, const float **x,
+          float **to)
 {
     const mr_conv *c = w->c;
 
@@ -242,7 +346,7 @@ tile_find(const window *w, const slot *s, int64_t row0, int64_t tile,
 
         place = row_place(c, there ? row : c->n_rows - 1, out);
         position_segments(
-            w, out,
+            w, s, out,
             s->spare +
                 (w->n_spare ? (tile * ROWS + i) * w->segments * w->length : 0),
             x + i);
@@ -296,11 +400,12 @@ window_unit(const void *ctx, int64_t unit, char *piece)
     const mr_conv *c = w->c;
     int64_t row0 = unit * w->rows, left = c->n_rows - row0;
     int64_t n_tiles = ((left < w->rows ? left : w->rows) - 1) / ROWS + 1;
-    size_t table = (size_t)(w->rows * w->segments) * sizeof(float *);
     float *to[UNIT_ROWS / ROWS][ROWS];
-    slot s = {.x = (const float **)(void *)piece};
+    slot s = {.x = (const float **)(void *)piece, .at = {-1, -1, -1}};
 
-    s.zeros = (float *)(void *)(piece + ((table + 63) & ~(size_t)63));
+    piece += table_bytes(w);
+    s.places = (int64_t *)(void *)piece;
+    s.zeros = (float *)(void *)(piece + places_bytes(w->n_places));
     s.spare = s.zeros + lines(w->n_zeros);
     s.dump = s.spare + lines(w->n_spare);
     memset(s.zeros, 0, (size_t)w->n_zeros * sizeof(float));
@@ -322,11 +427,12 @@ mr__conv_window(const mr_conv *c, void *workspace)
 
     window_plan(c, &w);
     w.weights = workspace;
+    w.offset = (int64_t *)(void *)(w.weights + w.group_floats * c->p->groups);
+    offsets_make(&w);
     mr__cpu_for(c->p->groups * n_panels,
                 mr__cpu_grain(0.5 * (double)(c->k * w.cols)), weights_piece,
                 &w);
     mr__cpu_units(w.n_slots, (c->n_rows - 1) / w.rows + 1,
-                  (char *)workspace +
-                      (size_t)(w.group_floats * c->p->groups) * sizeof(float),
-                  slot_bytes(&w), window_unit, &w);
+                  (char *)workspace + shared_bytes(&w), slot_bytes(&w),
+                  window_unit, &w);
 }
