@@ -251,6 +251,7 @@ bands_run(const depth *d, mr_depth_row r, int64_t row, int64_t n, int64_t j)
     int64_t first = r.first;
 
     r.x = x;
+    r.ahead = NULL;
     r.y_row = BAND;
     for (int64_t from = 0; from < c->channels; from += BAND) {
         r.n = c->channels - from < BAND ? c->channels - from : BAND;
@@ -286,6 +287,7 @@ lines_piece(void *ctx, int64_t begin, int64_t end)
 
         if (u == begin || from == 0)
             lines_find(c, line, x);
+        r.ahead = x[c->p->flip ? 0 : r.n_lines - 1];
         r.first = from * r.stride - c->p->low.v[last];
         for (int64_t j = 0; j < d->each; j++) {
             int64_t skip = c->p->flip ? c->kernel[last] - 1 : 0;

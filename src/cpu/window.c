@@ -40,7 +40,8 @@ typedef struct window {
     int64_t n_spare, n_zeros; /* floats */
     int axes;                 /* whose taps are segments */
     bool dilated;
-    int64_t n_places; /* taps of all axes, one after the other */
+    int64_t item_floats; /* of the input */
+    int64_t n_places;    /* taps of all axes, one after the other */
     int n_slots;
     float *weights;
     int64_t *offset; /* segments: from a position's first corner, in floats */
@@ -97,8 +98,11 @@ window_plan(const mr_conv *c, window *w)
     w->segments = c->taps / (joined ? last : 1);
     w->axes = joined ? c->n_spatial - 1 : c->n_spatial;
     w->dilated = is_dilated(c);
-    for (int i = 0; i < c->n_spatial; i++)
+    w->item_floats = c->channels;
+    for (int i = 0; i < c->n_spatial; i++) {
         w->n_places += c->kernel[i];
+        w->item_floats *= c->in[i];
+    }
     w->chunk = (CHUNK + w->length - 1) / w->length;
     w->rows = TABLE / w->segments / ROWS * ROWS;
     w->rows = w->rows < ROWS ? ROWS : w->rows;
@@ -273,62 +277,85 @@ whole_window(const window *w, const int64_t *out)
     return (const float *)(const void *)c->x + from * c->channels;
 }
 
-/* The places of the taps of each axis; those of a line stay. */
+/* How far into the input the taps of each axis reach, in floats, -1 beyond an
+ * edge; those of a line stay. */
 static void
 places_find(const window *w, slot *s, const int64_t *out)
 {
     const mr_conv *c = w->c;
-    int64_t *to = s->places;
+    int64_t *to = s->places, each = c->channels;
 
-    for (int i = 0; i < w->axes; to += c->kernel[i++]) {
+    for (int i = w->axes; i < c->n_spatial; i++)
+        each *= c->in[i];
+    for (int i = w->axes - 1; i >= 0; to += c->kernel[i], each *= c->in[i--]) {
         if (s->at[i] == out[i])
             continue;
         s->at[i] = out[i];
-        for (int64_t tap = 0; tap < c->kernel[i]; tap++)
-            to[tap] = mr__conv_position(c, i, out[i], tap);
+        for (int64_t tap = 0; tap < c->kernel[i]; tap++) {
+            int64_t at = mr__conv_position(c, i, out[i], tap);
+
+            to[tap] = at < 0 ? -1 : at * each;
+        }
     }
 }
 
-/* The segments of one position; those beyond an edge are NULL. */
-static void
+/* Where a line of taps begins: the taps of all axes but the innermost, in the
+ * order of places. */
+static const float *
+taps_line(const window *w, const slot *s, const float *item, const int64_t *tap)
+{
+    const int64_t *place = s->places + w->c->kernel[w->axes - 1];
+
+    for (int i = w->axes - 2; i >= 0; place += w->c->kernel[i--]) {
+        if (place[tap[i]] < 0)
+            return NULL;
+        item += place[tap[i]];
+    }
+    return item;
+}
+
+/* The segments of one position; those beyond an edge are NULL.  Whether none
+ * can be. */
+static bool
 position_segments(const window *w, slot *s, const int64_t *out, float *spare,
                   const float **x)
 {
     const mr_conv *c = w->c;
     const float *whole = w->dilated ? NULL : whole_window(w, out);
+    const float *item = (const float *)(const void *)c->x +
+                        out[MR_CONV_SPATIAL] * w->item_floats;
     int64_t tap[MR_CONV_SPATIAL] = {0};
-    int last = c->n_spatial - 1;
+    int last = c->n_spatial - 1, inner = w->axes - 1;
 
     if (whole) {
         for (int64_t k = 0; k < w->segments; k++)
             x[k * ROWS] = whole + w->offset[k];
-        return;
+        return true;
+    }
+    if (inner < 0) {
+        x[0] = joined_segment(w, item, out[last], spare);
+        return false;
     }
     places_find(w, s, out);
-    for (int64_t k = 0; k < w->segments; k++) {
-        const int64_t *place = s->places;
-        int64_t from = out[MR_CONV_SPATIAL];
-        bool inside = true;
+    for (int64_t k = 0; k < w->segments; k += c->kernel[inner]) {
+        const float *line = taps_line(w, s, item, tap);
 
-        for (int i = 0; i < w->axes; place += c->kernel[i++]) {
-            inside = inside && place[tap[i]] >= 0;
-            from = from * c->in[i] + place[tap[i]];
+        for (int64_t t = 0; t < c->kernel[inner]; t++) {
+            const float *at =
+                line && s->places[t] >= 0 ? line + s->places[t] : NULL;
+
+            if (at && inner < last)
+                at = joined_segment(w, at, out[last],
+                                    spare + (k + t) * w->length);
+            x[(k + t) * ROWS] = at;
         }
-        x[k * ROWS] = NULL;
-        if (inside && w->axes <= last)
-            x[k * ROWS] = joined_segment(w,
-                                         (const float *)(const void *)c->x +
-                                             from * c->in[last] * c->channels,
-                                         out[last], spare + k * w->length);
-        else if (inside)
-            x[k * ROWS] =
-                (const float *)(const void *)c->x + from * c->channels;
-        for (int i = w->axes - 1; i >= 0; i--) {
+        for (int i = inner - 1; i >= 0; i--) {
             if (++tap[i] < c->kernel[i])
                 break;
             tap[i] = 0;
         }
     }
+    return false;
 }
 
 /* The table of ROWS positions: beyond edges zeros, or NULL where that is so for
@@ -338,6 +365,7 @@ tile_find(const window *w, slot *s, int64_t row0, int64_t tile, const float **x,
           float **to)
 {
     const mr_conv *c = w->c;
+    int n_whole = 0;
 
     for (int i = 0; i < ROWS; i++) {
         int64_t row = row0 + tile * ROWS + i, place;
@@ -345,14 +373,14 @@ tile_find(const window *w, slot *s, int64_t row0, int64_t tile, const float **x,
         bool there = row < c->n_rows;
 
         place = row_place(c, there ? row : c->n_rows - 1, out);
-        position_segments(
+        n_whole += position_segments(
             w, s, out,
             s->spare +
                 (w->n_spare ? (tile * ROWS + i) * w->segments * w->length : 0),
             x + i);
         to[i] = there ? (float *)(void *)c->to + place * c->outputs : NULL;
     }
-    for (int64_t k = 0; k < w->segments; k++) {
+    for (int64_t k = 0; n_whole < ROWS && k < w->segments; k++) {
         bool any = false;
 
         for (int i = 0; i < ROWS; i++)

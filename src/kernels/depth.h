@@ -23,10 +23,11 @@ typedef void mr_depth_fn(void *y, const void *const *x, const void *w,
 /* Positions o < n_out of a line of outputs: y[o * y_row + c] = the sum over
  * lines l with x[l] != NULL and taps k, in order, of entry first + o * stride +
  * k * dilation of x[l] times w[l * w_line + k * w_tap + c], taps before or
- * beyond the `in` entries of a line left out.  Entries are x_row apart. */
+ * beyond the `in` entries of a line left out.  Entries are x_row apart.
+ * `ahead`, or NULL: the line that was not read before. */
 typedef struct mr_depth_row {
     const void *const *x;
-    const void *w;
+    const void *w, *ahead;
     int64_t n_lines, taps, first, stride, dilation, in;
     int64_t x_row, w_line, w_tap, y_row;
     int64_t n_out, n; /* positions, channels */

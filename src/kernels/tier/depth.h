@@ -8,7 +8,7 @@
  * the weights of some taps, so that an entry is read once for all of these.
  *
  * The including file has included lanes.h and defines load_x(kind, x, i, left):
- * the elements i ... of x as a vector, `left` of them there.
+ * the elements i ... of x as a vector, `left` of them there; and item_of(kind).
  */
 #ifndef MR_KERNELS_TIER_DEPTH_H
 #define MR_KERNELS_TIER_DEPTH_H
@@ -124,6 +124,21 @@ stride(const int kind, R *sum, const mr_depth_row *r, const void *x,
         }
 }
 
+/* The entries that the next positions are the first to meet: they are far
+ * apart, which the processor does not foresee. */
+INLINE void
+fetch_ahead(const mr_depth_row *r, int64_t at, int64_t c, int64_t item)
+{
+    uintptr_t x = (uintptr_t)r->ahead;
+
+    x += (uintptr_t)(((at + TILE * r->stride + r->taps - 1) * r->x_row + c) *
+                     item);
+#pragma GCC unroll 8
+    for (int i = 0; i < TILE; i++)
+        __builtin_prefetch(
+            (const void *)(x + (uintptr_t)(i * r->x_row * item)));
+}
+
 /* One vector of channels of the positions from o on; `most` taps at a time. */
 INLINE void
 row_vector(const int kind, lane *y, const mr_depth_row *r, int64_t o, int64_t c,
@@ -135,6 +150,8 @@ row_vector(const int kind, lane *y, const mr_depth_row *r, int64_t o, int64_t c,
 #pragma GCC unroll 8
     for (int i = 0; i < TILE; i++)
         sum[i] = (R){0};
+    if (r->ahead)
+        fetch_ahead(r, first, c, item_of(kind));
     for (int64_t l = 0; l < r->n_lines; l++) {
         const lane *w = (const lane *)r->w + l * r->w_line + c;
         const void *x = r->x[l];

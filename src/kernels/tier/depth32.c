@@ -32,6 +32,12 @@ load_x(const int kind, const void *x, int64_t i, int64_t left)
     return kind == MR_GEMM_FLOAT16 ? f16_widen(h) : bf16_widen(h);
 }
 
+INLINE int64_t
+item_of(const int kind)
+{
+    return kind == MR_GEMM_FLOAT32 ? 4 : 2;
+}
+
 #include "kernels/tier/depth.h"
 
 #define KIND(taps, row, kind)                                                  \

@@ -21,6 +21,13 @@ load_x(const int kind, const void *x, int64_t i, int64_t left)
     return load((const lane *)x + i, left);
 }
 
+INLINE int64_t
+item_of(const int kind)
+{
+    (void)kind;
+    return 8;
+}
+
 #include "kernels/tier/depth.h"
 
 void
