@@ -38,6 +38,7 @@ typedef struct window {
     int64_t chunk;            /* segments in a row */
     int64_t rows;             /* of a unit */
     int64_t n_spare, n_zeros; /* floats */
+    int64_t together;         /* tiles that meet a panel of weights */
     int axes;                 /* whose taps are segments */
     bool dilated;
     int64_t item_floats; /* of the input */
@@ -96,6 +97,12 @@ window_plan(const mr_conv *c, window *w)
     w->cols = w->tier->cols;
     w->length = c->group_channels * (joined ? last : 1);
     w->segments = c->taps / (joined ? last : 1);
+    /* A group's channels of many positions, far apart, are places that the
+     * first-level cache cannot hold at the same time. */
+    w->together = c->p->groups == 1    ? UNIT_ROWS
+                  : c->channels <= 64  ? 4
+                  : c->channels <= 128 ? 2
+                                       : 1;
     w->axes = joined ? c->n_spatial - 1 : c->n_spatial;
     w->dilated = is_dilated(c);
     w->item_floats = c->channels;
@@ -328,8 +335,12 @@ position_segments(const window *w, slot *s, const int64_t *out, float *spare,
     int last = c->n_spatial - 1, inner = w->axes - 1;
 
     if (whole) {
+        const float *far = whole + w->offset[c->p->flip ? 0 : w->segments - 1];
+
         for (int64_t k = 0; k < w->segments; k++)
             x[k * ROWS] = whole + w->offset[k];
+        for (int64_t i = 0; i < c->channels; i += 16) /* not read before */
+            __builtin_prefetch(far + i);
         return true;
     }
     if (inner < 0) {
@@ -394,11 +405,12 @@ tile_find(const window *w, slot *s, int64_t row0, int64_t tile, const float **x,
 /* ---- a unit ----------------------------------------------------------------
  */
 
-/* Segments [s0, s0 + n_segments) of all tiles with the panel of channels from
+/* Segments [s0, s0 + n_segments) of some tiles with the panel of channels from
  * `from` on of a group. */
 static void
 panel_run(const window *w, const slot *s, float *const (*to)[ROWS],
-          int64_t n_tiles, int64_t group, int64_t from, int64_t s0)
+          int64_t first, int64_t n_tiles, int64_t group, int64_t from,
+          int64_t s0)
 {
     const mr_conv *c = w->c;
     int64_t n = c->group_outputs - from, wide = w->tier->lanes;
@@ -409,7 +421,7 @@ panel_run(const window *w, const slot *s, float *const (*to)[ROWS],
     n = n < w->cols ? n : w->cols;
     wide = (n + wide - 1) / wide * wide;
     count = count < w->chunk ? count : w->chunk;
-    for (int64_t t = 0; t < n_tiles; t++) {
+    for (int64_t t = first; t < first + n_tiles; t++) {
         float *at[ROWS];
 
         for (int i = 0; i < ROWS; i++)
@@ -441,10 +453,13 @@ window_unit(const void *ctx, int64_t unit, char *piece)
     for (int64_t t = 0; t < n_tiles; t++)
         tile_find(w, &s, row0, t, s.x + t * w->segments * ROWS, to[t]);
     for (int64_t s0 = 0; s0 < w->segments; s0 += w->chunk)
-        for (int64_t group = 0; group < c->p->groups; group++)
-            for (int64_t from = 0; from < c->group_outputs; from += w->cols)
-                panel_run(w, &s, (float *const(*)[ROWS])to, n_tiles, group,
-                          from, s0);
+        for (int64_t t = 0; t < n_tiles; t += w->together)
+            for (int64_t group = 0; group < c->p->groups; group++)
+                for (int64_t from = 0; from < c->group_outputs; from += w->cols)
+                    panel_run(w, &s, (float *const(*)[ROWS])to, t,
+                              n_tiles - t < w->together ? n_tiles - t
+                                                        : w->together,
+                              group, from, s0);
 }
 
 void

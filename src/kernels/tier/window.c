@@ -109,10 +109,56 @@ taps_of(float *const *c, const float *const *x, int64_t at, int64_t segments,
         }
 }
 
+#if MR_TIER_ID == MR_TIER_AVX512
+typedef float H __attribute__((vector_size(32)));
+
+/* Up to half a vector of outputs: halves, of which two go where a whole one
+ * does. */
+static void
+taps_half(float *const *c, const float *const *x, int64_t at, int64_t segments,
+          int64_t length, const float *w, int64_t n, bool add)
+{
+    __mmask8 lanes = (__mmask8)((1U << n) - 1);
+    H sum[ROWS];
+
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++)
+        sum[i] = (H){0};
+    for (int64_t s = 0; s < segments; s++, x += ROWS, w += length * N_LANES) {
+        const float *a[ROWS];
+
+        if (!x[0])
+            continue;
+#pragma GCC unroll 6
+        for (int i = 0; i < ROWS; i++)
+            a[i] = x[i] + at;
+#pragma GCC unroll 4
+        for (int64_t p = 0; p < length; p++) {
+            H b = _mm256_loadu_ps(w + p * N_LANES);
+
+#pragma GCC unroll 6
+            for (int i = 0; i < ROWS; i++)
+                sum[i] = _mm256_fmadd_ps(_mm256_set1_ps(a[i][p]), b, sum[i]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++)
+        _mm256_mask_storeu_ps(
+            c[i], lanes,
+            add ? sum[i] + (H)_mm256_maskz_loadu_ps(lanes, c[i]) : sum[i]);
+}
+#endif
+
 static void
 taps(float *const *c, const float *const *x, int64_t at, int64_t segments,
      int64_t length, const float *w, int64_t n, bool add)
 {
+#if MR_TIER_ID == MR_TIER_AVX512
+    if (n <= N_LANES / 2) {
+        taps_half(c, x, at, segments, length, w, n, add);
+        return;
+    }
+#endif
     switch ((n - 1) / N_LANES) {
     case 0:
         taps_of(c, x, at, segments, length, w, n, add, 1);
