@@ -104,6 +104,8 @@ mr__cpu_conv_workspace(const mr_kernel_args *a)
         return mr__conv_depthwise_bytes(&c);
     if (mr__conv_line_fits(&c))
         return mr__conv_line_bytes(&c);
+    if (mr__conv_spread_fits(&c))
+        return mr__conv_spread_bytes(&c);
     if (mr__conv_window_fits(&c))
         return mr__conv_window_bytes(&c);
     p = conv_product(&c, c.chunk);
@@ -229,6 +231,10 @@ mr__cpu_conv(const mr_kernel_args *a)
     }
     if (mr__conv_line_fits(&c)) {
         mr__conv_line(&c, workspace);
+        return MR_OK;
+    }
+    if (mr__conv_spread_fits(&c)) {
+        mr__conv_spread(&c, workspace);
         return MR_OK;
     }
     if (mr__conv_window_fits(&c)) {

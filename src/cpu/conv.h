@@ -66,6 +66,10 @@ void mr__conv_depthwise(const mr_conv *c, void *workspace);
 bool mr__conv_window_fits(const mr_conv *c);
 size_t mr__conv_window_bytes(const mr_conv *c);
 void mr__conv_window(const mr_conv *c, void *workspace);
+/* float32, few outputs: lanes are taps times outputs. */
+bool mr__conv_spread_fits(const mr_conv *c);
+size_t mr__conv_spread_bytes(const mr_conv *c);
+void mr__conv_spread(const mr_conv *c, void *workspace);
 /* One channel, one filter, along a line. */
 bool mr__conv_line_fits(const mr_conv *c);
 size_t mr__conv_line_bytes(const mr_conv *c);

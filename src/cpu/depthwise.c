@@ -5,7 +5,9 @@
  * An output position is a sum over taps of whole vectors of channels: no
  * patches, no products.  The weights are turned first, so that those of a tap
  * lie side by side; several outputs a channel are done one after the other
- * and dealt out.
+ * and dealt out.  Positions go by along a line of the last axis, some of them
+ * side by side in registers; one by one where that axis of the input is
+ * dilated (most taps fall between entries) or a kernel has very many lines.
  * Called by: conv.c.  Calls: kernels/depth.h, the tier.
  */
 #include <string.h>
@@ -14,11 +16,12 @@
 #include "kernels/depth.h"
 #include "kernels/tier/tier.h"
 
-enum { TAPS = 128, BAND = 512, ALIGN = 64 };
+enum { TAPS = 128, BAND = 512, ROW = 64, TILE = 8, ALIGN = 64 };
 
 typedef struct depth {
     const mr_conv *c;
     mr_depth_fn *run;
+    mr_depth_row_fn *run_row;
     mr_dtype acc;
     int64_t acc_item, each; /* outputs of a channel */
     char *weights;          /* each x taps x channels */
@@ -35,6 +38,7 @@ depth_plan(const mr_conv *c, depth *d)
 {
     *d = (depth){.c = c,
                  .run = mr__depth_of(c->dtype),
+                 .run_row = mr__depth_row_of(c->dtype),
                  .acc = c->dtype == MR_FLOAT64 ? MR_FLOAT64 : MR_FLOAT32,
                  .each = c->group_outputs};
     d->acc_item = mr__dtype_size(d->acc);
@@ -76,6 +80,9 @@ weights_turn(const depth *d, char *flat)
             c->channels * d->acc_item, from + j * c->taps * d->acc_item,
             d->each * c->taps * d->acc_item, c->taps, c->channels);
 }
+
+/* ---- one position ----------------------------------------------------------
+ */
 
 /* Tap numbers t ... t + n of a row: where each begins in the input, or NULL. */
 static void
@@ -168,9 +175,141 @@ rows_piece(void *ctx, int64_t begin, int64_t end)
         row_run(ctx, row);
 }
 
+/* ---- positions of a line ---------------------------------------------------
+ */
+
+static bool
+in_rows(const mr_conv *c)
+{
+    int last = c->n_spatial - 1;
+
+    return c->p->input_dilation.v[last] == 1 &&
+           c->taps / c->kernel[last] <= TAPS;
+}
+
+/* Where the kernel's lines begin in the input for a line of outputs, or
+ * NULL. */
+static void
+lines_find(const mr_conv *c, int64_t line, const void **x)
+{
+    int64_t out[MR_CONV_SPATIAL] = {0}, tap[MR_CONV_SPATIAL] = {0};
+    int last = c->n_spatial - 1;
+    int64_t n = c->taps / c->kernel[last];
+
+    for (int i = last - 1; i >= 0; i--) {
+        out[i] = line % c->out[i];
+        line /= c->out[i];
+    }
+    for (int64_t k = 0; k < n; k++) {
+        int64_t from = line;
+        bool inside = true;
+
+        for (int i = 0; i < last && inside; i++) {
+            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
+
+            inside = at >= 0;
+            from = from * c->in[i] + at;
+        }
+        x[k] =
+            inside ? c->x + from * c->in[last] * c->channels * c->item : NULL;
+        for (int i = last - 1; i >= 0; i--) {
+            if (++tap[i] < c->kernel[i])
+                break;
+            tap[i] = 0;
+        }
+    }
+}
+
+/* All but where it is: taps in the order of the entries that they meet. */
+static mr_depth_row
+row_describe(const depth *d)
+{
+    const mr_conv *c = d->c;
+    int last = c->n_spatial - 1;
+    mr_depth_row r = {.n_lines = c->taps / c->kernel[last],
+                      .taps = c->kernel[last],
+                      .stride = c->p->stride.v[last],
+                      .dilation = c->p->kernel_dilation.v[last],
+                      .in = c->in[last],
+                      .x_row = c->channels,
+                      .w_line = c->kernel[last] * c->channels,
+                      .w_tap = c->p->flip ? -c->channels : c->channels};
+
+    return r;
+}
+
+/* Output j of all channels of positions [row, row + n), in bands: sums first,
+ * then to their places. */
+static void
+bands_run(const depth *d, mr_depth_row r, int64_t row, int64_t n, int64_t j)
+{
+    const mr_conv *c = d->c;
+    _Alignas(64) char sums[TILE * BAND * 8];
+    const void *x[TAPS];
+    const void *const *lines = r.x;
+    const char *w = r.w;
+    int64_t first = r.first;
+
+    r.x = x;
+    r.ahead = NULL;
+    r.y_row = BAND;
+    for (int64_t from = 0; from < c->channels; from += BAND) {
+        r.n = c->channels - from < BAND ? c->channels - from : BAND;
+        r.w = w + from * d->acc_item;
+        for (int64_t l = 0; l < r.n_lines; l++)
+            x[l] = lines[l] ? (const char *)lines[l] + from * c->item : NULL;
+        for (int64_t o = 0; o < n; o += TILE) {
+            r.n_out = n - o < TILE ? n - o : TILE;
+            r.first = first + o * r.stride;
+            d->run_row(sums, &r);
+            for (int64_t i = 0; i < r.n_out; i++)
+                band_store(d, row + o + i, from, r.n, j,
+                           sums + i * BAND * d->acc_item);
+        }
+    }
+}
+
+static void
+lines_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const depth *d = ctx;
+    const mr_conv *c = d->c;
+    int last = c->n_spatial - 1;
+    int64_t per_line = (c->out[last] - 1) / ROW + 1;
+    mr_depth_row r = row_describe(d);
+    const void *x[TAPS];
+
+    r.x = x;
+    for (int64_t u = begin; u < end; u++) {
+        int64_t line = u / per_line, from = u % per_line * ROW;
+        int64_t left = c->out[last] - from, n = left < ROW ? left : ROW;
+        int64_t row = line * c->out[last] + from;
+
+        if (u == begin || from == 0)
+            lines_find(c, line, x);
+        r.ahead = x[c->p->flip ? 0 : r.n_lines - 1];
+        r.first = from * r.stride - c->p->low.v[last];
+        for (int64_t j = 0; j < d->each; j++) {
+            int64_t skip = c->p->flip ? c->kernel[last] - 1 : 0;
+
+            r.w = d->weights + (j * c->taps + skip) * c->channels * d->acc_item;
+            if (d->each == 1 && d->acc == c->dtype) {
+                r.n_out = n;
+                r.n = r.y_row = c->channels;
+                d->run_row(c->to + row * c->channels * c->item, &r);
+            } else {
+                bands_run(d, r, row, n, j);
+            }
+        }
+    }
+}
+
 void
 mr__conv_depthwise(const mr_conv *c, void *workspace)
 {
+    double position =
+        (double)c->taps * (3.0 + 0.05 * (double)(c->outputs * c->item));
+    int64_t line = c->out[c->n_spatial - 1];
     depth d;
 
     depth_plan(c, &d);
@@ -180,8 +319,11 @@ mr__conv_depthwise(const mr_conv *c, void *workspace)
     }
     d.weights = workspace;
     weights_turn(&d, d.weights + weights_bytes(&d));
-    mr__cpu_for(c->n_rows,
-                mr__cpu_grain((double)c->taps *
-                              (3.0 + 0.05 * (double)(c->outputs * c->item))),
-                rows_piece, &d);
+    if (in_rows(c))
+        mr__cpu_for(
+            c->n_rows / line * ((line - 1) / ROW + 1),
+            mr__cpu_grain(0.3 * position * (double)(line < ROW ? line : ROW)),
+            lines_piece, &d);
+    else
+        mr__cpu_for(c->n_rows, mr__cpu_grain(position), rows_piece, &d);
 }

@@ -38,14 +38,32 @@ typedef struct window {
     int64_t chunk;            /* segments in a row */
     int64_t rows;             /* of a unit */
     int64_t n_spare, n_zeros; /* floats */
+    int64_t together;         /* tiles that meet a panel of weights */
+    int axes;                 /* whose taps are segments */
+    bool dilated;
+    int64_t item_floats; /* of the input */
+    int64_t n_places;    /* taps of all axes, one after the other */
     int n_slots;
     float *weights;
+    int64_t *offset; /* segments: from a position's first corner, in floats */
 } window;
 
 typedef struct slot {
     const float **x;
     float *zeros, *spare, *dump;
+    int64_t *places;             /* of the taps of each axis, */
+    int64_t at[MR_CONV_SPATIAL]; /* for outputs here */
 } slot;
+
+static bool
+is_dilated(const mr_conv *c)
+{
+    bool dilated = false;
+
+    for (int i = 0; i < c->n_spatial; i++)
+        dilated = dilated || c->p->input_dilation.v[i] > 1;
+    return dilated;
+}
 
 static int64_t
 lines(int64_t floats)
@@ -56,12 +74,9 @@ lines(int64_t floats)
 bool
 mr__conv_window_fits(const mr_conv *c)
 {
-    bool dilated = false;
-
-    for (int i = 0; i < c->n_spatial; i++)
-        dilated = dilated || c->p->input_dilation.v[i] > 1;
     return c->dtype == MR_FLOAT32 && !c->plain && c->k > 0 &&
-           (c->group_outputs >= FEW_OUTPUTS || dilated || c->p->groups > 1);
+           (c->group_outputs >= FEW_OUTPUTS || is_dilated(c) ||
+            c->p->groups > 1);
 }
 
 static int64_t
@@ -82,6 +97,19 @@ window_plan(const mr_conv *c, window *w)
     w->cols = w->tier->cols;
     w->length = c->group_channels * (joined ? last : 1);
     w->segments = c->taps / (joined ? last : 1);
+    /* A group's channels of many positions, far apart, are places that the
+     * first-level cache cannot hold at the same time. */
+    w->together = c->p->groups == 1    ? UNIT_ROWS
+                  : c->channels <= 64  ? 4
+                  : c->channels <= 128 ? 2
+                                       : 1;
+    w->axes = joined ? c->n_spatial - 1 : c->n_spatial;
+    w->dilated = is_dilated(c);
+    w->item_floats = c->channels;
+    for (int i = 0; i < c->n_spatial; i++) {
+        w->n_places += c->kernel[i];
+        w->item_floats *= c->in[i];
+    }
     w->chunk = (CHUNK + w->length - 1) / w->length;
     w->rows = TABLE / w->segments / ROWS * ROWS;
     w->rows = w->rows < ROWS ? ROWS : w->rows;
@@ -95,13 +123,35 @@ window_plan(const mr_conv *c, window *w)
 }
 
 static size_t
-slot_bytes(const window *w)
+places_bytes(int64_t n)
+{
+    return ((size_t)n * sizeof(int64_t) + 63) & ~(size_t)63;
+}
+
+static size_t
+table_bytes(const window *w)
 {
     size_t table = (size_t)(w->rows * w->segments) * sizeof(float *);
+
+    return (table + 63) & ~(size_t)63;
+}
+
+static size_t
+slot_bytes(const window *w)
+{
     int64_t floats =
         lines(w->n_zeros) + lines(w->n_spare) + lines(MR_WINDOW_COLS);
 
-    return ((table + 63) & ~(size_t)63) + (size_t)floats * sizeof(float);
+    return table_bytes(w) + places_bytes(w->n_places) +
+           (size_t)floats * sizeof(float);
+}
+
+/* Weights and the offsets of segments. */
+static size_t
+shared_bytes(const window *w)
+{
+    return (size_t)(w->group_floats * w->c->p->groups) * sizeof(float) +
+           places_bytes(w->segments);
 }
 
 size_t
@@ -110,8 +160,7 @@ mr__conv_window_bytes(const mr_conv *c)
     window w;
 
     window_plan(c, &w);
-    return (size_t)(w.group_floats * c->p->groups) * sizeof(float) +
-           (size_t)w.n_slots * slot_bytes(&w);
+    return shared_bytes(&w) + (size_t)w.n_slots * slot_bytes(&w);
 }
 
 /* ---- weights ---------------------------------------------------------------
@@ -190,36 +239,25 @@ joined_segment(const window *w, const float *line, int64_t out, float *spare)
     return spare;
 }
 
-/* The segments of one position; those beyond an edge are NULL. */
+/* How far each segment is from the first one, of any position. */
 static void
-position_segments(const window *w, const int64_t *out, float *spare,
-                  const float **x)
+offsets_make(const window *w)
 {
     const mr_conv *c = w->c;
     int64_t tap[MR_CONV_SPATIAL] = {0};
-    bool joined = w->segments != c->taps || w->length != c->group_channels;
-    int n = c->n_spatial, axes = joined ? n - 1 : n;
 
     for (int64_t s = 0; s < w->segments; s++) {
-        int64_t from = out[MR_CONV_SPATIAL];
-        bool inside = true;
+        int64_t far = 0;
 
-        for (int i = 0; i < axes && inside; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
+        for (int i = 0; i < c->n_spatial; i++) {
+            int64_t t = i >= w->axes ? 0 : tap[i];
 
-            inside = at >= 0;
-            from = from * c->in[i] + at;
+            if (c->p->flip && i < w->axes)
+                t = c->kernel[i] - 1 - t;
+            far = far * c->in[i] + t * c->p->kernel_dilation.v[i];
         }
-        x[s * ROWS] = NULL;
-        if (inside && joined)
-            x[s * ROWS] = joined_segment(w,
-                                         (const float *)(const void *)c->x +
-                                             from * c->in[n - 1] * c->channels,
-                                         out[n - 1], spare + s * w->length);
-        else if (inside)
-            x[s * ROWS] =
-                (const float *)(const void *)c->x + from * c->channels;
-        for (int i = axes - 1; i >= 0; i--) {
+        w->offset[s] = far * c->channels;
+        for (int i = w->axes - 1; i >= 0; i--) {
             if (++tap[i] < c->kernel[i])
                 break;
             tap[i] = 0;
@@ -227,13 +265,118 @@ position_segments(const window *w, const int64_t *out, float *spare,
     }
 }
 
+/* Where the first corner of a position's window lies, if all of that is within
+ * the input; else NULL. */
+static const float *
+whole_window(const window *w, const int64_t *out)
+{
+    const mr_conv *c = w->c;
+    int64_t from = out[MR_CONV_SPATIAL];
+
+    for (int i = 0; i < c->n_spatial; i++) {
+        int64_t at = out[i] * c->p->stride.v[i] - c->p->low.v[i];
+        int64_t reach = (c->kernel[i] - 1) * c->p->kernel_dilation.v[i];
+
+        if (at < 0 || at + reach >= c->in[i])
+            return NULL;
+        from = from * c->in[i] + at;
+    }
+    return (const float *)(const void *)c->x + from * c->channels;
+}
+
+/* How far into the input the taps of each axis reach, in floats, -1 beyond an
+ * edge; those of a line stay. */
+static void
+places_find(const window *w, slot *s, const int64_t *out)
+{
+    const mr_conv *c = w->c;
+    int64_t *to = s->places, each = c->channels;
+
+    for (int i = w->axes; i < c->n_spatial; i++)
+        each *= c->in[i];
+    for (int i = w->axes - 1; i >= 0; to += c->kernel[i], each *= c->in[i--]) {
+        if (s->at[i] == out[i])
+            continue;
+        s->at[i] = out[i];
+        for (int64_t tap = 0; tap < c->kernel[i]; tap++) {
+            int64_t at = mr__conv_position(c, i, out[i], tap);
+
+            to[tap] = at < 0 ? -1 : at * each;
+        }
+    }
+}
+
+/* Where a line of taps begins: the taps of all axes but the innermost, in the
+ * order of places. */
+static const float *
+taps_line(const window *w, const slot *s, const float *item, const int64_t *tap)
+{
+    const int64_t *place = s->places + w->c->kernel[w->axes - 1];
+
+    for (int i = w->axes - 2; i >= 0; place += w->c->kernel[i--]) {
+        if (place[tap[i]] < 0)
+            return NULL;
+        item += place[tap[i]];
+    }
+    return item;
+}
+
+/* The segments of one position; those beyond an edge are NULL.  Whether none
+ * can be. */
+static bool
+position_segments(const window *w, slot *s, const int64_t *out, float *spare,
+                  const float **x)
+{
+    const mr_conv *c = w->c;
+    const float *whole = w->dilated ? NULL : whole_window(w, out);
+    const float *item = (const float *)(const void *)c->x +
+                        out[MR_CONV_SPATIAL] * w->item_floats;
+    int64_t tap[MR_CONV_SPATIAL] = {0};
+    int last = c->n_spatial - 1, inner = w->axes - 1;
+
+    if (whole) {
+        const float *far = whole + w->offset[c->p->flip ? 0 : w->segments - 1];
+
+        for (int64_t k = 0; k < w->segments; k++)
+            x[k * ROWS] = whole + w->offset[k];
+        for (int64_t i = 0; i < c->channels; i += 16) /* not read before */
+            __builtin_prefetch(far + i);
+        return true;
+    }
+    if (inner < 0) {
+        x[0] = joined_segment(w, item, out[last], spare);
+        return false;
+    }
+    places_find(w, s, out);
+    for (int64_t k = 0; k < w->segments; k += c->kernel[inner]) {
+        const float *line = taps_line(w, s, item, tap);
+
+        for (int64_t t = 0; t < c->kernel[inner]; t++) {
+            const float *at =
+                line && s->places[t] >= 0 ? line + s->places[t] : NULL;
+
+            if (at && inner < last)
+                at = joined_segment(w, at, out[last],
+                                    spare + (k + t) * w->length);
+            x[(k + t) * ROWS] = at;
+        }
+        for (int i = inner - 1; i >= 0; i--) {
+            if (++tap[i] < c->kernel[i])
+                break;
+            tap[i] = 0;
+        }
+    }
+    return false;
+}
+
 /* The table of ROWS positions: beyond edges zeros, or NULL where that is so for
  * all of them.  Positions beyond the last are it again, and go nowhere. */
 static void
-tile_find(const window *w, const slot *s, int64_t row0, int64_t tile,
-          const float **x, float **to)
+tile_find(const window *w, slot *s, int64_t row0, int64_t tile, const float **x,
+          float **to)
 {
     const mr_conv *c = w->c;
+    int n_whole = 0;
 
     for (int i = 0; i < ROWS; i++) {
         int64_t row = row0 + tile * ROWS + i, place;
@@ -241,14 +384,14 @@ tile_find(const window *w, const slot *s, int64_t row0, int64_t tile,
         bool there = row < c->n_rows;
 
         place = row_place(c, there ? row : c->n_rows - 1, out);
-        position_segments(
-            w, out,
+        n_whole += position_segments(
+            w, s, out,
             s->spare +
                 (w->n_spare ? (tile * ROWS + i) * w->segments * w->length : 0),
             x + i);
         to[i] = there ? (float *)(void *)c->to + place * c->outputs : NULL;
     }
-    for (int64_t k = 0; k < w->segments; k++) {
+    for (int64_t k = 0; n_whole < ROWS && k < w->segments; k++) {
         bool any = false;
 
         for (int i = 0; i < ROWS; i++)
@@ -262,11 +405,12 @@ tile_find(const window *w, const slot *s, int64_t row0, int64_t tile,
 /* ---- a unit ----------------------------------------------------------------
  */
 
-/* Segments [s0, s0 + n_segments) of all tiles with the panel of channels from
+/* Segments [s0, s0 + n_segments) of some tiles with the panel of channels from
  * `from` on of a group. */
 static void
 panel_run(const window *w, const slot *s, float *const (*to)[ROWS],
-          int64_t n_tiles, int64_t group, int64_t from, int64_t s0)
+          int64_t first, int64_t n_tiles, int64_t group, int64_t from,
+          int64_t s0)
 {
     const mr_conv *c = w->c;
     int64_t n = c->group_outputs - from, wide = w->tier->lanes;
@@ -277,7 +421,7 @@ panel_run(const window *w, const slot *s, float *const (*to)[ROWS],
     n = n < w->cols ? n : w->cols;
     wide = (n + wide - 1) / wide * wide;
     count = count < w->chunk ? count : w->chunk;
-    for (int64_t t = 0; t < n_tiles; t++) {
+    for (int64_t t = first; t < first + n_tiles; t++) {
         float *at[ROWS];
 
         for (int i = 0; i < ROWS; i++)
@@ -296,11 +440,12 @@ window_unit(const void *ctx, int64_t unit, char *piece)
     const mr_conv *c = w->c;
     int64_t row0 = unit * w->rows, left = c->n_rows - row0;
     int64_t n_tiles = ((left < w->rows ? left : w->rows) - 1) / ROWS + 1;
-    size_t table = (size_t)(w->rows * w->segments) * sizeof(float *);
     float *to[UNIT_ROWS / ROWS][ROWS];
-    slot s = {.x = (const float **)(void *)piece};
+    slot s = {.x = (const float **)(void *)piece, .at = {-1, -1, -1}};
 
-    s.zeros = (float *)(void *)(piece + ((table + 63) & ~(size_t)63));
+    piece += table_bytes(w);
+    s.places = (int64_t *)(void *)piece;
+    s.zeros = (float *)(void *)(piece + places_bytes(w->n_places));
     s.spare = s.zeros + lines(w->n_zeros);
     s.dump = s.spare + lines(w->n_spare);
     memset(s.zeros, 0, (size_t)w->n_zeros * sizeof(float));
@@ -308,10 +453,13 @@ window_unit(const void *ctx, int64_t unit, char *piece)
     for (int64_t t = 0; t < n_tiles; t++)
         tile_find(w, &s, row0, t, s.x + t * w->segments * ROWS, to[t]);
     for (int64_t s0 = 0; s0 < w->segments; s0 += w->chunk)
-        for (int64_t group = 0; group < c->p->groups; group++)
-            for (int64_t from = 0; from < c->group_outputs; from += w->cols)
-                panel_run(w, &s, (float *const(*)[ROWS])to, n_tiles, group,
-                          from, s0);
+        for (int64_t t = 0; t < n_tiles; t += w->together)
+            for (int64_t group = 0; group < c->p->groups; group++)
+                for (int64_t from = 0; from < c->group_outputs; from += w->cols)
+                    panel_run(w, &s, (float *const(*)[ROWS])to, t,
+                              n_tiles - t < w->together ? n_tiles - t
+                                                        : w->together,
+                              group, from, s0);
 }
 
 void
@@ -322,11 +470,12 @@ mr__conv_window(const mr_conv *c, void *workspace)
 
     window_plan(c, &w);
     w.weights = workspace;
+    w.offset = (int64_t *)(void *)(w.weights + w.group_floats * c->p->groups);
+    offsets_make(&w);
     mr__cpu_for(c->p->groups * n_panels,
                 mr__cpu_grain(0.5 * (double)(c->k * w.cols)), weights_piece,
                 &w);
     mr__cpu_units(w.n_slots, (c->n_rows - 1) / w.rows + 1,
-                  (char *)workspace +
-                      (size_t)(w.group_floats * c->p->groups) * sizeof(float),
-                  slot_bytes(&w), window_unit, &w);
+                  (char *)workspace + shared_bytes(&w), slot_bytes(&w),
+                  window_unit, &w);
 }

@@ -14,14 +14,26 @@
 static const mr_depth_tier *const tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
 #undef MR_X
 
+static int
+kind_of(mr_dtype t)
+{
+    return t == MR_FLOAT32   ? MR_GEMM_FLOAT32
+           : t == MR_FLOAT16 ? MR_GEMM_FLOAT16
+                             : MR_GEMM_BFLOAT16;
+}
+
 mr_depth_fn *
 mr__depth_of(mr_dtype t)
 {
     const mr_depth_tier *tier = tiers[mr__tier()->id];
 
-    if (t == MR_FLOAT64)
-        return tier->wide;
-    return tier->narrow[t == MR_FLOAT32   ? MR_GEMM_FLOAT32
-                        : t == MR_FLOAT16 ? MR_GEMM_FLOAT16
-                                          : MR_GEMM_BFLOAT16];
+    return t == MR_FLOAT64 ? tier->wide : tier->narrow[kind_of(t)];
+}
+
+mr_depth_row_fn *
+mr__depth_row_of(mr_dtype t)
+{
+    const mr_depth_tier *tier = tiers[mr__tier()->id];
+
+    return t == MR_FLOAT64 ? tier->wide_row : tier->narrow_row[kind_of(t)];
 }

@@ -241,6 +241,109 @@ conv__is_right_along_a_line(void **state)
                                                 .flip = flip});
 }
 
+/* Positions side by side: whole and cut tiles, taps in one, two or three
+ * pieces, steps and gaps, one and several outputs a channel, bands. */
+static void
+conv__is_right_in_groups_of_one_channel(void **state)
+{
+    static const mr_dtype types[] = {MR_FLOAT32, MR_FLOAT64, MR_FLOAT16,
+                                     MR_BFLOAT16};
+    static const int64_t taps[] = {1, 2, 3, 4, 5, 7, 11};
+
+    (void)state;
+    for (int t = 0; t < 4; t++)
+        for (int k = 0; k < 7; k++)
+            for (int i = t & 1; i < 16; i += 1 + (t > 0))
+                conv_case(types[t],
+                          (shape){.n = 2,
+                                  .batch = 1,
+                                  .channels = i & 4 ? 16 : 21,
+                                  .outputs = (i & 4 ? 16 : 21) * (1 + t % 2),
+                                  .groups = i & 4 ? 16 : 21,
+                                  .in = {4, 67},
+                                  .kernel = {2, taps[k]},
+                                  .stride = {1, i & 1 ? 2 : 1},
+                                  .low = {1, taps[k] / 2},
+                                  .high = {0, taps[k]},
+                                  .dilation = {1, i & 2 ? 3 : 1},
+                                  .spread = {1, 1},
+                                  .flip = i & 8});
+    conv_case(MR_FLOAT16, (shape){.n = 1,
+                                  .batch = 2,
+                                  .channels = 530,
+                                  .outputs = 1060,
+                                  .groups = 530,
+                                  .in = {70},
+                                  .kernel = {3},
+                                  .stride = {1},
+                                  .low = {1},
+                                  .high = {1},
+                                  .dilation = {1},
+                                  .spread = {1}});
+}
+
+/* Taps are lanes: pieces that overlap or lie apart, cut at both ends, wider
+ * than a panel, deeper than a chunk. */
+static void
+conv__is_right_for_few_outputs(void **state)
+{
+    static const int64_t taps[] = {2, 3, 7, 30};
+
+    (void)state;
+    for (int k = 0; k < 4; k++)
+        for (int i = k; i < 24; i += 3)
+            conv_case(MR_FLOAT32, (shape){.n = 2,
+                                          .batch = 2,
+                                          .channels = i == 4 ? 200 : 9,
+                                          .outputs = i & 2 ? 3 : 8,
+                                          .groups = 1,
+                                          .in = {3, 48 + i},
+                                          .kernel = {3, taps[k]},
+                                          .stride = {i & 1 ? 2 : 1, 1},
+                                          .low = {1, i & 4 ? -3 : taps[k] / 2},
+                                          .high = {2, i & 4 ? -2 : taps[k] + 3},
+                                          .dilation = {1, 1},
+                                          .spread = {1 + i % 2, 1 + i / 8},
+                                          .flip = i & 8});
+    conv_case(MR_FLOAT32, (shape){.n = 3,
+                                  .batch = 1,
+                                  .channels = 8,
+                                  .outputs = 1,
+                                  .groups = 1,
+                                  .in = {3, 4, 9},
+                                  .kernel = {2, 3, 4},
+                                  .stride = {1, 1, 1},
+                                  .low = {1, 1, 3},
+                                  .high = {1, 1, 3},
+                                  .dilation = {1, 1, 1},
+                                  .spread = {1, 1, 2},
+                                  .flip = true});
+}
+
+/* Narrow groups, in halves of a vector and in some tiles at a time. */
+static void
+conv__is_right_in_narrow_groups(void **state)
+{
+    static const int64_t each[] = {3, 8, 11, 16, 17};
+
+    (void)state;
+    for (int e = 0; e < 5; e++)
+        for (int wide = 0; wide < 3; wide++)
+            conv_case(MR_FLOAT32, (shape){.n = 3,
+                                          .batch = 1,
+                                          .channels = 12 << wide,
+                                          .outputs = each[e] * 6,
+                                          .groups = 6,
+                                          .in = {4, 5, 14},
+                                          .kernel = {1, 2, 3},
+                                          .stride = {1, 1, 1},
+                                          .low = {0, 1, 1},
+                                          .high = {0, 0, 1},
+                                          .dilation = {1, 1, 1},
+                                          .spread = {1, 1, 1},
+                                          .flip = wide == 1});
+}
+
 int
 main(void)
 {
@@ -248,6 +351,9 @@ main(void)
         cmocka_unit_test(conv__is_right_for_all_parameters),
         cmocka_unit_test(conv__is_right_for_special_shapes),
         cmocka_unit_test(conv__is_right_along_a_line),
+        cmocka_unit_test(conv__is_right_in_groups_of_one_channel),
+        cmocka_unit_test(conv__is_right_for_few_outputs),
+        cmocka_unit_test(conv__is_right_in_narrow_groups),
     };
 
     return cmocka_run_group_tests_name("cpu/conv", tests, NULL, NULL);

@@ -47,9 +47,32 @@ store(float *p, R x, int64_t left)
 }
 
 INLINE void
+tap_add(R (*sum)[VECTORS], const float *const *a, int64_t p, const float *w,
+        const int vectors)
+{
+    R b[VECTORS];
+
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        b[v] = v_load(w + v * N_LANES);
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++) {
+        R y = v_set(a[i][p]);
+
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = multiply_add(y, b[v], sum[i][v]);
+    }
+}
+
+/* Narrow tiles take some positions of a segment at a time: segments are short
+ * and the processor mistakes where such loops end. */
+INLINE void
 taps_of(float *const *c, const float *const *x, int64_t at, int64_t segments,
         int64_t length, const float *w, int64_t n, bool add, const int vectors)
 {
+    const int64_t row = vectors * N_LANES;
+    const int joined = vectors == 1 ? 4 : vectors == 2 ? 2 : 1;
     R sum[ROWS][VECTORS];
 
 #pragma GCC unroll 6
@@ -59,29 +82,21 @@ taps_of(float *const *c, const float *const *x, int64_t at, int64_t segments,
             sum[i][v] = (R){0};
     for (int64_t s = 0; s < segments; s++, x += ROWS) {
         const float *a[ROWS];
+        int64_t p = 0;
 
         if (!x[0]) {
-            w += length * vectors * N_LANES;
+            w += length * row;
             continue;
         }
 #pragma GCC unroll 6
         for (int i = 0; i < ROWS; i++)
             a[i] = x[i] + at;
-        for (int64_t p = 0; p < length; p++, w += vectors * N_LANES) {
-            R b[VECTORS];
-
+        for (; p + joined <= length; p += joined, w += joined * row)
 #pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++)
-                b[v] = v_load(w + v * N_LANES);
-#pragma GCC unroll 6
-            for (int i = 0; i < ROWS; i++) {
-                R y = v_set(a[i][p]);
-
-#pragma GCC unroll 4
-                for (int v = 0; v < vectors; v++)
-                    sum[i][v] = multiply_add(y, b[v], sum[i][v]);
-            }
-        }
+            for (int j = 0; j < joined; j++)
+                tap_add(sum, a, p + j, w + j * row, vectors);
+        for (; p < length; p++, w += row)
+            tap_add(sum, a, p, w, vectors);
     }
 #pragma GCC unroll 6
     for (int i = 0; i < ROWS; i++)
@@ -94,10 +109,56 @@ taps_of(float *const *c, const float *const *x, int64_t at, int64_t segments,
         }
 }
 
+#if MR_TIER_ID == MR_TIER_AVX512
+typedef float H __attribute__((vector_size(32)));
+
+/* Up to half a vector of outputs: halves, of which two go where a whole one
+ * does. */
+static void
+taps_half(float *const *c, const float *const *x, int64_t at, int64_t segments,
+          int64_t length, const float *w, int64_t n, bool add)
+{
+    __mmask8 lanes = (__mmask8)((1U << n) - 1);
+    H sum[ROWS];
+
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++)
+        sum[i] = (H){0};
+    for (int64_t s = 0; s < segments; s++, x += ROWS, w += length * N_LANES) {
+        const float *a[ROWS];
+
+        if (!x[0])
+            continue;
+#pragma GCC unroll 6
+        for (int i = 0; i < ROWS; i++)
+            a[i] = x[i] + at;
+#pragma GCC unroll 4
+        for (int64_t p = 0; p < length; p++) {
+            H b = _mm256_loadu_ps(w + p * N_LANES);
+
+#pragma GCC unroll 6
+            for (int i = 0; i < ROWS; i++)
+                sum[i] = _mm256_fmadd_ps(_mm256_set1_ps(a[i][p]), b, sum[i]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++)
+        _mm256_mask_storeu_ps(
+            c[i], lanes,
+            add ? sum[i] + (H)_mm256_maskz_loadu_ps(lanes, c[i]) : sum[i]);
+}
+#endif
+
 static void
 taps(float *const *c, const float *const *x, int64_t at, int64_t segments,
      int64_t length, const float *w, int64_t n, bool add)
 {
+#if MR_TIER_ID == MR_TIER_AVX512
+    if (n <= N_LANES / 2) {
+        taps_half(c, x, at, segments, length, w, n, add);
+        return;
+    }
+#endif
     switch ((n - 1) / N_LANES) {
     case 0:
         taps_of(c, x, at, segments, length, w, n, add, 1);
