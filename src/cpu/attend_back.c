@@ -389,6 +389,36 @@ product(const float *a, int64_t m, const float *b, int64_t n, int64_t depth,
                        (n - 1) / mr__gemm_cols() + 1);
 }
 
+/* Rows of the tile, whole panels of them, that see no key from `key` on.  A row
+ * that sees none at all weighs all alike. */
+static int64_t
+rows_blind(const unit *u, int64_t key)
+{
+    const back *b = u->b;
+    const float *top = b->top + u->item * b->j.rows + u->tile0;
+    int64_t n = 0;
+
+    while (b->j.causal && n < u->n &&
+           mr__attend_limit(&b->j, u->tile0 + n) < key &&
+           top[n] > MR_ATTEND_MASKED)
+        n++;
+    return n / b->high * b->high;
+}
+
+/* c, a column a key, += a b: a's lanes packed over all rows of the tile, b the
+ * rows from `first` on. */
+static void
+keys_add(const unit *u, const float *a, int64_t lanes, const float *b,
+         int64_t first, float *c)
+{
+    int64_t high = u->b->high, cols = u->b->cols;
+
+    for (int64_t i = 0; i < lanes; i += high)
+        product(a + i * u->n + first * high,
+                lanes - i < high ? lanes - i : high, b + first * cols, cols,
+                u->n - first, c + i * cols, cols, true);
+}
+
 /* Keys of the block from `at` on, one panel: weights and slopes of its scores,
  * and what these add to dk and dv. */
 static void
@@ -397,24 +427,33 @@ panel_run(unit *u, int64_t at, float *s, float *ds, int64_t n)
     const back *b = u->b;
     const mr_attend_job *j = &b->j;
     int64_t row = u->item * j->rows + u->tile0;
+    int64_t first = rows_blind(u, u->key0 + at), left = u->n - first;
     mr_attend_masks masks = {0};
     float limit[ROWS];
 
-    product(u->q, u->n, u->k + at * j->depth, b->cols, j->depth, s, b->cols,
-            false);
-    product(u->g, u->n, u->v + at * j->width, b->cols, j->width, ds, b->cols,
-            false);
+    memset(ds, 0, (size_t)(first * b->cols) * sizeof *ds);
+    if (left == 0)
+        return;
+    product(u->q + first * j->depth, left, u->k + at * j->depth, b->cols,
+            j->depth, s + first * b->cols, b->cols, false);
+    product(u->g + first * j->width, left, u->v + at * j->width, b->cols,
+            j->width, ds + first * b->cols, b->cols, false);
     if (j->mask)
         tile_mask(u, u->key0 + at, n, &masks);
     masks.limit = tile_limits(u, u->key0 + at, n, limit);
-    b->tier->back(s, ds, b->cols, u->n, b->cols, &masks, b->top + row,
-                  b->scale + row, b->dot + row);
+    if (masks.limit)
+        masks.limit += first;
+    if (masks.keep)
+        masks.keep += first * b->cols;
+    if (masks.add)
+        masks.add += first * b->cols;
+    b->tier->back(s + first * b->cols, ds + first * b->cols, b->cols, left,
+                  b->cols, &masks, b->top + row + first, b->scale + row + first,
+                  b->dot + row + first);
     if (b->want == WANT_Q)
         return;
-    product(u->g_deep, j->width, s, b->cols, u->n, u->dv + at * j->width,
-            b->cols, true);
-    product(u->q_deep, j->depth, ds, b->cols, u->n, u->dk + at * j->depth,
-            b->cols, true);
+    keys_add(u, u->g_deep, j->width, s, first, u->dv + at * j->width);
+    keys_add(u, u->q_deep, j->depth, ds, first, u->dk + at * j->depth);
 }
 
 /* dq += slopes of n keys from `at` on times these. */

@@ -88,12 +88,42 @@ adjoint(mr_array *x)
     return x == NULL ? NULL : mr__conj(mr_swapaxes(x, -2, -1));
 }
 
-/* The second operand was one matrix: the rows of all batches are its rows, so
- * one product gives the sum over the batches. */
-static mr_array *
-matrix_vjp(mr_array *a, mr_array *c)
+/* A matrix that lies turned, as weights of (out, in) do when they are applied
+ * (x @ w.T). */
+static bool
+lies_turned(const mr_array *x)
 {
-    return mr_matmul(adjoint(mr_flatten(a, 0, -2)), mr_flatten(c, 0, -2));
+    const mr_transpose_params *p;
+    int32_t n = x->ndim;
+
+    if (x->op != &mr__op_transpose || n < 2)
+        return false;
+    p = mr__params(x);
+    return p->axes.v[n - 1] == n - 2 && p->axes.v[n - 2] == n - 1;
+}
+
+static mr_array *
+turned(mr_array *x)
+{
+    return x == NULL ? NULL : mr_swapaxes(x, -2, -1);
+}
+
+/* c b^H.  The gradient of what lies turned is made turned, (b* c^T)^T, so that
+ * what it is a view of gets a row-major one: the same work, and nothing reads
+ * it across its rows. */
+static mr_array *
+matmul_vjp_left(const mr_array *a, mr_array *b, mr_array *c)
+{
+    return lies_turned(a) ? turned(mr_matmul(mr__conj(b), turned(c)))
+                          : mr_matmul(c, adjoint(b));
+}
+
+/* a^H c, or turned. */
+static mr_array *
+matmul_vjp_right(mr_array *a, const mr_array *b, mr_array *c)
+{
+    return lies_turned(b) ? turned(mr_matmul(turned(c), mr__conj(a)))
+                          : mr_matmul(adjoint(a), c);
 }
 
 static mr_array *
@@ -102,10 +132,12 @@ matmul_vjp(const mr_rule *r, int i)
     mr_array *a = r->primal[0], *b = r->primal[1], *c = r->cotangent[0];
 
     if (i == 0)
-        return mr__sum_to(mr_matmul(c, adjoint(b)), a->ndim, a->dim);
+        return mr__sum_to(matmul_vjp_left(a, b, c), a->ndim, a->dim);
+    /* One matrix for all: the rows of all batches are its rows, so one product
+     * gives the sum over the batches. */
     if (b->ndim == 2 && a->ndim > 2)
-        return matrix_vjp(a, c);
-    return mr__sum_to(mr_matmul(adjoint(a), c), b->ndim, b->dim);
+        return matmul_vjp_right(mr_flatten(a, 0, -2), b, mr_flatten(c, 0, -2));
+    return mr__sum_to(matmul_vjp_right(a, b, c), b->ndim, b->dim);
 }
 
 static mr_array *

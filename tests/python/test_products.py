@@ -171,6 +171,28 @@ print(every.hexdigest(), exact.hexdigest())
 """
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_matmul__gradient_of_a_turned_matrix_lies_as_the_matrix(dtype: str, batch: tuple[int, ...]):
+    """Of weights (out, in) in x @ w.T and in w.T @ x: values, and no transpose for the optimizer to read across."""
+    (x, x64), (w, w64) = numbers(dtype, (*batch, 6, 5), 1), numbers(dtype, (4, 5), 2)
+    (y, y64), (v, v64) = numbers(dtype, (*batch, 5, 7), 3), numbers(dtype, (5, 4), 4)
+    (c, c64), (d, d64) = numbers(dtype, (*batch, 6, 4), 5), numbers(dtype, (*batch, 4, 7), 6)
+    _, (dx, dw) = mx.vjp(lambda x, w: x @ w.T, [x, w], [c])
+    _, (dv, dy) = mx.vjp(lambda v, y: v.T @ y, [v, y], [d])
+    want = {
+        "x": (dx, c64 @ w64.conj()),
+        "w": (dw, c64.reshape(-1, 4).T @ x64.conj().reshape(-1, 5)),
+        "v": (dv, np.einsum("bij,bkj->ki", d64.reshape(-1, 4, 7), y64.conj().reshape(-1, 5, 7))),
+        "y": (dy, v64.conj() @ d64),
+    }
+    for name, (got, values) in want.items():
+        assert got.shape == values.shape
+        assert np.allclose(np.array(got), values, rtol=1e-5, atol=1e-5), name
+    assert np.asarray(dw).flags.c_contiguous
+    assert batch or np.asarray(dv).flags.c_contiguous
+
+
 def digest(**env: str) -> list[str]:
     """Of all results, and of all but bfloat16's."""
     here = os.path.dirname(__file__)
