@@ -331,14 +331,14 @@ short_rows_of(const program *p, const mr_block_launch *l, short_rows *s)
 {
     int red = l->n_kept;
 
-    if (l->n_red != 1 || l->n_kept > 1 || l->dim[red] < SHORTEST_ROW ||
-        l->dim[red] > MR_RED_BLOCK ||
+    s->fns = &mr__tier()->dtype[p->dtype[0]]->rows;
+    if (s->fns->softmax == NULL || l->n_red != 1 || l->n_kept > 1 ||
+        l->dim[red] < SHORTEST_ROW || l->dim[red] > MR_RED_BLOCK ||
         l->out[0].stride[red] != mr__dtype_size((mr_dtype)p->dtype[0]))
         return false;
     for (int i = 0; i < p->code.n_in; i++)
         if (l->in[i].stride[red] != mr__dtype_size((mr_dtype)p->dtype[i]))
             return false;
-    s->fns = &mr__tier()->dtype[p->dtype[0]]->rows;
     s->in = l->in[0].data;
     s->out = l->out[0].data;
     s->n = l->dim[red];
