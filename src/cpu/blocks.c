@@ -6,9 +6,9 @@
  * softmax, layer_norm and rms_norm are small programs of the same scalar
  * operations and reductions as fused groups: one definition of the
  * arithmetic, one order of reductions, and the interpreter keeps a row in
- * cache between its passes.  Halves are widened first and rounded last.
- * Called by: device.c, eval/ through the device's table.  Calls:
- * kernels/program.h.
+ * cache between its passes.  Halves are widened first and rounded last.  Rows
+ * of one block of points have a kernel that does the same in registers. Called
+ * by: device.c, eval/ through the device's table.  Calls: kernels/program.h.
  */
 #include "cpu/blocks.h"
 
@@ -309,19 +309,85 @@ program_launch(program *p, int out, const mr_kernel_args *a, int32_t axis,
     mr__block_normalise(&p->code, l);
 }
 
+/* ---- short rows
+ * ------------------------------------------------------------------- */
+
+/* Below this many points a row's own sums cost more than the instructions of
+ * a tile of rows. */
+#define SHORTEST_ROW 48
+
+/* Rows that the tier's kernels take whole (tier.h, mr_row_fns), instead of the
+ * program and with its bits: adjacent points, rows evenly apart. */
+typedef struct short_rows {
+    const mr_row_fns *fns;
+    const mr_norm_rows *norm; /* or softmax */
+    const char *in;
+    char *out;
+    int64_t in_bytes, out_bytes, n, n_rows;
+} short_rows;
+
+static bool
+short_rows_of(const program *p, const mr_block_launch *l, short_rows *s)
+{
+    int red = l->n_kept;
+
+    s->fns = &mr__tier()->dtype[p->dtype[0]]->rows;
+    if (s->fns->softmax == NULL || l->n_red != 1 || l->n_kept > 1 ||
+        l->dim[red] < SHORTEST_ROW || l->dim[red] > MR_RED_BLOCK ||
+        l->out[0].stride[red] != mr__dtype_size((mr_dtype)p->dtype[0]))
+        return false;
+    for (int i = 0; i < p->code.n_in; i++)
+        if (l->in[i].stride[red] != mr__dtype_size((mr_dtype)p->dtype[i]))
+            return false;
+    s->in = l->in[0].data;
+    s->out = l->out[0].data;
+    s->n = l->dim[red];
+    s->n_rows = red > 0 ? l->dim[0] : 1;
+    s->in_bytes = red > 0 ? l->in[0].stride[0] : 0;
+    s->out_bytes = red > 0 ? l->out[0].stride[0] : 0;
+    return true;
+}
+
+static void
+short_rows_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const short_rows *s = ctx;
+    const char *in = s->in + begin * s->in_bytes;
+    char *out = s->out + begin * s->out_bytes;
+
+    if (s->norm != NULL)
+        s->fns->norm(out, s->out_bytes, in, s->in_bytes, s->norm, s->n,
+                     end - begin);
+    else
+        s->fns->softmax(out, s->out_bytes, in, s->in_bytes, s->n, end - begin);
+}
+
 /* Runs it, or says what workspace it needs (`bytes` is given). */
 static mr_code
 program_use(program *p, int out, const mr_kernel_args *a, int32_t axis,
-            size_t *bytes)
+            mr_norm_rows *norm, size_t *bytes)
 {
+    short_rows s = {.norm = norm};
     mr_block_launch l;
 
     if (a->out[0].size == 0)
         return MR_OK;
     program_launch(p, out, a, axis, &l);
-    if (bytes == NULL)
+    if (bytes != NULL) {
+        *bytes = mr__cpu_block_workspace(&p->code, &l);
+        return MR_OK;
+    }
+    if (!short_rows_of(p, &l, &s))
         return mr__cpu_run_block(&p->code, &l, a->workspace);
-    *bytes = mr__cpu_block_workspace(&p->code, &l);
+    if (norm != NULL) {
+        const mr_norm_params *n = a->params;
+
+        norm->weight = n->has_weight ? l.in[1].data : NULL;
+        norm->bias = n->has_bias ? l.in[1 + n->has_weight].data : NULL;
+    }
+    mr__cpu_for(s.n_rows,
+                mr__cpu_grain((norm != NULL ? 0.25 : 0.7) * (double)s.n),
+                short_rows_piece, &s);
     return MR_OK;
 }
 
@@ -341,7 +407,7 @@ softmax_use(const mr_kernel_args *a, size_t *bytes)
     int sum = program_do(&p, MR_R_SUM, wide, e, -1);
     int y = program_do(&p, MR_K_DIVIDE, wide, e, sum);
 
-    return program_use(&p, program_cast(&p, t, y), a, axis, bytes);
+    return program_use(&p, program_cast(&p, t, y), a, axis, NULL, bytes);
 }
 
 mr_code
@@ -382,6 +448,9 @@ norm_use(const mr_kernel_args *a, bool centre, size_t *bytes)
     int eps = program_number(&p, wide, n->eps), square, scale;
     int count = program_number(&p, wide, (double)n_row);
 
+    mr_norm_rows short_norm = {
+        .eps = &p.value[0], .count = &p.value[1], .centre = centre};
+
     x = program_cast(&p, wide, x);
     if (centre)
         x = program_do(&p, MR_K_SUBTRACT, wide, x,
@@ -397,7 +466,7 @@ norm_use(const mr_kernel_args *a, bool centre, size_t *bytes)
     if (bias >= 0)
         x = program_do(&p, MR_K_ADD, wide, x, program_cast(&p, wide, bias));
     return program_use(&p, program_cast(&p, t, x), a, a->out[0].ndim - 1,
-                       bytes);
+                       &short_norm, bytes);
 }
 
 mr_code

@@ -17,6 +17,7 @@
 #define MAX_ROWS_OF_TILE 128
 #define LANES_BYTES      (16 * 1024) /* of all lanes of a tile of columns */
 #define PANEL_BYTES      (20 * 1024) /* the same, lane by lane */
+#define ALONE_POINTS     512         /* a row of several passes: a tile */
 #define SHORT_COLUMNS    32          /* all lanes at once */
 #define LONG_COLUMNS     256
 #define STREAM_BYTES     (16LL << 20) /* outputs beyond this skip the caches */
@@ -310,6 +311,8 @@ geometry_rows(mr_geometry *g, const mr_lowered *low, const mr_block_launch *l,
     }
     rows = points > 0 ? tile / points : MAX_ROWS_OF_TILE;
     rows = rows > MAX_ROWS_OF_TILE ? MAX_ROWS_OF_TILE : rows;
+    if (points >= ALONE_POINTS && low->n_pass > 1)
+        rows = 1;
     mr__geometry_make(g, MR_RUN_ROWS, low, l, -1, rows, points);
 }
 

@@ -135,6 +135,19 @@ v_isnan(R x)
     return v_ne(x, x);
 }
 
+/* Is any lane of either NaN? */
+INLINE bool
+v_any_nan(R a, R b)
+{
+#if MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 32
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) != 0;
+#elif MR_TIER_ID == MR_TIER_AVX512
+    return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_UNORD_Q) != 0;
+#else
+    return m_any(m_or(v_isnan(a), v_isnan(b)));
+#endif
+}
+
 #if MR_TIER_ID == MR_TIER_NEON
 
 INLINE R

@@ -47,10 +47,49 @@ fold_lanes(V *v, int64_t n_lanes, fold_op *op)
     return x;
 }
 
+#if MR_KIND == MR_KIND_FLOAT
+/* The maximum, or minimum, of whole blocks of lanes while there is no NaN, by
+ * one instruction each: how many elements these were. */
+INLINE int64_t
+fold_ordered(V *v, const elem *in, int64_t n, fold_op *op)
+{
+    int64_t i = 0;
+    bool nan = false;
+
+    for (int j = 0; j < N_VECS; j += 2)
+        nan |= v_any_nan(v[j], v[j + 1]);
+    for (; !nan && i + MR_LANES <= n; i += MR_LANES) {
+        V x[N_VECS];
+
+#pragma GCC unroll 16
+        for (int j = 0; j < N_VECS; j++)
+            x[j] = x_load(in + i + j * N_LANES);
+#pragma GCC unroll 16
+        for (int j = 0; j < N_VECS; j += 2)
+            nan |= v_any_nan(x[j], x[j + 1]);
+        if (nan)
+            break;
+#pragma GCC unroll 16
+        for (int j = 0; j < N_VECS; j++)
+            v[j] = op(v[j], x[j]);
+    }
+    return i;
+}
+#endif
+
 /* v takes n elements, the first into lane 0. */
 INLINE void
 fold_block(V *v, const elem *in, int64_t n, fold_op *op)
 {
+#if MR_KIND == MR_KIND_FLOAT
+    if (op == k_maximum || op == k_minimum) {
+        int64_t done =
+            fold_ordered(v, in, n, op == k_maximum ? v_larger : v_lesser);
+
+        n -= done;
+        in += done;
+    }
+#endif
     for (; n >= MR_LANES; n -= MR_LANES, in += MR_LANES) {
 #pragma GCC unroll 16
         for (int j = 0; j < N_VECS; j++)
@@ -311,12 +350,30 @@ m_first(M m)
     return i;
 }
 
+/* Blocks of lanes in front that do not hold x, in elements. */
+INLINE int64_t
+find_block(const elem *in, int64_t n, V x)
+{
+    int64_t i = 0;
+
+    for (; i + MR_LANES <= n; i += MR_LANES) {
+        M hit = k_equal(x_load(in + i), x);
+
+#pragma GCC unroll 16
+        for (int j = 1; j < N_VECS; j++)
+            hit = m_or(hit, k_equal(x_load(in + i + j * N_LANES), x));
+        if (m_any(hit))
+            break;
+    }
+    return i;
+}
+
 INLINE int64_t
 find_first(const elem *in, int64_t n, V x)
 {
     M nan = k_isnan(x);
 
-    for (int64_t i = 0;; i += N_LANES) {
+    for (int64_t i = m_any(nan) ? 0 : find_block(in, n, x);; i += N_LANES) {
         V y = operand(in + i, 1, n - i);
         M hit = m_or(k_equal(y, x), m_and(nan, k_isnan(y)));
 

@@ -7,6 +7,7 @@
 #ifndef MR_KERNELS_TIER_OPS_H
 #define MR_KERNELS_TIER_OPS_H
 
+#include "kernels/program.h"
 #include "kernels/tier/lanes.h"
 
 #ifdef MR_HALF
@@ -186,6 +187,9 @@ MR_STREAMED(MR_X)
 #include "kernels/tier/chain.h"
 #endif
 #include "kernels/tier/folds.h"
+#if MR_KIND == MR_KIND_FLOAT
+#include "kernels/tier/rows.h"
+#endif
 
 const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
     .dtype = MR_DTYPE,
@@ -211,6 +215,9 @@ const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
              MR_FOLD_TABLE(MIN)},
     .arg = {{argmax_row, argmax_cols, argmax_merge},
             {argmin_row, argmin_cols, argmin_merge}},
+#if MR_KIND == MR_KIND_FLOAT
+    .rows = {rows_softmax, rows_norm},
+#endif
 };
 
 #endif

@@ -130,6 +130,20 @@ typedef struct mr_arg_fns {
                   const uint32_t *later_index, int64_t n);
 } mr_arg_fns;
 
+/* Rows of n <= MR_RED_BLOCK adjacent points, out_bytes and in_bytes apart. */
+typedef struct mr_norm_rows {
+    const void *weight, *bias; /* n adjacent elements, or NULL */
+    const void *eps, *count;   /* one acc element each */
+    bool centre;               /* takes the mean away first */
+} mr_norm_rows;
+
+typedef struct mr_row_fns {
+    void (*softmax)(void *out, int64_t out_bytes, const void *in,
+                    int64_t in_bytes, int64_t n, int64_t n_rows);
+    void (*norm)(void *out, int64_t out_bytes, const void *in, int64_t in_bytes,
+                 const mr_norm_rows *p, int64_t n, int64_t n_rows);
+} mr_row_fns;
+
 typedef struct mr_tier_dtype {
     mr_dtype dtype, acc;
     mr_map_fn *map[MR_N_K]; /* NULL where the dtype has no such operation */
@@ -139,6 +153,7 @@ typedef struct mr_tier_dtype {
     mr_chain_fn *chain; /* or NULL */
     mr_fold_fns fold[MR_N_FOLDS];
     mr_arg_fns arg[2]; /* argmax, argmin */
+    mr_row_fns rows;   /* NULL but for floating point */
 } mr_tier_dtype;
 
 /* out[i] = in[i] in another dtype. */

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rows.h -- softmax and the norms of rows that are one block of points.
+ *
+ * The same functions in the same order as the block programs of cpu/blocks.c,
+ * so the same bits: sums in 64 virtual lanes (folds.h).  What falls away is a
+ * pass over the row for each instruction.  Halves are widened as they are read
+ * and rounded once.  Included by ops.h for floating-point dtypes.
+ */
+#ifndef MR_KERNELS_TIER_ROWS_H
+#define MR_KERNELS_TIER_ROWS_H
+
+/* Lane 0, everywhere. */
+INLINE V
+lane_everywhere(V x)
+{
+    acc one;
+
+    acc_store_1(&one, x);
+    return v_set(one);
+}
+
+INLINE V
+row_folded(const elem *x, int64_t n, fold_op *op, V identity)
+{
+    V v[N_VECS];
+
+    for (int j = 0; j < N_VECS; j++)
+        v[j] = identity;
+    fold_block(v, x, n, op);
+    return lane_everywhere(fold_lanes(v, lanes_in_use(n, true), op));
+}
+
+/* e = exp(x - top), and its sum. */
+INLINE V
+row_exp(acc *e, const elem *x, int64_t n, V top)
+{
+    V v[N_VECS], y;
+    int64_t left = n;
+
+    for (int j = 0; j < N_VECS; j++)
+        v[j] = MR_IDENTITY_SUM;
+    for (; left >= MR_LANES; left -= MR_LANES, x += MR_LANES, e += MR_LANES) {
+#pragma GCC unroll 16
+        for (int j = 0; j < N_VECS; j++) {
+            y = k_exp(k_subtract(x_load(x + j * N_LANES), top));
+            acc_store(e + j * N_LANES, y);
+            v[j] = k_add(v[j], y);
+        }
+    }
+    for (int j = 0; left > 0; j++, left -= N_LANES, x += N_LANES) {
+        y = k_exp(k_subtract(operand(x, 1, left), top));
+        if (left >= N_LANES)
+            acc_store(e, y);
+        else
+            acc_store_n(e, y, left);
+        v[j] = k_select(m_below(left), k_add(v[j], y), v[j]);
+        e += N_LANES;
+    }
+    return lane_everywhere(fold_lanes(v, lanes_in_use(n, true), k_add));
+}
+
+static void
+rows_softmax(void *out, int64_t out_bytes, const void *in, int64_t in_bytes,
+             int64_t n, int64_t n_rows)
+{
+    char *to = out;
+    const char *from = in;
+#ifdef MR_HALF
+    acc wide[MR_RED_BLOCK];
+#endif
+
+    for (; n_rows > 0; n_rows--, to += out_bytes, from += in_bytes) {
+        const elem *x = (const elem *)(const void *)from;
+        elem *y = (elem *)(void *)to;
+#ifdef MR_HALF
+        acc *e = wide;
+#else
+        acc *e = y;
+#endif
+        V sum = row_exp(e, x, n, row_folded(x, n, k_maximum, MR_IDENTITY_MAX));
+        int64_t i = 0;
+
+        for (; i + N_LANES <= n; i += N_LANES)
+            x_store(y + i, k_divide(acc_load(e + i), sum));
+        if (i < n)
+            x_store_n(y + i, k_divide(acc_load_n(e + i, n - i), sum), n - i);
+    }
+}
+
+INLINE V
+row_square(V x, V mean, bool centre)
+{
+    x = centre ? k_subtract(x, mean) : x;
+    return k_multiply(x, x);
+}
+
+INLINE V
+row_squares(const elem *x, int64_t n, V mean, bool centre)
+{
+    V v[N_VECS];
+    int64_t left = n;
+
+    for (int j = 0; j < N_VECS; j++)
+        v[j] = MR_IDENTITY_SUM;
+    for (; left >= MR_LANES; left -= MR_LANES, x += MR_LANES) {
+#pragma GCC unroll 16
+        for (int j = 0; j < N_VECS; j++)
+            v[j] =
+                k_add(v[j], row_square(x_load(x + j * N_LANES), mean, centre));
+    }
+    for (int j = 0; left > 0; j++, left -= N_LANES, x += N_LANES)
+        v[j] = k_select(
+            m_below(left),
+            k_add(v[j], row_square(operand(x, 1, left), mean, centre)), v[j]);
+    return lane_everywhere(fold_lanes(v, lanes_in_use(n, true), k_add));
+}
+
+/* Values at i, the last vector of a row possibly not whole. */
+INLINE V
+row_scaled(const elem *x, const mr_norm_rows *p, int64_t i, int64_t left,
+           V mean, V scale, bool centre)
+{
+    V y = operand(x + i, 1, left);
+
+    y = k_multiply(centre ? k_subtract(y, mean) : y, scale);
+    if (p->weight != NULL)
+        y = k_multiply(y, operand((const elem *)p->weight + i, 1, left));
+    if (p->bias != NULL)
+        y = k_add(y, operand((const elem *)p->bias + i, 1, left));
+    return y;
+}
+
+INLINE void
+norm_row(elem *y, const elem *x, const mr_norm_rows *p, int64_t n, bool centre)
+{
+    V count = v_set(*(const acc *)p->count), eps = v_set(*(const acc *)p->eps);
+    V mean = C(0), scale;
+    int64_t i = 0;
+
+    if (centre)
+        mean = k_divide(row_folded(x, n, k_add, MR_IDENTITY_SUM), count);
+    scale = k_divide(row_squares(x, n, mean, centre), count);
+    scale = k_rsqrt(k_add(scale, eps));
+    for (; i + N_LANES <= n; i += N_LANES)
+        x_store(y + i, row_scaled(x, p, i, N_LANES, mean, scale, centre));
+    if (i < n)
+        x_store_n(y + i, row_scaled(x, p, i, n - i, mean, scale, centre),
+                  n - i);
+}
+
+static void
+rows_norm(void *out, int64_t out_bytes, const void *in, int64_t in_bytes,
+          const mr_norm_rows *p, int64_t n, int64_t n_rows)
+{
+    char *to = out;
+    const char *from = in;
+
+    for (; n_rows > 0; n_rows--, to += out_bytes, from += in_bytes) {
+        elem *y = (elem *)(void *)to;
+        const elem *x = (const elem *)(const void *)from;
+
+        if (p->centre)
+            norm_row(y, x, p, n, true);
+        else
+            norm_row(y, x, p, n, false);
+    }
+}
+
+#endif
