@@ -120,7 +120,7 @@ def test_linalg__lies_as_it_comes(name: str, layout: str) -> None:
     for n in (6, 40):
         x = laid(rng, layout, (n, n), mx.float32)
         if name in ("cholesky", "eigh"):
-            same(lambda a: getattr(mx.linalg, name)(spd(a)), x)  # noqa: B023
+            same(lambda a: getattr(mx.linalg, name)(spd(a)), x)
         elif name == "inv":
             same(lambda a: mx.linalg.inv(a + 9 * mx.eye(a.shape[-1])), x)
         else:
@@ -179,3 +179,26 @@ def test_lazy_arguments__lie_as_they_will() -> None:
     for _ in range(3):
         got = f(mx.exp(x).T, (y + 1.0).T)
         assert bits(got) == bits(mx.exp(x).T @ (y + 1.0).T)
+
+
+@pytest.mark.parametrize("wider", [lambda z, y: y + z, lambda z, y: y * z.sum(1, keepdims=True)])
+@pytest.mark.parametrize("shown", [lambda z: z.reshape(-1), lambda z: z[:1], lambda z: z[:, :0]])
+def test_constants_that_are_results_too__are_right_in_every_layout(wider, shown) -> None:
+    """The base evaluates a result that depends on no argument, and with it the
+    number that other steps read through views of their own."""
+    y = mx.array([[8.0, 9.0, 10.0]])
+    for rows in (2, 5):
+        x = mx.broadcast_to(mx.array([[-6.0]]), (rows, 1))
+
+        def f(x: mx.array, y: mx.array) -> tuple[mx.array, ...]:
+            z = mx.broadcast_to(mx.array(1.0), x.shape)
+            return wider(z, y), shown(z)
+
+        def g(x: mx.array, y: mx.array) -> tuple[mx.array, ...]:
+            z = mx.array(x)
+            z[0:] = 1
+            return wider(z, y) + x, shown(z)
+
+        for h in (f, g):
+            same(h, x, y)
+            same(h, mx.array(np.array(x)), y)
