@@ -222,3 +222,14 @@ def test_results_in_the_memory_of_an_argument__lie_as_their_shape_says(shape: tu
             y, _ = g(x)
             del x
             assert np.array_equal(np.array(y), want + 1)
+
+
+@pytest.mark.parametrize("n", [200, 300])
+def test_parts_of_a_value__are_no_memory_of_a_result(n: int) -> None:
+    """The first rows of a larger value lie as the result does, in more memory
+    than that has."""
+    x = values(np.random.default_rng(n), (n, n), mx.float32)
+    same(lambda a: mx.concatenate([a, a])[:n] * 2.0, x)
+    same(lambda a: mx.sort(mx.concatenate([a, a]), axis=0)[:n] + a, x)
+    same(lambda a: mx.tanh(mx.concatenate([a, a])[:n] + 1.0) @ a, x)
+    same(lambda a: (mx.sort(mx.concatenate([a, a, a]), axis=0)[:n] - 1.0).reshape(-1), x)
