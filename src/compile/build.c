@@ -135,8 +135,7 @@ visit(builder *bu, mr_array *x)
         return true;
     for (int i = 0; i < x->n_in; i++)
         if (mr__map_get(&bu->known, x->in[i]) == FREE &&
-            views_constant(bu, x->in[i]) &&
-            !add_constant_views(bu, x->in[i]))
+            views_constant(bu, x->in[i]) && !add_constant_views(bu, x->in[i]))
             return false;
     return add_node(bu, x);
 }

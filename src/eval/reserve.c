@@ -534,8 +534,7 @@ place_result(mr_plan *p, mr_task *t, mr_plan_node *n, int k, int from)
     /* row-major as the input is, which in a program may have another shape */
     mr__strides_fresh(o->ndim, o->dim, fresh);
     p->destructive = p->destructive || (from >= 0 && t->kernel == NULL);
-    if (from >= 0 ? !place_over(p, t, from, n->f.in[from], o->ndim, fresh,
-                                w)
+    if (from >= 0 ? !place_over(p, t, from, n->f.in[from], o->ndim, fresh, w)
                   : !fresh_place(p, t, o->dtype, o->ndim, o->dim, o->size, w))
         return false;
     w->source = x;

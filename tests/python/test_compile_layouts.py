@@ -208,8 +208,8 @@ def test_constants_that_are_results_too__are_right_in_every_layout(wider, shown)
 def test_results_in_the_memory_of_an_argument__lie_as_their_shape_says(shape: tuple[int, ...]) -> None:
     """A result of another shape that takes the memory of an argument given up."""
     for to in ((-1,), (60, 240), (2, 2, 60, 60), (14400, 1)):
-        f = mx.compile(lambda x: (x * 2.0).reshape(to))
-        g = mx.compile(lambda x: (x.reshape(to) + 1.0, x.sum()))
+        f = mx.compile(lambda x, to=to: (x * 2.0).reshape(to))
+        g = mx.compile(lambda x, to=to: (x.reshape(to) + 1.0, x.sum()))
         want = np.arange(14400, dtype=np.float32).reshape(to)
         for _ in range(2):
             x = mx.arange(14400.0).reshape(shape)
