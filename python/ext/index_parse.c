@@ -209,6 +209,8 @@ bool
 index_settle(index_plan *p, const char *site, mr_array *x)
 {
     mr_array *cut;
+    int32_t axes[INDEX_MAX];
+    int n = index_int_axes(p, axes);
 
     if (!p->symbolic)
         return true;
@@ -218,8 +220,11 @@ index_settle(index_plan *p, const char *site, mr_array *x)
     for (int i = 0; i < p->n; i++)
         if (p->item[i].kind == INDEX_SLICE || p->item[i].kind == INDEX_ARRAY)
             p->dim[p->item[i].axis] = mr_dim(cut, p->item[i].axis);
+    /* A step that fails at sizes where an int is out of bounds. */
+    if (n > 0)
+        index_step(&cut, mr_squeeze_at(site, cut, (mr_axes){axes, n}));
     mr_release(cut);
-    return true;
+    return cut != NULL;
 }
 
 /* ---- one item after the other ------------------------------------------- */

@@ -119,6 +119,21 @@ add_constant_views(builder *bu, mr_array *x)
     return ok;
 }
 
+/* Is x a view of one number, or, in a further layout, of something that the
+ * base evaluated?  There a number may be an array by now: the base has
+ * captured a view of it, but not x. */
+static bool
+views_constant(const builder *bu, const mr_array *x)
+{
+    if (!is_recipe(bu, x) || mr__fuse_constant(x) != NULL)
+        return is_recipe(bu, x);
+    if (bu->p->base == NULL)
+        return false;
+    while (is_recipe(bu, x) && x->op->view != NULL && x->n_in == 1)
+        x = x->in[0];
+    return mr__state(x) == MR_DONE;
+}
+
 static bool
 visit(builder *bu, mr_array *x)
 {
@@ -130,8 +145,7 @@ visit(builder *bu, mr_array *x)
         return true;
     for (int i = 0; i < x->n_in; i++)
         if (mr__map_get(&bu->known, x->in[i]) == FREE &&
-            is_recipe(bu, x->in[i]) && mr__fuse_constant(x->in[i]) != NULL &&
-            !add_constant_views(bu, x->in[i]))
+            views_constant(bu, x->in[i]) && !add_constant_views(bu, x->in[i]))
             return false;
     return add_node(bu, x);
 }

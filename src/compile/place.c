@@ -152,12 +152,16 @@ may_write_over(const mr_step *s, int j, int k)
     return true;
 }
 
+/* A view of part of a value does not: the line would be larger than an output
+ * in which it ends. */
 static bool
 inherits(const mr_placing *w, const mr_step *s, int32_t step, int j, int k)
 {
-    const mr_value *v = &w->value[s->in[j].value];
+    const mr_slot *in = &s->in[j];
+    const mr_value *v = &w->value[in->value];
 
-    return v->out < 0 && v->last == step && v->first < step && v->heir < 0 &&
+    return v->size == in->size * mr__dtype_size(in->dtype) && v->out < 0 &&
+           v->last == step && v->first < step && v->heir < 0 &&
            is_whole_and_alone(s, j, &s->out[k]) && may_write_over(s, j, k);
 }
 

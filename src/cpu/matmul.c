@@ -51,7 +51,8 @@ batch_stride(const mr_kernel_view *x, const mr_kernel_view *out, int32_t k)
     return own < 0 || x->dim[own] == 1 ? 0 : x->stride[own];
 }
 
-/* All items as rows of one product: they share b, and a's rows go on. */
+/* All items as rows of one product: they share b, and a's rows go on.  Rows
+ * that are one row many times do not: no library takes a stride of 0. */
 static void
 items_join(mr_product *p)
 {
@@ -60,7 +61,8 @@ items_join(mr_product *p)
 
     if (w->ndim != 1 || w->stride[1][0] != 0)
         return;
-    rows_go_on = p->m == 1 || w->stride[0][0] == p->m * p->a.lane_stride;
+    rows_go_on = w->stride[0][0] != 0 &&
+                 (p->m == 1 || w->stride[0][0] == p->m * p->a.lane_stride);
     if (!rows_go_on)
         return;
     if (p->m == 1)
@@ -73,7 +75,7 @@ items_join(mr_product *p)
 
 static void
 product_read(const mr_kernel_view *a, const mr_kernel_view *b,
-             const mr_kernel_view *out, mr_product *p)
+             const mr_kernel_view *out, bool join, mr_product *p)
 {
     int64_t stride[2][MR_MAX_NDIM];
     int32_t na = a->ndim, nb = b->ndim, batch = out->ndim - 2;
@@ -99,7 +101,8 @@ product_read(const mr_kernel_view *a, const mr_kernel_view *b,
     mr__walk_add(&p->batch, batch, stride[1], 0);
     mr__walk_merge(&p->batch);
     p->n_items = mr__walk_size(&p->batch);
-    items_join(p);
+    if (join)
+        items_join(p);
     /* An axis of size 1 has any stride: say the one that helps. */
     if (p->m == 1)
         p->a.lane_stride = p->k;
@@ -441,9 +444,10 @@ mr__product_run(const mr_product *p, void *workspace)
 }
 
 /* The order of additions of some routes depends on how an operand lies.  So
- * that gaps and turned rows do not change it, an operand that lies neither row after row nor column after column is
- * taken for one that does, the way it comes closest to: the route is chosen for
- * that, and the operand copied to it unless the route reads it as it is. */
+ * that gaps and turned rows do not change it, an operand that lies neither row
+ * after row nor column after column is taken for one that does, the way it
+ * comes closest to: the route is chosen for that, and the operand copied to it
+ * unless the route reads it as it is. */
 typedef struct lain {
     mr_kernel_view in[2];
     int64_t stride[2][MR_MAX_NDIM];
@@ -475,8 +479,9 @@ lay_out(const mr_kernel_view *x, int64_t *stride)
 }
 
 static void
-lie_down(const mr_kernel_args *a, const mr_product *p, lain *l)
+lie_down(const mr_kernel_args *a, mr_product *p, lain *l)
 {
+    product_read(&a->in[0], &a->in[1], &a->out[0], true, p);
     for (int i = 0; i < 2; i++) {
         l->in[i] = a->in[i];
         l->moved[i] = !mr__product_blas_side(i == 0 ? &p->a : &p->b, p->k);
@@ -485,11 +490,15 @@ lie_down(const mr_kernel_args *a, const mr_product *p, lain *l)
         lay_out(&a->in[i], l->stride[i]);
         l->in[i].stride = l->stride[i];
     }
-    product_read(&l->in[0], &l->in[1], &a->out[0], &l->p);
+    product_read(&l->in[0], &l->in[1], &a->out[0], true, &l->p);
     l->route = route_choose(&l->p);
-    if (l->route != ROUTE_BLAS && l->route != ROUTE_ROWS &&
-        l->route != ROUTE_COLUMNS)
-        l->moved[0] = l->moved[1] = false; /* any layout, the same order */
+    if (l->route == ROUTE_BLAS || l->route == ROUTE_ROWS ||
+        l->route == ROUTE_COLUMNS)
+        return;
+    l->moved[0] = l->moved[1] = false; /* any layout, the same order */
+    /* The route bounds the rows of an item. */
+    if (p->m > l->p.m)
+        product_read(&a->in[0], &a->in[1], &a->out[0], false, p);
 }
 
 /* The operand's elements as l->in[i] has them, at `to`. */
@@ -520,7 +529,6 @@ mr__cpu_matmul_workspace(const mr_kernel_args *a)
     size_t bytes;
     lain l;
 
-    product_read(&a->in[0], &a->in[1], &a->out[0], &p);
     lie_down(a, &p, &l);
     if (!l.moved[0] && !l.moved[1])
         return route_bytes(&p, l.route);
@@ -538,7 +546,6 @@ mr__cpu_matmul(const mr_kernel_args *a)
     mr_product p;
     lain l;
 
-    product_read(&a->in[0], &a->in[1], &a->out[0], &p);
     lie_down(a, &p, &l);
     if (!l.moved[0] && !l.moved[1]) {
         route_run(&p, l.route, a->workspace);
@@ -554,7 +561,7 @@ mr__cpu_matmul(const mr_kernel_args *a)
         l.in[i].data = free;
         free += view_bytes(&a->in[i]);
     }
-    product_read(&l.in[0], &l.in[1], &a->out[0], &l.p);
+    product_read(&l.in[0], &l.in[1], &a->out[0], true, &l.p);
     route_run(&l.p, l.route, a->workspace);
     return MR_OK;
 }

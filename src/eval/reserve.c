@@ -493,12 +493,12 @@ plan_view(mr_plan *p, mr_fuse_group *g)
  * read. */
 static bool
 place_over(mr_plan *p, mr_task *t, int from, mr_fuse_node *node, int32_t ndim,
-           mr_place *w)
+           const int64_t *stride, mr_place *w)
 {
     memset(w, 0, sizeof *w);
     w->buffer = t->in[from].buffer;
     w->data = t->in[from].data;
-    w->stride = mr__place_strides(p, ndim, t->in[from].stride);
+    w->stride = mr__place_strides(p, ndim, stride);
     if (w->stride == NULL)
         return false;
     w->task = t;
@@ -563,9 +563,12 @@ place_result(mr_plan *p, mr_task *t, mr_plan_node *n, int k, int from)
     mr_tuple_out one = {(mr_dtype)x->dtype, x->ndim, x->size, x->dim, NULL, 0};
     const mr_tuple_out *o = tuple ? &x->tuple[k] : &one;
     mr_place *w = tuple ? &n->outs[k] : &n->place;
+    int64_t fresh[MR_MAX_NDIM];
 
+    /* row-major as the input is, which in a program may have another shape */
+    mr__strides_fresh(o->ndim, o->dim, fresh);
     p->destructive = p->destructive || (from >= 0 && t->kernel == NULL);
-    if (from >= 0 ? !place_over(p, t, from, n->f.in[from], o->ndim, w)
+    if (from >= 0 ? !place_over(p, t, from, n->f.in[from], o->ndim, fresh, w)
                   : !fresh_place(p, t, o->dtype, o->ndim, o->dim, o->size, w))
         return false;
     w->source = x;
@@ -823,7 +826,8 @@ block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k, int from)
     mr_array *x = n->f.x;
 
     if (from >= 0) {
-        if (!place_over(p, t, from, b->in[from].node, x->ndim, &n->place))
+        if (!place_over(p, t, from, b->in[from].node, x->ndim,
+                        t->in[from].stride, &n->place))
             return false;
         p->destructive = true;
     } else if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,

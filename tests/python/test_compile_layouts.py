@@ -120,7 +120,7 @@ def test_linalg__lies_as_it_comes(name: str, layout: str) -> None:
     for n in (6, 40):
         x = laid(rng, layout, (n, n), mx.float32)
         if name in ("cholesky", "eigh"):
-            same(lambda a: getattr(mx.linalg, name)(spd(a)), x)  # noqa: B023
+            same(lambda a: getattr(mx.linalg, name)(spd(a)), x)
         elif name == "inv":
             same(lambda a: mx.linalg.inv(a + 9 * mx.eye(a.shape[-1])), x)
         else:
@@ -179,3 +179,57 @@ def test_lazy_arguments__lie_as_they_will() -> None:
     for _ in range(3):
         got = f(mx.exp(x).T, (y + 1.0).T)
         assert bits(got) == bits(mx.exp(x).T @ (y + 1.0).T)
+
+
+@pytest.mark.parametrize("wider", [lambda z, y: y + z, lambda z, y: y * z.sum(1, keepdims=True)])
+@pytest.mark.parametrize("shown", [lambda z: z.reshape(-1), lambda z: z[:1], lambda z: z[:, :0]])
+def test_constants_that_are_results_too__are_right_in_every_layout(wider, shown) -> None:
+    """The base evaluates a result that depends on no argument, and with it the
+    number that other steps read through views of their own."""
+    y = mx.array([[8.0, 9.0, 10.0]])
+    for rows in (2, 5):
+        x = mx.broadcast_to(mx.array([[-6.0]]), (rows, 1))
+
+        def f(x: mx.array, y: mx.array) -> tuple[mx.array, ...]:
+            z = mx.broadcast_to(mx.array(1.0), x.shape)
+            return wider(z, y), shown(z)
+
+        def g(x: mx.array, y: mx.array) -> tuple[mx.array, ...]:
+            z = mx.array(x)
+            z[0:] = 1
+            return wider(z, y) + x, shown(z)
+
+        for h in (f, g):
+            same(h, x, y)
+            same(h, mx.array(np.array(x)), y)
+
+
+@pytest.mark.parametrize("shape", [(120, 120), (4, 60, 60), (14400,), (120, 1, 120)])
+def test_results_in_the_memory_of_an_argument__lie_as_their_shape_says(shape: tuple[int, ...]) -> None:
+    """A result of another shape that takes the memory of an argument given up."""
+    for to in ((-1,), (60, 240), (2, 2, 60, 60), (14400, 1)):
+        f = mx.compile(lambda x, to=to: (x * 2.0).reshape(to))
+        g = mx.compile(lambda x, to=to: (x.reshape(to) + 1.0, x.sum()))
+        want = np.arange(14400, dtype=np.float32).reshape(to)
+        for _ in range(2):
+            x = mx.arange(14400.0).reshape(shape)
+            mx.eval(x)
+            y = f(x)
+            del x
+            assert np.array_equal(np.array(y), want * 2)
+            assert memoryview(y).strides == want.strides
+            x = mx.arange(14400.0).reshape(shape) + 0.0
+            y, _ = g(x)
+            del x
+            assert np.array_equal(np.array(y), want + 1)
+
+
+@pytest.mark.parametrize("n", [200, 300])
+def test_parts_of_a_value__are_no_memory_of_a_result(n: int) -> None:
+    """The first rows of a larger value lie as the result does, in more memory
+    than that has."""
+    x = values(np.random.default_rng(n), (n, n), mx.float32)
+    same(lambda a: mx.concatenate([a, a])[:n] * 2.0, x)
+    same(lambda a: mx.sort(mx.concatenate([a, a]), axis=0)[:n] + a, x)
+    same(lambda a: mx.tanh(mx.concatenate([a, a])[:n] + 1.0) @ a, x)
+    same(lambda a: (mx.sort(mx.concatenate([a, a, a]), axis=0)[:n] - 1.0).reshape(-1), x)

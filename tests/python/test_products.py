@@ -211,3 +211,37 @@ def test_products__do_not_depend_on_threads_or_tier():
     for same in (native, narrow, plain):
         assert all(d == same[0] for d in same)
     assert narrow[0][1] == native[0][1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "complex64"])
+@pytest.mark.parametrize("rows", [1, 2, 9, 31, 40, 96])
+def test_items_of_one_product__lie_as_they_will(dtype: str, rows: int):
+    """Items that share b are one product with more rows, where the memory of a
+    allows it: the route must be one for all of these rows."""
+    rng = np.random.default_rng(rows)
+    whole = rng.integers(-3, 4, (3, 2 * rows, 34)).astype(np.float32)
+    b64 = rng.integers(-3, 4, (17, 16)).astype(np.float32)
+    t = getattr(mx, dtype)
+    w = mx.array(whole).astype(t)
+    spaced = mx.array(np.ascontiguousarray(whole.reshape(-1, 34).T)).astype(t).T
+    one = mx.array(whole[:1, :1, :1]).astype(t)
+    lefts = {
+        "spaced rows": (w[:, ::2, :17], whole[:, ::2, :17]),
+        "spaced": (w[:, ::2, ::2], whole[:, ::2, ::2]),
+        "turned": (spaced[::2, :17].reshape(3, rows, 17), whole.reshape(-1, 34)[::2, :17].reshape(3, rows, 17)),
+        "one number": (mx.broadcast_to(one, (3, rows, 17)), np.broadcast_to(whole[:1, :1, :1], (3, rows, 17))),
+        "one item": (mx.broadcast_to(w[:1, :rows, :17], (3, rows, 17)), np.stack([whole[0, :rows, :17]] * 3)),
+        "a vector": (w[0, 0, :17], whole[0, 0, :17]),
+    }
+    for n in (8, 2):
+        full, half = mx.array(b64).astype(t), b64[:, ::2][:, :n]
+        rights = {
+            "shared": full[:, ::2][:, :n],
+            "repeated": mx.broadcast_to(full[:, ::2][:, :n], (3, 17, n)),
+            "repeated, dense": mx.broadcast_to(mx.array(half.copy()).astype(t), (3, 17, n)),
+        }
+        for (left, (a, x)), (right, b) in itertools.product(lefts.items(), rights.items()):
+            got = np.array((a @ b).astype(mx.float32 if dtype != "complex64" else t))
+            want = x @ (half if right == "shared" else np.broadcast_to(half, (3, 17, n)))
+            assert got.shape == want.shape, (left, right)
+            np.testing.assert_array_equal(got, want, f"{left}, {right}")

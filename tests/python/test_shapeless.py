@@ -199,3 +199,26 @@ def test_shapeless__rank_dtype_and_static_values_are_in_the_key():
     f(rand(4), 3)
     f(rand(6), 3)
     assert len(runs) == 4
+
+
+@pytest.mark.parametrize("at", [3, -4, (slice(None), 3), (3, slice(1, None))])
+@pytest.mark.parametrize("how", ["set", "add", "read"])
+def test_numbers_out_of_bounds_at_other_sizes__are_errors(at, how):
+    def f(x):
+        if how == "read":
+            return x[at]
+        if how == "add":
+            return x.at[at].add(1.0)
+        y = mx.array(x)
+        y[at] = 1.0
+        return y
+
+    g = mx.compile(f, shapeless=True)
+    for shape in ((6, 6), (2, 2), (3, 3), (4, 4), (0, 5), (5, 0), (1, 1), (5, 4)):
+        try:
+            want = np.array(f(rand(*shape)))
+        except IndexError:
+            with pytest.raises(IndexError):
+                g(rand(*shape))
+        else:
+            np.testing.assert_array_equal(np.array(g(rand(*shape))), want)
