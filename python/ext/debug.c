@@ -68,31 +68,6 @@ eval_stats(PyObject *self, PyObject *args, PyObject *kw)
     return result;
 }
 
-static PyObject *
-memory_report(PyObject *self, PyObject *args)
-{
-    mr_pending p = {.size = sizeof p};
-    ext_leaves l = {0};
-    PyObject *report = NULL;
-
-    (void)self;
-    if (ext_collect(args, &l)) {
-        if (mr_pending_get(l.x, l.n, &p) != MR_OK)
-            ext_raise();
-        else
-            report = Py_BuildValue("{s:n,s:n,s:n,s:n,s:K,s:K,s:s}", "active",
-                                   (Py_ssize_t)mr_memory_active(), "peak",
-                                   (Py_ssize_t)mr_memory_peak(), "cache",
-                                   (Py_ssize_t)mr_memory_cached(), "limit",
-                                   (Py_ssize_t)mr_memory_limit(), "pending",
-                                   (unsigned long long)p.nodes, "longest_chain",
-                                   (unsigned long long)p.longest,
-                                   "chain_begins", p.site);
-    }
-    ext_leaves_free(&l);
-    return report;
-}
-
 PyMethodDef ext_debug_functions[] = {
     {"_set_eager", set_eager, METH_O,
      "_set_eager(by, /)\n--\n\nOpens (1) or closes (-1) a context of eager."},
@@ -106,11 +81,5 @@ PyMethodDef ext_debug_functions[] = {
      "    reset: count from 0 again afterwards.\n\n"
      "Returns:\n"
      "    {'implicit': how many, 'lines': {'file:line': how many}}."},
-    {"memory_report", memory_report, METH_VARARGS,
-     "memory_report(*trees)\n--\n\n"
-     "Memory in bytes (active, peak, cache, limit) and what the arrays of the\n"
-     "trees still need: how many operations are pending, the longest chain of\n"
-     "them, and the line where that chain begins.  A chain that grows from\n"
-     "step to step keeps what went into it: evaluate its end."},
     {NULL, NULL, 0, NULL},
 };

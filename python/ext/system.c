@@ -279,26 +279,33 @@ report_devices(void)
 }
 
 static PyObject *
-memory_report(PyObject *self, PyObject *unused)
+memory_report(PyObject *self, PyObject *args)
 {
     mr_memory_report r = {.size = sizeof r};
-    PyObject *devices = report_devices();
+    mr_pending p = {.size = sizeof p};
+    ext_leaves l = {0};
+    PyObject *devices = NULL;
+    bool ok;
 
     (void)self;
-    (void)unused;
-    if (!devices)
-        return NULL;
-    if (mr_memory_report_get(&r) != MR_OK) {
-        Py_DECREF(devices);
-        return ext_raise();
+    ok = ext_collect(args, &l);
+    if (ok && (mr_pending_get(l.x, l.n, &p) != MR_OK ||
+               mr_memory_report_get(&r) != MR_OK)) {
+        ext_raise();
+        ok = false;
     }
+    ext_leaves_free(&l);
+    if (!ok || !(devices = report_devices()))
+        return NULL;
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}", "active",
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N,s:K,s:K,s:s}", "active",
         (unsigned long long)r.active, "cache", (unsigned long long)r.cached,
         "peak", (unsigned long long)r.peak, "peak_with_cache",
         (unsigned long long)r.peak_held, "limit", (unsigned long long)r.limit,
         "resident", (unsigned long long)r.resident, "buffers",
-        (unsigned long long)r.buffers, "devices", devices);
+        (unsigned long long)r.buffers, "devices", devices, "pending",
+        (unsigned long long)p.nodes, "longest_chain",
+        (unsigned long long)p.longest, "chain_begins", p.site);
 }
 
 static PyObject *
@@ -372,11 +379,14 @@ PyMethodDef ext_system_functions[] = {
      "and all devices' memory together; gives the\nold one.  At the limit "
      "caches are emptied, then an evaluation waits for what\nruns, then it "
      "raises MemoryError, or with strict=False goes over the limit."},
-    {"memory_report", memory_report, METH_NOARGS,
-     "memory_report()\n--\n\nAll memory at a glance, in bytes: active, cache, "
-     "their peaks (of active, and of\nboth together), the limit, what the "
-     "system counts (resident), the number of\nbuffers, and each device's "
-     "share."},
+    {"memory_report", memory_report, METH_VARARGS,
+     "memory_report(*trees)\n--\n\nAll memory at a glance, in bytes: active, "
+     "cache, their peaks (of active, and of\nboth together), the limit, what "
+     "the system counts (resident), the number of\nbuffers, and each device's "
+     "share.  And what the arrays of the trees still need:\nhow many "
+     "operations are pending, the longest chain of them, and the line where\n"
+     "that chain begins.  A chain that grows from step to step keeps what went "
+     "into\nit: evaluate its end."},
     {"set_cache_limit", set_cache_limit, METH_O,
      "set_cache_limit(limit, /)\n--\n\nSets the limit of what is kept; gives "
      "the old one."},
