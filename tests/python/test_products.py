@@ -98,7 +98,7 @@ def product_bound(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def test_quantized_matmul__is_the_product_with_dequantised_values(kw, transpose):
     w, _ = numbers("float32", (70, 384), 3)
     q = mx.quantize(w, **kw)
-    values = np.array(mx.dequantize(*q, **kw)).astype(np.float64)
+    values = np.array(mx.dequantize(*q, **kw).astype(mx.float64))
     values = values.T if transpose else values
     for rows in (1, 2, 3, 5, 8, 9, 33, 96, 97):
         x, x64 = numbers("float32", (rows, values.shape[0]), rows)
@@ -165,7 +165,7 @@ for kw in formats:
     for rows in (1, 4, 40):
         x, x64 = numbers("float32", (rows, 512), rows)
         y = mx.quantized_matmul(x, *q, **kw)
-        assert abs(np.array(y) - x64 @ np.array(mx.dequantize(*q, **kw)).T).max() < 1e-3
+        assert abs(np.array(y) - x64 @ np.array(mx.dequantize(*q, **kw).astype(mx.float64)).T).max() < 1e-3
         take(y)
 print(every.hexdigest(), exact.hexdigest())
 """
