@@ -8,6 +8,7 @@ goes over as JSON; ``null`` means "time a round of it".
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -82,7 +83,8 @@ class Worker:
         return self.read()
 
     def close(self) -> None:
-        self.process.stdin.close()
+        with contextlib.suppress(OSError):  # it has died on the way
+            self.process.stdin.close()
 
 
 def start(script: str, peers: tuple[str, ...]) -> dict[str, Worker]:
