@@ -148,9 +148,9 @@ v_erf(R x)
     return v_copysign(q, x);
 }
 
-/* log of a positive normal number for erfinv: y = 2^n (1 + f), f in [-1/3, 1/3),
- * and n ln 2 + f - f^2 / 2 + f^3 p(f), relative error of p's part below 0.7
- * ULP.  For 0 and negative numbers it is some number beyond 80. */
+/* log of a positive normal number for erfinv: y = 2^n (1 + f), f in [-1/3,
+ * 1/3), and n ln 2 + f - f^2 / 2 + f^3 p(f), relative error of p's part below
+ * 0.7 ULP.  For 0 and negative numbers it is some number beyond 80. */
 INLINE R
 erfinv_log(R y)
 {

@@ -288,10 +288,9 @@ geometry_columns(mr_geometry *g, const mr_lowered *low,
     if (!flat)
         width = whole_vectors(width, tile);
     width = width > 512 ? 512 : width;
-    mr__geometry_make(g, MR_RUN_COLS, low, l, -1,
-                      by_lanes && tile == MR_RED_BLOCK ? MR_LANES
-                                                       : tile / width,
-                      width);
+    mr__geometry_make(
+        g, MR_RUN_COLS, low, l, -1,
+        by_lanes && tile == MR_RED_BLOCK ? MR_LANES : tile / width, width);
     g->flat = flat;
     g->by_lanes = by_lanes;
     g->hop = by_lanes ? MR_LANES : 1;
