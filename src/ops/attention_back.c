@@ -380,7 +380,7 @@ back_jvp(const mr_rule *r, int i)
     mr_array *q = primal(r, 0), *k = primal(r, 1), *g = given(r), *x;
     mr_array *own = mr__scores_widened(r->tangent[i]);
     bool by_given = i == given_at(r);
-    tangents t = {NULL};
+    tangents t = {0};
 
     if (i > given_at(r))
         return MR_NONE;
