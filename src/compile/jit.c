@@ -29,6 +29,7 @@
 #include "compile/jit.h"
 #include "compile/tier1.h"
 #include "eval/hooks.h"
+#include "eval/registry.h"
 #include "marram/error.h"
 #include "marram/sys/info.h"
 #include "marram/sys/testing.h"
@@ -113,20 +114,11 @@ mr__jit_check(void)
  * -------------------------------------------------------------
  */
 
-static mr_code
-refuse(const char *name, const char *build)
-{
-    return mr__fail(MR_E_DEVICE,
-                    "the provider %s was built for build %s of the library, "
-                    "this is %s: build both together",
-                    name, build, MR_BUILD_HASH);
-}
-
 static mr_jit_host host = {
     .size = sizeof(mr_jit_host),
     .abi = MR_JIT_ABI,
     .build = MR_BUILD_HASH,
-    .refuse = refuse,
+    .refuse = mr__provider_refuse,
     .fail = mr__fail,
     .alloc = mr__alloc,
     .dealloc = mr__dealloc,
@@ -196,7 +188,7 @@ provider_open(const char *path)
     rc = init(&host, &provider);
     if (rc == MR_OK &&
         (provider.size != sizeof provider || provider.abi != MR_JIT_ABI))
-        rc = refuse("jit", provider.build);
+        rc = mr__provider_refuse("jit", provider.build);
     return rc;
 }
 

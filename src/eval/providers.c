@@ -42,8 +42,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* ---- the host's table -------------------------------------------------------
  */
 
-static mr_code
-refuse(const char *name, const char *build)
+mr_code
+mr__provider_refuse(const char *name, const char *build)
 {
     return mr__fail(MR_E_DEVICE,
                     "the provider %s was built for build %s of the library, "
@@ -55,7 +55,7 @@ static mr_host host = {
     .size = sizeof(mr_host),
     .version = MR_HOST_VERSION,
     .build = MR_BUILD_HASH,
-    .refuse = refuse,
+    .refuse = mr__provider_refuse,
     .fail = mr__fail,
     .device_register = mr__device_register,
     .pool_new = mr__pool_new,

@@ -28,6 +28,8 @@ bool mr__device_is_lost(const mr_device_table *t);
 
 /* providers.c: loads all, once. */
 void mr__providers_load(void);
+/* What a provider of another build is answered: MR_E_DEVICE. */
+mr_code mr__provider_refuse(const char *name, const char *build);
 
 static inline bool
 mr__device_has_queues(const mr_device_table *t)

@@ -12,19 +12,9 @@
 #include "kernels/tier/lanes.h"
 
 #include "kernels/tier/half.h"
+#include "kernels/tier/part.h"
 
 #define INFINITE C(__builtin_inff())
-
-/* Without the instruction a fused multiply-add would be a function call. */
-INLINE R
-multiply_add(R a, R b, R c)
-{
-#if MR_TIER_ID == MR_TIER_BASELINE
-    return a * b + c;
-#else
-    return v_fma(a, b, c);
-#endif
-}
 
 /* Score k of a column after its masks. */
 INLINE R
@@ -166,12 +156,6 @@ divide(float *y, int64_t row, int64_t n_rows, int64_t width, const float *x)
 
 /* ---- products of one query with keys --------------------------------------
  */
-
-INLINE R
-load(const float *p, int64_t left)
-{
-    return left >= N_LANES ? v_load(p) : v_load_n(p, left);
-}
 
 /* Elements i ... of a key, halves widened. */
 INLINE R

@@ -7,32 +7,14 @@
  * by.  A row of positions: TILE positions of one vector of channels do, with
  * the weights of some taps, so that an entry is read once for all of these.
  *
- * The including file has included lanes.h and defines load_x(kind, x, i, left):
- * the elements i ... of x as a vector, `left` of them there; and item_of(kind).
+ * The including file has included lanes.h and part.h, and defines load_x(kind,
+ * x, i, left): the elements i ... of x as a vector, `left` of them there; and
+ * item_of(kind).
  */
 #ifndef MR_KERNELS_TIER_DEPTH_H
 #define MR_KERNELS_TIER_DEPTH_H
 
 #define TILE 8
-
-INLINE void
-store(lane *p, R x, int64_t left)
-{
-    if (left >= N_LANES)
-        v_store(p, x);
-    else
-        v_store_n(p, x, left);
-}
-
-INLINE R
-multiply_add(R a, R b, R c)
-{
-#if MR_TIER_ID == MR_TIER_BASELINE
-    return a * b + c;
-#else
-    return v_fma(a, b, c);
-#endif
-}
 
 /* ---- one position ----------------------------------------------------------
  */

@@ -10,12 +10,7 @@
 #include "kernels/tier/lanes.h"
 
 #include "kernels/tier/half.h"
-
-INLINE R
-load(const lane *p, int64_t left)
-{
-    return left >= N_LANES ? v_load(p) : v_load_n(p, left);
-}
+#include "kernels/tier/part.h"
 
 INLINE R
 load_x(const int kind, const void *x, int64_t i, int64_t left)

@@ -17,17 +17,6 @@ typedef struct Z {
     R re, im;
 } Z;
 
-/* Without the instruction a fused multiply-add would be a function call. */
-INLINE R
-multiply_add(R a, R b, R c)
-{
-#if MR_TIER_ID == MR_TIER_BASELINE
-    return a * b + c;
-#else
-    return v_fma(a, b, c);
-#endif
-}
-
 INLINE Z
 z_load(const lane *block)
 {

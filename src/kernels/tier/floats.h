@@ -269,6 +269,18 @@ v_trunc(R x)
 
 #endif
 
+/* a * b + c, rounded once where the tier has the instruction: without it v_fma
+ * would cost a function call's worth of time. */
+INLINE R
+multiply_add(R a, R b, R c)
+{
+#if MR_TIER_ID == MR_TIER_BASELINE
+    return a * b + c;
+#else
+    return v_fma(a, b, c);
+#endif
+}
+
 /* x * x - s, exact, where s is that product rounded and does not overflow. */
 INLINE R
 v_square_error(R x, R s)

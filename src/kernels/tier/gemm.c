@@ -15,7 +15,7 @@
 #define MR_LANE_FLOAT 1
 #include "kernels/tier/lanes.h"
 
-#include "kernels/tier/gemv_load.h"
+#include "kernels/tier/part.h"
 #include "kernels/tier/half.h"
 
 #if MR_TIER_ID == MR_TIER_AVX512

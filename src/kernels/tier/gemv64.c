@@ -8,7 +8,7 @@
 #define MR_LANE_FLOAT 1
 #include "kernels/tier/lanes.h"
 
-#include "kernels/tier/gemv_load.h"
+#include "kernels/tier/part.h"
 
 /* There is one kind of element. */
 INLINE R

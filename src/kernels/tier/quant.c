@@ -17,17 +17,6 @@
 
 #define VECTORS (16 / N_LANES) /* of the 16 virtual lanes */
 
-/* Without the instruction a fused multiply-add would be a function call. */
-INLINE R
-multiply_add(R a, R b, R c)
-{
-#if MR_TIER_ID == MR_TIER_BASELINE
-    return a * b + c;
-#else
-    return v_fma(a, b, c);
-#endif
-}
-
 INLINE U
 u_load(const void *p)
 {

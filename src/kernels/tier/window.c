@@ -12,6 +12,8 @@
 #define MR_LANE_FLOAT 1
 #include "kernels/tier/lanes.h"
 
+#include "kernels/tier/part.h"
+
 #if MR_TIER_ID == MR_TIER_AVX512
 #define VECTORS 4
 #else
@@ -20,31 +22,6 @@
 #define ROWS MR_WINDOW_ROWS
 
 _Static_assert(VECTORS *N_LANES <= MR_WINDOW_COLS, "panel too wide");
-
-INLINE R
-multiply_add(R a, R b, R c)
-{
-#if MR_TIER_ID == MR_TIER_BASELINE
-    return a * b + c;
-#else
-    return v_fma(a, b, c);
-#endif
-}
-
-INLINE R
-load(const float *p, int64_t left)
-{
-    return left >= N_LANES ? v_load(p) : v_load_n(p, left);
-}
-
-INLINE void
-store(float *p, R x, int64_t left)
-{
-    if (left >= N_LANES)
-        v_store(p, x);
-    else
-        v_store_n(p, x, left);
-}
 
 INLINE void
 tap_add(R (*sum)[VECTORS], const float *const *a, int64_t p, const float *w,
