@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast are Fourier transforms beside PyTorch's (MKL), NumPy's and JAX's?
 
-    build/venv/bin/python bench/fft.py [--rounds N] [--case TEXT]
+    PYTHONPATH=build/python build/venv/bin/python bench/fft.py [--rounds N] [--case TEXT]
 
 As in first_light.py each peer is a process of its own; they take turns round by
 round and the best call counts.  Prints for each case Marram's microseconds,
@@ -11,12 +11,9 @@ each peer's, the ratio to the best of them, and what the ratio may be.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 
-from first_light import best_of_round, threads
+import worker as w
 
 PEERS = ("marram", "torch", "numpy", "jax")
 # name: function, shape, axis (None: the last two), the most that the ratio to
@@ -54,7 +51,7 @@ def call_of(peer: str, case: str) -> Callable[[], None]:
     if peer == "torch":
         import torch
 
-        torch.set_num_threads(threads())
+        torch.set_num_threads(w.threads())
         f, a = getattr(torch.fft, name), torch.from_numpy(x)
         options = {} if axis is None else {"dim": axis}
         return lambda: f(a, **options)
@@ -70,38 +67,6 @@ def call_of(peer: str, case: str) -> Callable[[], None]:
 
     f, a = getattr(mx.fft, name), mx.array(x)
     return lambda: mx.eval(f(a, **options))
-
-
-def worker(peer: str) -> None:
-    __import__("marram" if peer == "marram" else peer)
-    print(json.dumps("ready"), flush=True)
-    fn: Callable[[], None] = int
-    for line in sys.stdin:
-        case = json.loads(line)
-        if case is None:
-            print(json.dumps(best_of_round(fn)), flush=True)
-        else:
-            fn = call_of(peer, case)
-            fn(), fn()
-            print(json.dumps(True), flush=True)
-
-
-class Worker:
-    def __init__(self, peer: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", peer],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        self.alive = self.read() == "ready"
-
-    def read(self):
-        line = self.process.stdout.readline()
-        return json.loads(line) if line else None
-
-    def ask(self, case: str | None):
-        self.process.stdin.write(json.dumps(case) + "\n")
-        self.process.stdin.flush()
-        return self.read()
 
 
 def report(case: str, best: dict[str, float]) -> None:
@@ -126,21 +91,15 @@ def main() -> None:
     ap.add_argument("--worker", help=argparse.SUPPRESS)
     a = ap.parse_args()
     if a.worker:
-        return worker(a.worker)
-    workers = {p: w for p, w in ((p, Worker(p)) for p in PEERS) if w.alive}
-    print(f"{threads()} threads, complex64, times in us (best of {a.rounds} rounds); ratio: to the best peer")
+        __import__(a.worker)
+        return w.serve(lambda case: call_of(a.worker, case))
+    workers = w.start(__file__, PEERS)
+    print(f"{w.threads()} threads, complex64, times in us (best of {a.rounds} rounds); ratio: to the best peer")
     for case in CASES:
-        if a.case not in case:
-            continue
-        for w in workers.values():
-            w.ask(case)
-        best: dict[str, float] = {}
-        for _ in range(a.rounds):
-            for p, w in workers.items():
-                best[p] = min(best.get(p, float("inf")), w.ask(None))
-        report(case, best)
-    for w in workers.values():
-        w.process.stdin.close()
+        if a.case in case:
+            report(case, w.measure(workers, case, a.rounds)[0])
+    for peer in workers.values():
+        peer.close()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does Marram keep its promises of speed beside its peers, on this machine?
 
-    build/venv/bin/python bench/first_light.py [--rounds N] [--case TEXT] [--all]
+    PYTHONPATH=build/python build/venv/bin/python bench/first_light.py [--rounds N] [--case TEXT] [--all]
 
 Each peer is a process of its own that lives through the run; they take turns
 round by round and the best round counts, so that a busy machine hurts all

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What native code gains: compiled formulas on the interpreter, by LLVM, and by peers.
 
-    build/venv/bin/python bench/jit.py [--rounds N] [--case TEXT] [--peer NAME ...]
+    PYTHONPATH=build/python build/venv/bin/python bench/jit.py [--rounds N] [--case TEXT] [--peer NAME ...]
 
 Each peer is a process of its own, compiles each formula once, and takes its
 turn round by round; the best call counts.  "tier 0" is Marram with

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which kernels are behind NumPy or PyTorch, which use one thread, which take memory?
 
-    build/venv/bin/python bench/kernels_table.py [--rounds N] [--case TEXT] [--behind RATIO]
+    PYTHONPATH=build/python build/venv/bin/python bench/kernels_table.py [--rounds N] [--case TEXT] [--behind RATIO]
 
 One line a case: the best time of all rounds in milliseconds, the libraries in
 turns within each round; the threads that Marram used (best processor time over

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast is linear algebra beside NumPy and PyTorch, one matrix and many?
 
-    build/venv/bin/python bench/linalg.py [--rounds N] [--case TEXT]
+    PYTHONPATH=build/python build/venv/bin/python bench/linalg.py [--rounds N] [--case TEXT]
 
 One matrix of 512 x 512 and a batch of 10,000 of 4 x 4, float32.  The libraries
 take turns round by round and the best round counts.  Prints milliseconds, the

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast are matrix products, beside PyTorch, NumPy and JAX?
 
-    build/venv/bin/python bench/matmul.py [--rounds N] [--case TEXT]
+    PYTHONPATH=build/python build/venv/bin/python bench/matmul.py [--rounds N] [--case TEXT]
 
 Square products of each dtype, batches, one row times a matrix, many small
 products.  Each peer is a process of its own; they take turns round by round

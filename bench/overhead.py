@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What does an operator cost from Python, its creation site, and a compiled call by eight threads?
 
-    build/venv/bin/python bench/overhead.py [--rounds N]
+    PYTHONPATH=build/python build/venv/bin/python bench/overhead.py [--rounds N]
 
 Workers take turns, 50 ms each, and the best of all rounds counts: Marram,
 Marram with MARRAM_SITES=0, and MLX where it is installed.  The difference of

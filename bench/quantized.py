@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast are products with quantised matrices, beside MLX and float32?
 
-    build/venv/bin/python bench/quantized.py [--rounds N] [--case TEXT] [--size N]
+    PYTHONPATH=build/python build/venv/bin/python bench/quantized.py [--rounds N] [--case TEXT] [--size N]
 
 x (1 or 32 rows) times a matrix of size x size in each format.  Marram and MLX
 multiply the packed words; PyTorch multiplies the same matrix in float32, once

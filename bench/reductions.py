@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How close do reductions, row operators and scans come to the machine's reading speed, and to the best peer?
 
-    build/venv/bin/python bench/reductions.py [--rounds N] [--case TEXT] [--family NAME] [--behind RATIO]
+    PYTHONPATH=build/python build/venv/bin/python bench/reductions.py [--rounds N] [--case TEXT] [--family NAME] [--behind RATIO]
 
 One line a case: best milliseconds of all rounds, the libraries in turns within
 each round (those of NumPy, PyTorch and JAX that can be imported); the threads

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast are sorting, selection and searching beside NumPy and PyTorch?
 
-    build/venv/bin/python bench/sort.py [--rounds N] [--case TEXT]
+    PYTHONPATH=build/python build/venv/bin/python bench/sort.py [--rounds N] [--case TEXT]
 
 One line a case: the best time of all rounds in milliseconds and the best
 processor time, the libraries in turns within each round; then the factor to the

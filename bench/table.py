@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every subject of speed in one table: Marram, the best peer, the limit, the ratio.
 
-    build/venv/bin/python bench/table.py [--rounds N] [--case TEXT] [--subject NAME] [--behind]
+    PYTHONPATH=build/python build/venv/bin/python bench/table.py [--rounds N] [--case TEXT] [--subject NAME] [--behind]
 
 PyTorch, JAX and NumPy, each a process of its own, take turns with Marram round
 by round; the best call counts.  A case is a line of SUBJECTS: its inputs, and

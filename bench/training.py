@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long is a training step, eager and compiled, beside PyTorch and JAX?
 
-    build/venv/bin/python bench/training.py [--rounds N] [--case TEXT] [--peer NAME ...]
+    PYTHONPATH=build/python build/venv/bin/python bench/training.py [--rounds N] [--case TEXT] [--peer NAME ...]
 
 Two steps of plain functions: a perceptron (784-1024-1024-10, 256 rows, Adam)
 and a transformer (4 layers of 256, 8 heads, 8 x 128 tokens of 1000, AdamW).

@@ -91,6 +91,8 @@ def start(script: str, peers: tuple[str, ...]) -> dict[str, Worker]:
     """The peers that are installed, each in its process."""
     workers = {p: Worker(script, p) for p in peers}
     missing = [p for p, w in workers.items() if not w.alive]
+    if "marram" in missing:
+        raise SystemExit("Python does not find marram: PYTHONPATH=build/python build/venv/bin/python " + script)
     if missing:
         print(f"not installed here: {', '.join(missing)}")
     return {p: w for p, w in workers.items() if w.alive}
