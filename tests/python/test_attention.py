@@ -246,3 +246,17 @@ def test_gradients__same_bits_on_any_threads_and_tier() -> None:
     assert len(digests["1"].strip()) == len(hashlib.sha256().hexdigest())
     assert len(set(digests.values())) == 1
     assert digest(MARRAM_CPU="avx2") == digests["1"]
+
+
+def test_attention__a_row_that_keeps_nothing_is_the_mean_from_bools_and_nan_from_infinities() -> None:
+    """Equal weights where all scores are the lowest number; -inf - -inf is NaN."""
+    rng = np.random.default_rng(5)
+    q, k, v = (mx.array(rng.standard_normal((1, 2, n, 4)).astype(np.float32)) for n in (3, 5, 5))
+    keep = np.ones((3, 5), bool)
+    keep[1] = False
+    got = np.array(mx.fast.scaled_dot_product_attention(q, k, v, scale=0.5, mask=mx.array(keep)))
+    np.testing.assert_allclose(got[:, :, 1], np.array(v).astype(np.float64).mean(2), atol=1e-6)
+    added = mx.array(np.where(keep, 0, -np.inf).astype(np.float32))
+    infinite = np.array(mx.fast.scaled_dot_product_attention(q, k, v, scale=0.5, mask=added))
+    assert np.isnan(infinite[:, :, 1]).all()
+    np.testing.assert_array_equal(infinite[:, :, ::2], got[:, :, ::2])

@@ -135,7 +135,7 @@ MR_API mr_array *mr_count_nonzero(mr_array *a, mr_axes axis, bool keepdims);
 #define mr_count_nonzero(...) mr_count_nonzero_at(MR_SITE, __VA_ARGS__)
 
 /* Middle of the sorted elements over the axes, the mean of two for even
- * counts; NaN wins; integers give float32.
+ * counts; NaN wins; integers give float32 (rounded to it first).
  * Absent: axis MR_AXES_ALL.
  * Errors: IndexError: an axis out of range; ValueError: nothing to reduce. */
 MR_API mr_array *mr_median_at(const char *site, mr_array *a, mr_axes axis,
