@@ -9,8 +9,7 @@
 #include "base/alloc.h"
 #include "graph/node.h"
 #include "marram/marram.h"
-#include "support/base.h"
-#include "support/device_op.h"
+#include "support/alive.h"
 
 /* ---- helpers ------------------------------------------------------------ */
 
@@ -35,48 +34,6 @@ assert_error(mr_code code, const char *op, const char *text)
     assert_string_equal(e.op, op);
     assert_non_null(strstr(e.site, "eval/failure.c:"));
     assert_non_null(strstr(e.message, text));
-}
-
-static int64_t live_at_start; /* set by warm_up */
-
-/* Blocks alive once workers have dropped what they hold: `want`, if that comes
- * about within a second. */
-static int64_t
-live_blocks(int64_t want)
-{
-    int64_t live = -1;
-
-    mr_stream_sync((mr_stream){0});
-    for (int i = 0; i < 1000; i++) {
-        mr_memory_clear_cache();
-        live = mr__alloc_live();
-        if (live == want)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    return live;
-}
-
-static int
-begin(void **state)
-{
-    (void)state;
-    mrt_counters_clear();
-    mr_error_take();
-    return 0;
-}
-
-static int
-end(void **state)
-{
-    int64_t live = live_blocks(live_at_start);
-
-    (void)state;
-    if (live == live_at_start)
-        return 0;
-    print_error("%lld blocks alive at the start, %lld at the end\n",
-                (long long)live_at_start, (long long)live);
-    return -1;
 }
 
 /* ---- the data's errors -------------------------------------------------- */

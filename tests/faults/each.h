@@ -192,6 +192,19 @@ each_run(const each_case *c)
     return one;
 }
 
+/* x[k] = sin(k) as a float32 array of these dims. */
+static inline mr_array *
+each_waves(mr_shape shape)
+{
+    int64_t n = 1;
+
+    for (int64_t i = 0; i < shape.n; i++)
+        n *= shape.dim[i];
+    return mr_reshape(mr_sin(mr_arange(MR_INTEGER(0), MR_INTEGER(n),
+                                       MR_INTEGER(1), MR_FLOAT32)),
+                      shape);
+}
+
 /* The tree once it is evaluated, else NULL. */
 static inline mr_tree *
 each_evaluated(mr_tree *t)

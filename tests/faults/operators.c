@@ -10,19 +10,6 @@
 
 #include "faults/each.h"
 
-/* x[k] = sin(k) as a float32 array of these dims. */
-static mr_array *
-waves(mr_shape shape)
-{
-    int64_t n = 1;
-
-    for (int64_t i = 0; i < shape.n; i++)
-        n *= shape.dim[i];
-    return mr_reshape(mr_sin(mr_arange(MR_INTEGER(0), MR_INTEGER(n),
-                                       MR_INTEGER(1), MR_FLOAT32)),
-                      shape);
-}
-
 static mr_tree *
 evaluated_leaf(mr_array *x)
 {
@@ -138,7 +125,7 @@ run_linear(void *arg)
 static mr_tree *
 run_rows(void *arg)
 {
-    mr_array *x = arg, *q = waves(MR_SHAPE(1, 2, 3, 4));
+    mr_array *x = arg, *q = each_waves(MR_SHAPE(1, 2, 3, 4));
     mr_array *w = mr_ones(MR_SHAPE(4), MR_FLOAT32);
 
     return each_evaluated(MR_ARRAYS(
@@ -151,8 +138,10 @@ run_rows(void *arg)
 static mr_tree *
 run_convolutions(void *arg)
 {
-    mr_array *x = waves(MR_SHAPE(2, 5, 5, 2)), *w = waves(MR_SHAPE(4, 3, 3, 2));
-    mr_array *line = waves(MR_SHAPE(2, 6, 2)), *k = waves(MR_SHAPE(4, 3, 2));
+    mr_array *x = each_waves(MR_SHAPE(2, 5, 5, 2)),
+             *w = each_waves(MR_SHAPE(4, 3, 3, 2));
+    mr_array *line = each_waves(MR_SHAPE(2, 6, 2)),
+             *k = each_waves(MR_SHAPE(4, 3, 2));
 
     (void)arg;
     return each_evaluated(
@@ -163,14 +152,14 @@ run_convolutions(void *arg)
                                   MR_INTS(2), 1, true, MR_INTS(2)),
                   mr_conv_transpose2d(x, w, MR_INTS(2), MR_INTS(1), MR_INTS(1),
                                       MR_INTS(0), 1),
-                  mr_conv2d(x, waves(MR_SHAPE(4, 3, 3, 1)), MR_INTS(1),
+                  mr_conv2d(x, each_waves(MR_SHAPE(4, 3, 3, 1)), MR_INTS(1),
                             MR_INTS(0), MR_INTS(1), 2)));
 }
 
 static void
 families__survive_each_failure(void **state)
 {
-    mr_array *x = waves(MR_SHAPE(3, 4));
+    mr_array *x = each_waves(MR_SHAPE(3, 4));
     mr_tree *keep = evaluated_leaf(x);
     const each_case c[] = {{"arithmetic", run_arithmetic, x, keep, NULL},
                            {"shapes", run_shapes, x, keep, NULL},
@@ -248,7 +237,7 @@ run_read_slopes(void *arg)
 static void
 indexing__survives_each_failure(void **state)
 {
-    mr_array *x = waves(MR_SHAPE(3, 4));
+    mr_array *x = each_waves(MR_SHAPE(3, 4));
     mr_tree *keep = evaluated_leaf(x);
     const each_case c[] = {{"reads", run_reads, x, keep, NULL},
                            {"writes", run_writes, x, keep, NULL},
@@ -350,7 +339,7 @@ files__survive_each_failure(void **state)
     assert_non_null(mkdtemp(d.folder));
     snprintf(d.npy, sizeof d.npy, "%s/x.npy", d.folder);
     snprintf(d.tensors, sizeof d.tensors, "%s/x.safetensors", d.folder);
-    d.x = waves(MR_SHAPE(3, 4));
+    d.x = each_waves(MR_SHAPE(3, 4));
     leaf[0] = evaluated_leaf(d.x);
     leaf[1] = mr_tree_leaf(mr_astype(d.x, MR_BFLOAT16));
     d.dict = mr_tree_dict(2, name, leaf);
@@ -373,7 +362,7 @@ static void
 save_that_fails__keeps_the_old_file(void **state)
 {
     char path[] = "/tmp/mr-faults-XXXXXX";
-    mr_array *x = waves(MR_SHAPE(3, 4)), *y = mr_exp(x);
+    mr_array *x = each_waves(MR_SHAPE(3, 4)), *y = mr_exp(x);
     int n = 0;
 
     (void)state;
@@ -459,7 +448,7 @@ run_stream(void *arg)
 static void
 the_rest__survives_each_failure(void **state)
 {
-    mr_array *x = waves(MR_SHAPE(3, 4));
+    mr_array *x = each_waves(MR_SHAPE(3, 4));
     mr_tree *keep = evaluated_leaf(x);
     const each_case c[] = {{"text", run_text, x, keep, NULL},
                            {"making", run_making, x, keep, NULL},

@@ -6,18 +6,6 @@
 #include "faults/each.h"
 
 static mr_array *
-waves(mr_shape shape)
-{
-    int64_t n = 1;
-
-    for (int64_t i = 0; i < shape.n; i++)
-        n *= shape.dim[i];
-    return mr_reshape(mr_sin(mr_arange(MR_INTEGER(0), MR_INTEGER(n),
-                                       MR_INTEGER(1), MR_FLOAT32)),
-                      shape);
-}
-
-static mr_array *
 part(const mr_tree *q, int i)
 {
     return q ? mr_tree_array_at(q, i) : NULL;
@@ -55,13 +43,13 @@ run_products(void *arg)
         w[i] = mr_stack(two, 2, 0);
     }
     return each_evaluated(MR_ARRAYS(
-        product(waves(MR_SHAPE(2, 64)), q, true),
-        product(waves(MR_SHAPE(20, 64)), q, true),
-        product(waves(MR_SHAPE(2, 4)), q, false),
-        mr_gather_qmm(waves(MR_SHAPE(2, 3, 64)), w[0], w[1], w[2], pick,
+        product(each_waves(MR_SHAPE(2, 64)), q, true),
+        product(each_waves(MR_SHAPE(20, 64)), q, true),
+        product(each_waves(MR_SHAPE(2, 4)), q, false),
+        mr_gather_qmm(each_waves(MR_SHAPE(2, 3, 64)), w[0], w[1], w[2], pick,
                       MR_NONE, true, 32, 3, "affine", MR_NONE, false),
-        mr_qqmm(waves(MR_SHAPE(2, 64)), arg, MR_NONE, MR_INT_NONE, MR_INT_NONE,
-                "mxfp8", MR_NONE, MR_NONE)));
+        mr_qqmm(each_waves(MR_SHAPE(2, 64)), arg, MR_NONE, MR_INT_NONE,
+                MR_INT_NONE, "mxfp8", MR_NONE, MR_NONE)));
 }
 
 static mr_tree *
@@ -72,8 +60,8 @@ loss(void *ctx, const mr_tree *in)
 
     (void)ctx;
     return mr_tree_leaf(
-        mr_sum(mr_square(product(waves(MR_SHAPE(2, 64)), q, true)), MR_AXES_ALL,
-               false));
+        mr_sum(mr_square(product(each_waves(MR_SHAPE(2, 64)), q, true)),
+               MR_AXES_ALL, false));
 }
 
 static mr_tree *
@@ -87,7 +75,7 @@ run_slopes(void *arg)
 static void
 quantised_arrays__survive_each_failure(void **state)
 {
-    mr_array *x = waves(MR_SHAPE(4, 64));
+    mr_array *x = each_waves(MR_SHAPE(4, 64));
     mr_tree *keep = mr_tree_leaf(x);
     const each_case c[] = {{"making", run_making, x, keep, NULL},
                            {"products", run_products, x, keep, NULL},

@@ -8,36 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base.h"
 #include "base/alloc.h"
 #include "graph/node.h"
 #include "marram/error.h"
 #include "marram/eval.h"
 #include "marram/ops.h"
-#include "marram/scope.h"
 #include "mrt.h"
-
-static int64_t live_before;
-static mr_scope test_scope;
-
-static int
-open_scope(void **state)
-{
-    (void)state;
-    mr_error_take();
-    live_before = mr__alloc_live();
-    test_scope = mr_scope_begin();
-    return 0;
-}
-
-static int
-close_scope(void **state)
-{
-    (void)state;
-    mr_scope_end(test_scope);
-    assert_int_equal(mr__alloc_live(), live_before);
-    return 0;
-}
+#include "support/scoped.h"
 
 /* ---- making ------------------------------------------------------------- */
 
@@ -437,7 +414,7 @@ warm_up(void **state)
 int
 main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, open_scope, close_scope)
+#define TEST(f) SCOPED_WHOLE(f)
     const struct CMUnitTest tests[] = {
         TEST(from__copies_the_values),
         TEST(from__remembers_the_line),

@@ -6,35 +6,12 @@
 
 #include <string.h>
 
-#include "base.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "graph/node.h"
 #include "marram/array.h"
 #include "marram/error.h"
-#include "marram/scope.h"
-
-static int64_t live_before;
-static mr_scope test_scope;
-
-static int
-open_scope(void **state)
-{
-    (void)state;
-    mr_error_take();
-    live_before = mr__alloc_live();
-    test_scope = mr_scope_begin();
-    return 0;
-}
-
-static int
-close_scope(void **state)
-{
-    (void)state;
-    mr_scope_end(test_scope);
-    assert_int_equal(mr__alloc_live(), live_before);
-    return 0;
-}
+#include "support/scoped.h"
 
 /* {"w": [x0, (x1,)], "none": None, "b": x2} */
 static mr_tree *
@@ -296,7 +273,7 @@ failures__leave_nothing_behind(void **state)
 int
 main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, open_scope, close_scope)
+#define TEST(f) SCOPED_WHOLE(f)
     const struct CMUnitTest tests[] = {
         TEST(tree__answers),
         TEST(tree__names_what_is_wrong),

@@ -26,27 +26,9 @@
 #include "marram/scope.h"
 #include "marram/sys/testing.h"
 #include "marram/tree.h"
+#include "support/scoped.h"
 
-static mr_scope test_scope;
 static char folder[64];
-
-static inline int
-open_scope(void **state)
-{
-    (void)state;
-    test_scope = mr_scope_begin();
-    return 0;
-}
-
-static inline int
-close_scope(void **state)
-{
-    (void)state;
-    return mr_scope_end(test_scope) == MR_OK ? 0 : -1;
-}
-
-#define SCOPED(test)                                                           \
-    cmocka_unit_test_setup_teardown(test, open_scope, close_scope)
 
 /* A folder of the program's own: setup and teardown of the group. */
 static inline int

@@ -24,26 +24,7 @@
 #include "marram/sys/testing.h"
 #include "marram/transform.h"
 #include "marram/tree.h"
-
-static mr_scope test_scope;
-
-static inline int
-open_scope(void **state)
-{
-    (void)state;
-    test_scope = mr_scope_begin();
-    return 0;
-}
-
-static inline int
-close_scope(void **state)
-{
-    (void)state;
-    return mr_scope_end(test_scope) == MR_OK ? 0 : -1;
-}
-
-#define SCOPED(test)                                                           \
-    cmocka_unit_test_setup_teardown(test, open_scope, close_scope)
+#include "support/scoped.h"
 
 static inline void
 fail_with_error(const char *what)
