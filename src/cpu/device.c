@@ -182,7 +182,7 @@ static const mr_kernel kernels[] = {
      .workspace = mr__cpu_fft_workspace,
      .cost = mr__cpu_fft_cost},
     {.op = MR_OP_OVERLAP_ADD, .run = mr__cpu_overlap_add},
-    {.op = MR_OP_LOOP,
+    {.op = MR_ID_LOOP,
      .contiguous = MR_KERNEL_ALL_CONTIGUOUS,
      .run = mr__cpu_loop,
      .workspace = mr__cpu_loop_workspace,

@@ -220,7 +220,7 @@ typedef struct mr_output_params {
  * mr_loop alive, then the operator's, with the batch in front where batched
  * says so; outputs: the operator's with the batch in front.  A device has a
  * kernel for it. */
-enum { MR_OP_LOOP = 373 };
+enum { MR_ID_LOOP = 373 };
 typedef struct mr_loop {
     mr_array *entry; /* the operator over placeholders shaped as one entry */
     bool *batched;   /* for each of its inputs */

@@ -277,7 +277,7 @@ static const mr_field loop_fields[] = {
 };
 
 const mr_op mr__op_loop = {
-    .id = MR_OP_LOOP,
+    .id = MR_ID_LOOP,
     .version = 1,
     .n_in = -1,
     .n_out = 1, /* the entry says how many: mr__node_tuple */
