@@ -42,7 +42,13 @@ typedef enum mr_state {
 } mr_state;
 /* Set in `state` beside MR_SUBMITTED while somebody waits. */
 #define MR_STATE_WAITED 0x80u
-#define MR_STATE_MASK   0x7fu
+/* Set beside MR_NEW by a planner: only under the plan lock will the node leave
+ * it (eval/alone.h). */
+#define MR_STATE_PLANNED 0x40u
+/* Set beside MR_SUBMITTED by the thread that computes the node alone: its
+ * memory is not said before it is done. */
+#define MR_STATE_ALONE 0x20u
+#define MR_STATE_MASK  0x1fu
 
 enum mr_node_flags {
     MR_NODE_PLACEHOLDER = 1, /* a tracer without a value: cannot evaluate */
@@ -52,7 +58,10 @@ enum mr_node_flags {
     MR_NODE_SHADOW = 8,       /* in[n_in] is one edge more, which transforms
                                  follow in place of the others and evaluation
                                  does not see */
-    MR_NODE_TRACER = 16       /* stands for a differentiated argument */
+    MR_NODE_TRACER = 16,      /* stands for a differentiated argument */
+    MR_NODE_ALONE = 32        /* a result of an operator that brings its own
+                                 execution: may be computed by one thread without
+                                 the plan lock (eval/alone.h) */
 };
 
 /* A result of a tuple node.  dtype, ndim, dim are fixed; dim has ndim dims,
@@ -68,7 +77,7 @@ typedef struct mr_tuple_out {
 
 struct mr_array {
     _Atomic uint64_t refs;
-    _Atomic uint8_t state; /* mr_state, and MR_STATE_WAITED */
+    _Atomic uint8_t state; /* mr_state, and MR_STATE_... */
     uint8_t dtype;         /* mr_dtype */
     uint8_t ndim;
     uint8_t flags; /* fixed */
