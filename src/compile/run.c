@@ -284,7 +284,7 @@ static mr_code
 launch_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
             void *queue, void *memory)
 {
-    mr_launch l = {.workspace = step_workspace(a, s)};
+    mr_launch l = {.workspace = step_workspace(a, s), .origin = s->node};
     mr_kernel_args *k = memory;
     mr_block_launch block;
     operands f;

@@ -119,8 +119,7 @@ argument_view(const mr_array *x, mr_kernel_view *v)
     }
     if (x->buffer == NULL || x->buffer->space != 0)
         return false;
-    v->data =
-        (char *)x->buffer->data + x->offset * mr__dtype_size(v->dtype);
+    v->data = (char *)x->buffer->data + x->offset * mr__dtype_size(v->dtype);
     return true;
 }
 
@@ -133,8 +132,9 @@ result_view(mr_tuple_out *o, mr_kernel_view *v, mr_buffer **memory)
 
     if (o->size == 0)
         return false;
-    *memory = mr__buffer_new(host->pool(host->self),
-                             (size_t)o->size * (size_t)mr__dtype_size(o->dtype));
+    *memory =
+        mr__buffer_new(host->pool(host->self),
+                       (size_t)o->size * (size_t)mr__dtype_size(o->dtype));
     if (*memory == NULL)
         return false;
     mr__strides_fresh(o->ndim, o->dim, stride);
@@ -276,8 +276,7 @@ mr__eval_alone(mr_array *const *root, size_t n)
     uint32_t stream;
     bool done;
 
-    if (n > ROOTS_MAX || !(root[0]->flags & MR_NODE_ALONE) ||
-        mr__checking() || !mr__line_is_empty() ||
+    if (n > ROOTS_MAX || mr__checking() || !mr__line_is_empty() ||
         mr__stream_wish(mr__ctx.stream) != 0)
         return false;
     stream = mr__stream_own();

@@ -581,7 +581,7 @@ evaluate(mr_array *const *roots, size_t n)
     double cost;
     mr_code rc;
 
-    if (mr__eval_alone(roots, n))
+    if ((roots[0]->flags & MR_NODE_ALONE) && mr__eval_alone(roots, n))
         return first_failure(roots, n);
     for (int attempt = 0; !all_done(roots, n); attempt++) {
         rc = first_failure(roots, n);

@@ -423,8 +423,8 @@ mr__stream_occupy(uint32_t id)
     if (s == NULL)
         return false;
     mr__lock_take(&s->lock);
-    mine = id_of(s) == id && !s->busy && s->head == NULL &&
-           s->flying == NULL && !mr__pool_forking();
+    mine = id_of(s) == id && !s->busy && s->head == NULL && s->flying == NULL &&
+           !mr__pool_forking();
     if (mine)
         s->busy = s->by_user = true;
     mr__lock_drop(&s->lock);

@@ -123,8 +123,8 @@ static bool
 inputs_are_placed(const mr_array *x)
 {
     for (int i = 0; i < x->n_in; i++)
-        if (x->in[i]->plan == NULL && (mr__state(x->in[i]) == MR_NEW ||
-                                       mr__alone_is_taken(x->in[i])))
+        if (x->in[i]->plan == NULL &&
+            (mr__state(x->in[i]) == MR_NEW || mr__alone_is_taken(x->in[i])))
             return false;
     return true;
 }

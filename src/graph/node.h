@@ -22,6 +22,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "array/buffer.h"
@@ -75,8 +76,20 @@ typedef struct mr_tuple_out {
     int64_t offset;
 } mr_tuple_out;
 
+/* What threads read that use one array lies a cache line away from its count of
+ * references, which they all change. */
 struct mr_array {
     _Atomic uint64_t refs;
+    _Atomic uint32_t scoped; /* references that scopes own: they do not make
+                                an interior node worth keeping; relaxed, a
+                                hint that only the owner thread changes */
+    const mr_op *op;
+    const char *site;       /* "file:line", immortal; NULL when unknown */
+    const void *params;     /* inside this block */
+    mr_error_record *error; /* as buffer below */
+    mr_tuple_out *tuple;    /* tuple nodes: n_out results, inside this block */
+    void *plan; /* scratch of the planner, NULL outside a plan: guarded
+                   by the plan lock */
     _Atomic uint8_t state; /* mr_state, and MR_STATE_... */
     uint8_t dtype;         /* mr_dtype */
     uint8_t ndim;
@@ -84,27 +97,20 @@ struct mr_array {
     uint16_t n_in;
     uint16_t n_out; /* outputs of a tuple node, else 1 */
     uint32_t stream;
-    _Atomic uint32_t scoped; /* references that scopes own: they do not make
-                                an interior node worth keeping; relaxed, a
-                                hint that only the owner thread changes */
-    uint64_t trace;          /* 0, or the outermost trace that it depends on */
     uint32_t depth; /* fixed: the longest chain of new nodes below it when it
                        was made, at most (some may be done since) */
-    const mr_op *op;
-    const char *site;   /* "file:line", immortal; NULL when unknown */
-    const void *params; /* inside this block */
-    int64_t size;       /* elements */
-    mr_array **in;      /* inside this block; entries NULL once detached */
-    int64_t *dim;       /* ndim dims, then ndim strides, inside this block */
+    uint64_t trace; /* 0, or the outermost trace that it depends on */
+    int64_t size;   /* elements */
+    mr_array **in;  /* inside this block; entries NULL once detached */
+    int64_t *dim;   /* ndim dims, then ndim strides, inside this block */
     /* Written before the release store of MR_DONE / MR_FAILED, or by the
      * holder of the plan lock before MR_SUBMITTED. */
     mr_buffer *buffer;
     int64_t offset; /* elements */
-    mr_error_record *error;
-    mr_tuple_out *tuple; /* tuple nodes: n_out results, inside this block */
-    void *plan;          /* scratch of the planner, NULL outside a plan: guarded
-                            by the plan lock */
 };
+_Static_assert(offsetof(struct mr_array, state) >=
+                   offsetof(struct mr_array, refs) + 64,
+               "no line has both");
 
 static inline int64_t *
 mr__strides(const mr_array *x)

@@ -167,8 +167,7 @@ static bool
 wake_move(state *s, actor *a)
 {
     for (int i = 0; a->woken && i < ACTORS; i++)
-        if (s->a[i].pc == P_ASLEEP &&
-            result_of(s, &s->a[i]) == result_of(s, a))
+        if (s->a[i].pc == P_ASLEEP && result_of(s, &s->a[i]) == result_of(s, a))
             s->a[i].pc = P_SLEEP;
     a->woken = 0;
     a->pc = a->after;
@@ -448,9 +447,12 @@ typedef struct world {
 } world;
 
 static const world worlds[] = {
-    {{0, 0, WANTS_Z}, 1, 0},       {{0, 0, WANTS_Z}, 1, 2},
-    {{0, WANTS_Z, WANTS_Z}, 1, 1}, {{0, 1, WANTS_Z}, 2, 1},
-    {{0, 1, 1}, 2, 1},             {{0, 0, 0}, 1, 2},
+    {{0, 0, WANTS_Z}, 1, 0},
+    {{0, 0, WANTS_Z}, 1, 2},
+    {{0, WANTS_Z, WANTS_Z}, 1, 1},
+    {{0, 1, WANTS_Z}, 2, 1},
+    {{0, 1, 1}, 2, 1},
+    {{0, 0, 0}, 1, 2},
 };
 
 static const char *
