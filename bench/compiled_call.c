@@ -7,16 +7,24 @@
  * for several threads, nanoseconds times processors used: level with one
  * thread's figure when nothing is shared.  Minimum and median of the rounds;
  * behind them the processor time of a call, which a busy machine spoils less.
+ * What processors can give at most is what as many processes of one thread each
+ * take, which share nothing: measured in turn with eight threads.
  * Then 96 calls one after the other, as a decoder of 96 layers makes them for a
  * token: compiled, and the same operators without.
  */
 #include <marram/marram.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { ROUNDS = 15, CALLS = 2000, MAX_THREADS = 8, LAYERS = 96 };
+enum { TURNS = 40, MAX_PROCESSES = 8 };
 
 typedef enum work { BUILD, EVALUATE } work;
 
@@ -109,7 +117,10 @@ report_lock(const mr_stats *before, int n)
     holds = (double)(after.plan_holds - before->plan_holds);
     printf("  plan lock: %.2f holds a call, %.2f%% waited",
            holds / ((double)CALLS * n * ROUNDS),
-           100.0 * (double)(after.plan_waits - before->plan_waits) / holds);
+           holds == 0.0
+               ? 0.0
+               : 100.0 * (double)(after.plan_waits - before->plan_waits) /
+                     holds);
 }
 
 static void
@@ -131,6 +142,135 @@ report(const char *name, task t, int n)
     if (t.what == EVALUATE)
         report_lock(&before, n);
     putchar('\n');
+}
+
+/* ---- processes --------------------------------------------------------------
+ */
+
+/* What the processes share: who is to begin round `go`, who is ready for it,
+ * who has ended it; a negative round ends them. */
+static struct line {
+    _Alignas(64) _Atomic int go;
+    _Alignas(64) _Atomic int start;
+    struct {
+        _Alignas(64) _Atomic int ready, done;
+    } of[MAX_PROCESSES];
+} * line;
+
+/* Until *at is `round`, or negative. */
+static int
+await(_Atomic int *at, int round)
+{
+    int seen;
+
+    /* acquire: pairs with the release of who begins or ends it */
+    while ((seen = atomic_load_explicit(at, memory_order_acquire)) != round &&
+           seen >= 0)
+        sched_yield();
+    return seen;
+}
+
+/* A process of its own: the same calls, when it is told to. */
+static void
+work_apart(int me, const task *t)
+{
+    one w = {t, 0};
+
+    for (int round = 1;; round++) {
+        struct timespec nap = {0, 100000};
+        int go;
+
+        while ((go = atomic_load_explicit(&line->go, memory_order_acquire)) !=
+                   round &&
+               go >= 0)
+            nanosleep(&nap, NULL);
+        if (go < 0)
+            return;
+        atomic_store_explicit(&line->of[me].ready, round, memory_order_release);
+        if (await(&line->start, round) < 0)
+            return;
+        run(&w);
+        atomic_store_explicit(&line->of[me].done, round, memory_order_release);
+    }
+}
+
+/* Nanoseconds a call, times processes, of `n` processes that begin together. */
+static double
+round_apart(const task *t, int n, int round)
+{
+    one w = {t, 0};
+    double start;
+
+    atomic_store_explicit(&line->go, round, memory_order_release);
+    for (int i = 1; i < n; i++)
+        await(&line->of[i].ready, round);
+    start = now_ns(CLOCK_MONOTONIC);
+    atomic_store_explicit(&line->start, round, memory_order_release);
+    run(&w);
+    for (int i = 1; i < n; i++)
+        await(&line->of[i].done, round);
+    return (now_ns(CLOCK_MONOTONIC) - start) / CALLS;
+}
+
+/* A process for each processor, in turn with threads: the ratio of what both
+ * get done. */
+static void
+report_apart(const task *t, int n)
+{
+    double apart[TURNS], threads[TURNS];
+    int cpus = mr_num_threads();
+
+    for (int i = 0; i < TURNS; i++) {
+        apart[i] = round_apart(t, n, i + 1);
+        threads[i] = round_of(t, MAX_THREADS, cpus);
+    }
+    atomic_store_explicit(&line->start, -1, memory_order_release);
+    atomic_store_explicit(&line->go, -1, memory_order_release);
+    qsort(apart, TURNS, sizeof *apart, by_value);
+    qsort(threads, TURNS, sizeof *threads, by_value);
+    printf("%-34s %d processes %6.1f ns  (median %.1f)\n",
+           "one function, build and eval", n, apart[0], apart[TURNS / 2]);
+    printf("%-34s %d threads   %6.1f ns  (median %.1f)\n", "in turn with these",
+           MAX_THREADS, threads[0], threads[TURNS / 2]);
+    printf("%-44s %8.2f\n", "throughput of threads over processes",
+           apart[0] / threads[0]);
+}
+
+/* The arguments of all calls. */
+static mr_tree *
+arguments(mr_array **a, mr_array **b)
+{
+    float data[16];
+
+    for (int i = 0; i < 16; i++)
+        data[i] = 0.1f * (float)i;
+    *a = mr_array_from_f32(data, MR_SHAPE(16));
+    *b = mr_add(*a, *a);
+    mr_eval(*b);
+    return mr_tree_arrays(2, (mr_array *[]){*a, *b});
+}
+
+/* Before the library is used: processes 1 to n - 1. */
+static void
+begin_apart(int n, pid_t *pid)
+{
+    line = mmap(NULL, sizeof *line, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (line == MAP_FAILED)
+        exit(1);
+    for (int i = 1; i < n; i++) {
+        pid[i] = fork();
+        if (pid[i] == 0) {
+            mr_array *a, *b;
+            task t = {.args = arguments(&a, &b), .what = EVALUATE};
+
+            t.f[0] = mr_compile(ten, NULL, NULL);
+            work_apart(i, &t);
+            _exit(0);
+        }
+        if (pid[i] < 0)
+            exit(1);
+    }
 }
 
 /* ---- a decoder's calls ------------------------------------------------------
@@ -181,17 +321,15 @@ int
 main(void)
 {
     static const int n_threads[] = {1, 2, 4, MAX_THREADS};
-    float data[16];
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    int n = cpus < MAX_PROCESSES ? (int)cpus : MAX_PROCESSES;
+    pid_t pid[MAX_PROCESSES];
     mr_array *a, *b;
     mr_tree *args;
     task shared, own;
 
-    for (int i = 0; i < 16; i++)
-        data[i] = 0.1f * (float)i;
-    a = mr_array_from_f32(data, MR_SHAPE(16));
-    b = mr_add(a, a);
-    mr_eval(b);
-    args = mr_tree_arrays(2, (mr_array *[]){a, b});
+    begin_apart(n, pid);
+    args = arguments(&a, &b);
     for (int i = 0; i < MAX_THREADS; i++) {
         own.f[i] = mr_compile(ten, NULL, NULL);
         shared.f[i] = own.f[0];
@@ -208,6 +346,10 @@ main(void)
                             : "a function each, build and eval",
                    *t, n_threads[i]);
     }
+    shared.what = EVALUATE;
+    report_apart(&shared, n);
+    for (int i = 1; i < n; i++)
+        waitpid(pid[i], NULL, 0);
     report_token(own.f[0], a, b);
     mr_tree_release(args);
     for (int i = 0; i < MAX_THREADS; i++)

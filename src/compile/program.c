@@ -165,6 +165,12 @@ mr__program_layout(mr_program *base, const mr_kernel_args *a, uint64_t given,
     return p;
 }
 
+const mr_program *
+mr__program_kept(const mr_program *base, const mr_kernel_args *a)
+{
+    return base->could_take == 0 && comes_so(base, a, 0) ? base : NULL;
+}
+
 /* ---- holders
  * ------------------------------------------------------------------ */
 

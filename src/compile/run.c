@@ -50,6 +50,12 @@ compiled_plan(const mr_node *n, const mr_kernel_args *a, uint64_t given,
     return mr__program_layout(n->in[0]->buffer->data, a, given, arena);
 }
 
+static const void *
+compiled_plan_kept(const mr_node *n, const mr_kernel_args *a)
+{
+    return mr__program_kept(mr__program_of(n->in[0]), a);
+}
+
 static int
 compiled_lies_in(const void *plan, int k)
 {
@@ -278,7 +284,7 @@ static mr_code
 launch_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
             void *queue, void *memory)
 {
-    mr_launch l = {.workspace = step_workspace(a, s)};
+    mr_launch l = {.workspace = step_workspace(a, s), .origin = s->node};
     mr_kernel_args *k = memory;
     mr_block_launch block;
     operands f;
@@ -327,6 +333,7 @@ static const mr_op_exec compiled_exec = {
     .n_host = 1, /* the holder */
     .device = compiled_device,
     .plan = compiled_plan,
+    .plan_kept = compiled_plan_kept,
     .lies_in = compiled_lies_in,
     .workspace = compiled_workspace,
     .cost = compiled_cost,

@@ -117,6 +117,10 @@ void mr__step_launch(const mr_step *s, mr_block_launch *l);
  * lock, unless they are row-major.  NULL with the error set. */
 const mr_program *mr__program_layout(mr_program *base, const mr_kernel_args *a,
                                      uint64_t given, mr_arena *arena);
+/* The base, if the arguments lie as it has them and it would write over none of
+ * them whoever has them; else NULL.  Under no lock. */
+const mr_program *mr__program_kept(const mr_program *base,
+                                   const mr_kernel_args *a);
 /* run.c */
 /* A slot as the operand of a task, at this address. */
 void mr__slot_operand(const mr_slot *s, void *data, mr_task_operand *o);

@@ -97,6 +97,9 @@ typedef struct mr_launch {
     const mr_block_code *code; /* or, when kernel is NULL, a block program */
     const mr_block_launch *block;
     void *workspace; /* of a block program; args has a kernel's */
+    /* Whom an error names that shows when this runs: for mr_host.error_name;
+     * NULL: whoever has the event knows.  Lives until that. */
+    const struct mr_array *origin;
 } mr_launch;
 
 typedef enum mr_copy_way {
@@ -191,6 +194,8 @@ typedef struct mr_host {
     mr_error_record *(*error_capture)(void);
     void (*error_raise)(const mr_error_record *r);
     void (*error_release)(mr_error_record *r);
+    /* The thread's error is of a launch with this origin (NULL: nothing). */
+    void (*error_name)(const struct mr_array *origin);
     /* The CPU's table: kernels by operator and block programs for devices whose
      * memory the processor reaches. */
     const mr_device_table *cpu;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "eval/alone.h"
 #include "eval/check.h"
 #include "eval/fork.h"
 #include "eval/hooks.h"
@@ -54,21 +55,22 @@ mr_code
 mr_stats_get(mr_stats *out)
 {
     mr_stats s = {.size = sizeof s};
-    uint64_t size;
+    uint64_t size, alone;
 
     if (out == NULL)
         return mr__fail(MR_E_NULL, "the place for the figures is NULL");
     size = out->size;
     if (size == 0 || size > sizeof s)
         size = sizeof s;
+    alone = mr__streams_ran_alone();
     mr__lock_take(&mr__plan_lock);
     s.plan_holds = mr__plan_lock.holds;
     s.plan_waits = mr__plan_lock.waits;
-    s.kernels_run = counts.kernels;
+    s.kernels_run = counts.kernels + alone;
     s.groups_fused = counts.fused;
     mr__lock_drop(&mr__plan_lock);
     s.nodes_made = mr__nodes_made();
-    s.tasks_run = mr__tasks_run();
+    s.tasks_run = mr__tasks_run() + alone;
     s.ran_on_worker =
         atomic_load_explicit(&ran_on_worker, memory_order_relaxed);
     s.ran_on_caller =
@@ -246,6 +248,18 @@ wait_for_memory(const mr_plan *p, uint64_t seen)
     return true;
 }
 
+/* A thread computes what the plan was to read: that is short. */
+static __attribute__((cold)) void
+wait_for_taken(mr_plan *p)
+{
+    void *token = mr__block_begin();
+
+    mr__wait_node(p->taken);
+    mr__block_end(token);
+    mr__release(p->taken);
+    p->taken = NULL;
+}
+
 /* The plan, again when memory may have come back. */
 static mr_code
 plan_in_turn(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
@@ -258,6 +272,10 @@ plan_in_turn(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
     for (;;) {
         seen = mr__tasks_run();
         rc = plan_all(p, roots, n, where);
+        if (__builtin_expect(p->taken != NULL, 0)) {
+            wait_for_taken(p);
+            continue;
+        }
         if (__builtin_expect(rc != MR_E_MEMORY, 1))
             break;
         if (place == 0)
@@ -563,6 +581,8 @@ evaluate(mr_array *const *roots, size_t n)
     double cost;
     mr_code rc;
 
+    if ((roots[0]->flags & MR_NODE_ALONE) && mr__eval_alone(roots, n))
+        return first_failure(roots, n);
     for (int attempt = 0; !all_done(roots, n); attempt++) {
         rc = first_failure(roots, n);
         if (rc == MR_OK && attempt >= 3)

@@ -12,12 +12,13 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/map.h"
+#include "eval/alone.h"
 #include "eval/plan.h"
 #include "graph/node.h"
 #include "marram/eval.h"
 
 typedef struct pending {
-    const mr_array **stack;
+    mr_array **stack;
     size_t n, cap;
     mr_map depth; /* of each node that is left: 1 and more */
     const mr_array *deepest;
@@ -31,13 +32,13 @@ depth_of(const pending *p, const mr_array *x)
 }
 
 static mr_code
-push(pending *p, const mr_array *x)
+push(pending *p, mr_array *x)
 {
-    if (mr__state(x) != MR_NEW || depth_of(p, x) > 0)
+    if (mr__alone_forbid(x) != MR_NEW || depth_of(p, x) > 0)
         return MR_OK;
     if (p->n == p->cap) {
         size_t cap = p->cap ? 2 * p->cap : 256;
-        const mr_array **s = mr__alloc_again(p->stack, cap * sizeof *p->stack);
+        mr_array **s = mr__alloc_again(p->stack, cap * sizeof *p->stack);
 
         if (s == NULL)
             return MR_E_MEMORY;

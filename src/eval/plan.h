@@ -93,12 +93,16 @@ typedef struct mr_plan {
     bool destructive;   /* memory is reused: its tasks cannot run again */
     bool exceeds;       /* a soft limit: waiting did not help */
     int64_t n_tasks, n_kernels, n_fused;
+    /* Not NULL, retained: an input that a thread computes alone (alone.h), for
+     * which the plan was given up. */
+    mr_array *taken;
     uint32_t *other; /* streams beside ours that get tasks */
     size_t n_other, other_cap;
 } mr_plan;
 
 /* walk.c: fill in the next window; *more when nodes are left.  A placeholder
- * or a failed node is an error. */
+ * or a failed node is an error; so is one that is taken (p->taken), without a
+ * message. */
 mr_code mr__plan_walk(mr_plan *p, mr_array *const *roots, size_t n_roots,
                       bool *more);
 /* Start: the roots go on the walker's stack. */

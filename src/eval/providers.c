@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "eval/device.h"
 #include "eval/registry.h"
+#include "graph/op.h"
 #include "marram/error.h"
 #include "marram/sys/info.h"
 
@@ -51,6 +52,14 @@ mr__provider_refuse(const char *name, const char *build)
                     name, build, MR_BUILD_HASH);
 }
 
+static void
+error_name(const mr_array *origin)
+{
+    if (origin != NULL)
+        mr__error_annotate(mr__op_label(origin->op), origin->site,
+                           "inside a compiled function");
+}
+
 static mr_host host = {
     .size = sizeof(mr_host),
     .version = MR_HOST_VERSION,
@@ -66,6 +75,7 @@ static mr_host host = {
     .error_capture = mr__error_capture,
     .error_raise = mr__error_raise,
     .error_release = mr__error_release,
+    .error_name = error_name,
     .kernel = mr__device_kernel,
 };
 

@@ -45,6 +45,8 @@ typedef struct stream {
     bool busy;                  /* guarded by lock */
     bool by_user;               /* busy with a user's thread, likewise */
     uint64_t n_entered, n_done; /* guarded by lock */
+    uint64_t n_alone; /* that were never queued, of all streams that were here;
+                         guarded by lock */
     bool dying; /* changed under the plan lock and lock: free when empty */
     /* Of devices with queues: what was launched and has not landed, in order;
      * guarded by lock. */
@@ -349,11 +351,12 @@ drain_job(void *ctx)
 
 /* The caller has what it wanted: is there more for somebody else? */
 static void
-leave(stream *s)
+leave(stream *s, bool ran_alone)
 {
     bool more, gone;
 
     mr__lock_take(&s->lock);
+    s->n_alone += ran_alone;
     more = head_can_run(s);
     s->busy = more;
     s->by_user = false;
@@ -405,9 +408,50 @@ mr__stream_help(uint32_t id, const mr_array *x)
         return false;
     mr__defer_user_code_begin();
     if (!help_until(s, x))
-        leave(s);
+        leave(s, false);
     mr__defer_user_code_end();
     return true;
+}
+
+/* Like claim. */
+bool
+mr__stream_occupy(uint32_t id)
+{
+    stream *s = find(id);
+    bool mine;
+
+    if (s == NULL)
+        return false;
+    mr__lock_take(&s->lock);
+    mine = id_of(s) == id && !s->busy && s->head == NULL && s->flying == NULL &&
+           !mr__pool_forking();
+    if (mine)
+        s->busy = s->by_user = true;
+    mr__lock_drop(&s->lock);
+    return mine;
+}
+
+void
+mr__stream_vacate(uint32_t id, bool ran)
+{
+    leave(find(id), ran);
+}
+
+uint64_t
+mr__streams_ran_alone(void)
+{
+    uint64_t n = 0;
+
+    mr__lock_take(&registry);
+    for (uint32_t i = 1; i < n_used; i++) {
+        stream *s = atomic_load_explicit(&slots[i], memory_order_relaxed);
+
+        mr__lock_take(&s->lock);
+        n += s->n_alone;
+        mr__lock_drop(&s->lock);
+    }
+    mr__lock_drop(&registry);
+    return n;
 }
 
 void

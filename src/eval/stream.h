@@ -45,6 +45,13 @@ void mr__stream_kick(uint32_t id);
 /* Drain on the calling thread while x is submitted, if nobody else does; what
  * is left goes to a worker.  True if anything was run. */
 bool mr__stream_help(uint32_t id, const mr_array *x);
+/* Be the drainer of a stream that has nothing to do, for work that is in no
+ * queue; false when it has, or is gone.  Then vacate it: what entered meanwhile
+ * goes to a worker.  `ran`: counts as a task. */
+bool mr__stream_occupy(uint32_t id);
+void mr__stream_vacate(uint32_t id, bool ran);
+/* Tasks that ran so. */
+uint64_t mr__streams_ran_alone(void);
 /* Wait until all that was entered before is done; MR_E_CANCELLED when the
  * wait was interrupted (hooks.h). */
 mr_code mr__stream_wait(uint32_t id);

@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "eval/alone.h"
 #include "eval/plan.h"
 
 static mr_code
@@ -65,10 +66,10 @@ refuse_placeholder(const mr_plan *p, const mr_array *x)
 
 /* Is there something to compute for x, and may there be? */
 static mr_code
-look(const mr_plan *p, const mr_array *x, bool *walk)
+look(const mr_plan *p, mr_array *x, bool *walk)
 {
     *walk = false;
-    switch (mr__state(x)) {
+    switch (mr__alone_forbid(x)) {
     case MR_FAILED:
         mr__error_raise(x->error);
         return mr__error_record_code(x->error);
@@ -116,14 +117,24 @@ pop(mr_plan *p, bool emitted)
         mr__release(x);
 }
 
-/* Was an input given up after the walk had passed it, in an earlier window? */
+/* Was an input given up after the walk had passed it, in an earlier window, or
+ * taken since? */
 static bool
 inputs_are_placed(const mr_array *x)
 {
     for (int i = 0; i < x->n_in; i++)
-        if (x->in[i]->plan == NULL && mr__state(x->in[i]) == MR_NEW)
+        if (x->in[i]->plan == NULL &&
+            (mr__state(x->in[i]) == MR_NEW || mr__alone_is_taken(x->in[i])))
             return false;
     return true;
+}
+
+/* Where it will lie is not known: the caller waits for it, and plans again. */
+static __attribute__((cold)) mr_code
+step_back(mr_plan *p, mr_array *taken)
+{
+    p->taken = mr__retain(taken);
+    return MR_E_CANCELLED;
 }
 
 /* All inputs of x are placed in the window or leaves: x is next. */
@@ -174,6 +185,8 @@ advance(mr_plan *p)
             return rc;
         if (walk)
             return push(p, in);
+        if (__builtin_expect(mr__alone_is_taken(in), 0))
+            return step_back(p, in);
     }
     if (!inputs_are_placed(x)) {
         e->child = 0;

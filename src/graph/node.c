@@ -132,7 +132,8 @@ put_inputs(mr_array *x, int n_in, mr_array *const *in)
         x->in[i] = mr__retain(in[i]);
         /* relaxed: an input that is done meanwhile makes a guess too high */
         if (in[i]->depth >= x->depth &&
-            atomic_load_explicit(&in[i]->state, memory_order_relaxed) == MR_NEW)
+            (atomic_load_explicit(&in[i]->state, memory_order_relaxed) &
+             MR_STATE_MASK) == MR_NEW)
             x->depth = in[i]->depth + 1;
         if (__builtin_expect(in[i]->trace != 0, 0))
             x->trace = outermost(x->trace, in[i]->trace);
@@ -422,6 +423,8 @@ mr__node_output(mr_array *tuple, int k)
     put_dims(x->dim, t->ndim, t->dim);
     put_inputs(x, 1, &tuple);
     put_params(x, x->op, &params, sizeof params, extra);
+    if (tuple->op->exec != NULL)
+        x->flags |= MR_NODE_ALONE;
     if (mr__state(tuple) == MR_DONE && t->buffer) {
         share(x, t->buffer, t->offset, t->dim + t->ndim);
         mr__node_detach(x); /* the other results need not live as long */

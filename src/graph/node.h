@@ -22,6 +22,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "array/buffer.h"
@@ -42,7 +43,13 @@ typedef enum mr_state {
 } mr_state;
 /* Set in `state` beside MR_SUBMITTED while somebody waits. */
 #define MR_STATE_WAITED 0x80u
-#define MR_STATE_MASK   0x7fu
+/* Set beside MR_NEW by a planner: only under the plan lock will the node leave
+ * it (eval/alone.h). */
+#define MR_STATE_PLANNED 0x40u
+/* Set beside MR_SUBMITTED by the thread that computes the node alone: its
+ * memory is not said before it is done. */
+#define MR_STATE_ALONE 0x20u
+#define MR_STATE_MASK  0x1fu
 
 enum mr_node_flags {
     MR_NODE_PLACEHOLDER = 1, /* a tracer without a value: cannot evaluate */
@@ -52,7 +59,10 @@ enum mr_node_flags {
     MR_NODE_SHADOW = 8,       /* in[n_in] is one edge more, which transforms
                                  follow in place of the others and evaluation
                                  does not see */
-    MR_NODE_TRACER = 16       /* stands for a differentiated argument */
+    MR_NODE_TRACER = 16,      /* stands for a differentiated argument */
+    MR_NODE_ALONE = 32        /* a result of an operator that brings its own
+                                 execution: may be computed by one thread without
+                                 the plan lock (eval/alone.h) */
 };
 
 /* A result of a tuple node.  dtype, ndim, dim are fixed; dim has ndim dims,
@@ -66,36 +76,41 @@ typedef struct mr_tuple_out {
     int64_t offset;
 } mr_tuple_out;
 
+/* What threads read that use one array lies a cache line away from its count of
+ * references, which they all change. */
 struct mr_array {
     _Atomic uint64_t refs;
-    _Atomic uint8_t state; /* mr_state, and MR_STATE_WAITED */
+    _Atomic uint32_t scoped; /* references that scopes own: they do not make
+                                an interior node worth keeping; relaxed, a
+                                hint that only the owner thread changes */
+    const mr_op *op;
+    const char *site;       /* "file:line", immortal; NULL when unknown */
+    const void *params;     /* inside this block */
+    mr_error_record *error; /* as buffer below */
+    mr_tuple_out *tuple;    /* tuple nodes: n_out results, inside this block */
+    void *plan; /* scratch of the planner, NULL outside a plan: guarded
+                   by the plan lock */
+    _Atomic uint8_t state; /* mr_state, and MR_STATE_... */
     uint8_t dtype;         /* mr_dtype */
     uint8_t ndim;
     uint8_t flags; /* fixed */
     uint16_t n_in;
     uint16_t n_out; /* outputs of a tuple node, else 1 */
     uint32_t stream;
-    _Atomic uint32_t scoped; /* references that scopes own: they do not make
-                                an interior node worth keeping; relaxed, a
-                                hint that only the owner thread changes */
-    uint64_t trace;          /* 0, or the outermost trace that it depends on */
     uint32_t depth; /* fixed: the longest chain of new nodes below it when it
                        was made, at most (some may be done since) */
-    const mr_op *op;
-    const char *site;   /* "file:line", immortal; NULL when unknown */
-    const void *params; /* inside this block */
-    int64_t size;       /* elements */
-    mr_array **in;      /* inside this block; entries NULL once detached */
-    int64_t *dim;       /* ndim dims, then ndim strides, inside this block */
+    uint64_t trace; /* 0, or the outermost trace that it depends on */
+    int64_t size;   /* elements */
+    mr_array **in;  /* inside this block; entries NULL once detached */
+    int64_t *dim;   /* ndim dims, then ndim strides, inside this block */
     /* Written before the release store of MR_DONE / MR_FAILED, or by the
      * holder of the plan lock before MR_SUBMITTED. */
     mr_buffer *buffer;
     int64_t offset; /* elements */
-    mr_error_record *error;
-    mr_tuple_out *tuple; /* tuple nodes: n_out results, inside this block */
-    void *plan;          /* scratch of the planner, NULL outside a plan: guarded
-                            by the plan lock */
 };
+_Static_assert(offsetof(struct mr_array, state) >=
+                   offsetof(struct mr_array, refs) + 64,
+               "no line has both");
 
 static inline int64_t *
 mr__strides(const mr_array *x)

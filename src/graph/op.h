@@ -134,6 +134,9 @@ typedef struct mr_op_exec {
      * lock.  NULL with the error set. */
     const void *(*plan)(const mr_node *n, const struct mr_kernel_args *a,
                         uint64_t given, struct mr_arena *arena);
+    /* The same for inputs that nothing is written over, without the plan lock
+     * and memory: NULL, with no error, when it takes either.  May be NULL. */
+    const void *(*plan_kept)(const mr_node *n, const struct mr_kernel_args *a);
     /* the input whose memory output k takes, -1: memory of its own */
     int (*lies_in)(const void *plan, int k);
     size_t (*workspace)(const void *plan);

@@ -6,6 +6,7 @@
  * The far device's addresses cannot be read on the host: what forgets to bring
  * data over ends with a signal, what reads too early reads 0xDB.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -629,6 +630,44 @@ compiled__launch_that_fails_is_tried_again(void **state)
 /* ---- order ------------------------------------------------------------------
  */
 
+static mr_tree *
+factor_of_sum(void *ctx, const mr_tree *in)
+{
+    mr_array *a = mr_tree_array_at(in, 0);
+
+    (void)ctx;
+    return mr_tree_leaf(
+        mr_matmul(mr_linalg_cholesky(mr_add(a, mr_float(0.0)), false), a));
+}
+
+/* As an eager call does: the step at fault, and its line. */
+static void
+compiled__error_of_a_step_names_it(void **state)
+{
+    (void)state;
+    mr_array *a = mr_array_from_f32((float[]){1, 2, 2, 1}, MRT_SHAPE(2, 2));
+    mr_function *f = mr_compile(factor_of_sum, NULL, NULL);
+    mr_stream s = mrt_on(MRT_FAR(0));
+    mr_tree *in = MR_ARRAYS(a), *y[2];
+    char line[2][256];
+
+    y[0] = factor_of_sum(NULL, in);
+    y[1] = mr_call(f, in);
+    for (int i = 0; i < 2; i++) {
+        mr_error e;
+
+        assert_int_equal(mr_eval_tree(y[i]), MR_E_VALUE);
+        e = mr_error_last();
+        assert_non_null(strstr(e.message, "cholesky"));
+        assert_non_null(e.site);
+        snprintf(line[i], sizeof line[i], "%s", e.site);
+        mr_error_take();
+    }
+    assert_string_equal(line[0], line[1]);
+    mrt_off(s);
+    mr_function_release(f);
+}
+
 static void
 queues__run_while_the_caller_goes_on(void **state)
 {
@@ -1080,6 +1119,7 @@ main(void)
         mrt_test(compiled__function_that_a_device_cannot_run_runs_on_the_host),
         mrt_test(compiled__call_outlives_its_stream),
         mrt_test(compiled__launch_that_fails_is_tried_again),
+        mrt_test(compiled__error_of_a_step_names_it),
         mrt_test(queues__run_while_the_caller_goes_on),
         mrt_test(stream__sync_waits_for_the_queue),
         mrt_test(stream__that_is_freed_finishes_first),

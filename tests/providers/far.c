@@ -45,6 +45,7 @@ typedef struct item {
     void *to;
     const void *from;
     size_t bytes;
+    const struct mr_array *origin;
 } item;
 
 typedef struct queue {
@@ -338,8 +339,10 @@ item_call(device *d, queue *q)
     delay(d);
     rc = item_run(d, i);
     if (rc != MR_OK) {
-        mr_error_record *why = host->error_capture();
+        mr_error_record *why;
 
+        host->error_name(i->origin);
+        why = host->error_capture();
         if (q->rc == MR_OK) {
             q->rc = rc;
             q->why = why;
@@ -479,6 +482,7 @@ launch_kernel(device *d, queue *q, const mr_launch *l)
            (size_t)l->args->n_out * sizeof *i->view);
     i->args = *l->args;
     i->kernel = l->kernel;
+    i->origin = l->origin;
     atomic_fetch_add(&n_kernels, 1);
     put(d, q, i);
     return MR_OK;
@@ -499,6 +503,7 @@ launch_block(device *d, queue *q, const mr_launch *l)
     *i->block = *l->block;
     i->code = l->code;
     i->workspace = l->workspace;
+    i->origin = l->origin;
     atomic_fetch_add(&n_blocks, 1);
     put(d, q, i);
     return MR_OK;
