@@ -280,6 +280,15 @@ mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
 /* ---- tiles ------------------------------------------------------------------
  */
 
+/* A tile's part of c is on its way while the tile is computed. */
+static void
+tile_fetch(const float *to, int64_t to_row, int64_t rows, int64_t cols)
+{
+    for (int64_t k = 0; k < rows; k++)
+        for (int64_t l = 0; l < cols; l += 16)
+            __builtin_prefetch(to + k * to_row + l, 1);
+}
+
 /* One tile: straight into c where it fits and c is float32, else through a
  * buffer.  Halves add up in `sums` and are rounded after the last chunk. */
 static void
@@ -307,6 +316,8 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
         to = g->sums + row * g->n + col;
         to_row = g->n;
     }
+    if (to)
+        tile_fetch(to, to_row, n_rows, n_cols);
     if (to && n_rows == (r + 1) * third && n_cols == (v + 1) * half) {
         tile(g->depth, a, b, to, to_row, add);
     } else {
@@ -335,8 +346,8 @@ mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
 {
     const mr_gemm_tier *t = gemm_tier();
 
-    for (int64_t j = j0; j < j1; j++)
-        for (int64_t i = i0; i < i1; i++)
+    for (int64_t i = i0; i < i1; i++)
+        for (int64_t j = j0; j < j1; j++)
             tile_run(g, t, i, j);
 }
 
