@@ -18,17 +18,18 @@
 #include "cpu/product.h"
 
 enum {
-    CHUNK_DEPTH = 512, /* floats or pairs */
+    CHUNK_DEPTH = 512, /* floats or pairs; half as many doubles */
     BLOCK_ROWS = 96,
     BLOCK_COLS = 256,
     FEW_BLOCKS = 64,
-    SPAN_BYTES = 12 << 20,
+    SPAN_BYTES = 4 << 20,
     GROUP_BYTES = 32 << 20
 };
 
 typedef struct packed {
     const mr_product *p;
     int rows, cols;                         /* of a panel */
+    int words;                              /* floats that an element takes */
     int64_t a_panels, b_panels;             /* of an item */
     int64_t chunk, span;                    /* the deepest ones */
     int64_t a_floats, b_floats, sum_floats; /* of an item */
@@ -53,25 +54,29 @@ side_shared(const mr_walk *w, int operand)
 static void
 packed_plan(const mr_product *p, packed *s)
 {
-    int64_t most = p->pairs ? 2 * CHUNK_DEPTH : CHUNK_DEPTH;
+    int words = p->dtype == MR_FLOAT64 ? 2 : 1;
+    int64_t most = p->pairs ? 2 * CHUNK_DEPTH : CHUNK_DEPTH / words;
     int64_t n_chunks = (p->k - 1) / most + 1, bytes, steps;
 
-    *s = (packed){.p = p, .rows = mr__gemm_rows(), .cols = mr__gemm_cols()};
+    *s = (packed){.p = p,
+                  .rows = mr__gemm_rows(),
+                  .cols = mr__gemm_cols() / words,
+                  .words = words};
     s->chunk = (p->k - 1) / n_chunks + 1;
     if (p->pack_b || p->pairs)
         s->chunk = (s->chunk + 31) / 32 * 32;
     s->a_panels = (p->m - 1) / s->rows + 1;
     s->b_panels = (p->n - 1) / s->cols + 1;
     bytes = (s->a_panels * s->rows + s->b_panels * s->cols) * s->chunk;
-    bytes *= p->pairs ? 2 : 4;
+    bytes *= p->pairs ? 2 : 4 * words;
     s->span = SPAN_BYTES / bytes;
     s->span = s->span < 1 ? 1 : s->span > n_chunks ? n_chunks : s->span;
     s->span *= s->chunk;
     /* rounded up to whole cache lines */
     steps = p->pairs ? s->span / 2 : s->span;
-    s->a_floats = (s->a_panels * s->rows * steps + 15) / 16 * 16;
-    s->b_floats = (s->b_panels * s->cols * steps + 15) / 16 * 16;
-    if (p->dtype != MR_FLOAT32 && n_chunks > 1)
+    s->a_floats = (s->a_panels * s->rows * words * steps + 15) / 16 * 16;
+    s->b_floats = (s->b_panels * s->cols * words * steps + 15) / 16 * 16;
+    if (mr__dtype_size(p->dtype) == 2 && n_chunks > 1)
         s->sum_floats = p->m * p->n;
     bytes = (s->a_floats + s->b_floats + s->sum_floats) * 4;
     s->group = GROUP_BYTES / bytes;
@@ -135,8 +140,8 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         mr_gemm_side a, b;
         void *c;
 
-        to += panels * width * steps_of(s, first) +
-              panel * width * steps_of(s, depth);
+        to += (panels * steps_of(s, first) + panel * steps_of(s, depth)) *
+              width * s->words;
         if (!is_a && s->p->pack_b) {
             s->p->pack_b(s->p->pack_ctx,
                          mr__product_offset(s->p, s->item0 + item), width,
@@ -185,8 +190,8 @@ block_run(const packed *s, int64_t unit)
         g.first = at == 0;
         g.last = at + depth == p->k;
         mr__gemm_block(&g, i0, i1, j0, j1);
-        g.a += s->a_panels * s->rows * g.depth;
-        g.b += s->b_panels * s->cols * g.depth;
+        g.a += s->a_panels * s->rows * s->words * g.depth;
+        g.b += s->b_panels * s->cols * s->words * g.depth;
     }
 }
 

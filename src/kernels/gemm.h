@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gemm.h -- the packed matrix product in float32, and products with vectors.
+ * gemm.h -- the packed matrix product in float32 and float64, and products with
+ * vectors.
  *
- * c = a @ b for float32, float16 and bfloat16 operands of any strides.  Both
- * operands are first packed: their lanes (rows of a, columns of b) go into
+ * c = a @ b for float64, float32, float16 and bfloat16 operands of any strides.
+ * Both operands are first packed: their lanes (rows of a, columns of b) go into
  * panels as wide as the register tile, depth by depth, halves widened on the
  * way, missing lanes zero.  Then each tile of c is computed in registers.
  * The depth is cut into chunks of MR_GEMM_DEPTH, the same in every tier: each
@@ -47,25 +48,26 @@ typedef struct mr_gemm_side {
 typedef struct mr_gemm_chunk {
     int64_t m, n, depth; /* pairs: the number of pairs */
     bool pairs;
-    const float *a, *b; /* packed, all panels of the chunk */
+    const float *a, *b; /* packed, all panels of the chunk; float64: doubles */
     void *c;            /* rows c_row elements apart, columns adjacent */
     int64_t c_row;
     mr_dtype dtype; /* of c */
     float *sums;    /* m x n, dense: where halves wait between chunks;
-                       NULL when there is one chunk or c is float32 */
+                       NULL when there is one chunk or c is no half */
     bool first, last;
 } mr_gemm_chunk;
 
-/* Lanes of a panel, of a (rows) and of b (columns), in the tier in use. */
+/* Lanes of a panel, of a (rows) and of b (columns; half as many in float64), in
+ * the tier in use. */
 int mr__gemm_rows(void);
 int mr__gemm_cols(void);
 /* Does this tier's kernel run near the machine's peak? */
 bool mr__gemm_fast(void);
 
 /* Packs lanes [panel * width, ...) of depths [depth0, depth0 + depth) to
- * width * depth floats at `to` (64-byte aligned). */
+ * width * depth floats (float64: doubles) at `to` (64-byte aligned). */
 void mr__gemm_pack(const mr_gemm_side *s, int width, int64_t panel,
-                   int64_t depth0, int64_t depth, float *to);
+                   int64_t depth0, int64_t depth, void *to);
 
 /* Is a product of this dtype faster in pairs? */
 bool mr__gemm_pairs(mr_dtype t);
@@ -139,8 +141,14 @@ typedef enum mr_gemm_kind {
     MR_N_GEMM_KINDS
 } mr_gemm_kind;
 
-/* tier/gemv64.c */
+/* tier/gemv64.c: as below, in float64; tiles have as many rows and half as many
+ * columns. */
+typedef void mr_gemm_tile64_fn(int64_t depth, const double *a, const double *b,
+                               double *c, int64_t c_row, bool add);
 typedef struct mr_gemv_tier {
+    mr_gemm_tile64_fn *tile[3][2];
+    void (*turn)(double *to, const double *from, int64_t lane_stride,
+                 int64_t lanes, int64_t width, int64_t depth);
     void (*wide)(double *y, int64_t y_row, const double *x, int64_t x_row,
                  int m, const void *b, int64_t b_row, int64_t depth, int64_t n);
     void (*dot)(double *lanes, const double *x, const void *b, int64_t n);
