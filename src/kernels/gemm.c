@@ -251,8 +251,8 @@ mr__gemm_pairs(mr_dtype t)
     return t == MR_BFLOAT16 && gemm_pairs();
 }
 
-/* Depths are adjacent, so a pair is a word; lanes are brought together first,
- * since halves may lie at odd places. */
+/* Depths are adjacent, so a pair is a word.  Halves may lie at odd places, or
+ * end with half a pair: then lanes are brought together first. */
 static void
 pairs_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
              int64_t depth0, int64_t depth, float *to)
@@ -260,7 +260,14 @@ pairs_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
     enum { PIECE = 64 };
     float words[MR_GEMM_MAX_COLS * PIECE];
     uint16_t *halves = (uint16_t *)(void *)words;
+    const void *from = side_at(s, lane0, depth0);
+    bool even = (uintptr_t)from % sizeof *to == 0 && s->lane_stride % 2 == 0;
 
+    if (even && depth % 2 == 0) {
+        gemm_tier()->turn(to, from, s->lane_stride / 2, lanes, width,
+                          depth / 2);
+        return;
+    }
     for (int64_t p = 0; p < depth; p += 2 * PIECE, to += PIECE * width) {
         int64_t n = depth - p < 2 * PIECE ? depth - p : 2 * PIECE;
 
@@ -281,8 +288,15 @@ pairs_zipped(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
              int64_t depth0, int64_t depth, uint32_t *to)
 {
     uint16_t dense[2][MR_GEMM_MAX_COLS];
+    int64_t p = 0;
 
-    for (int64_t p = 0; p < depth; p += 2, to += width) {
+    if (s->lane_stride == 1 && width == gemm_tier()->cols && lanes == width) {
+        p = depth - depth % 2;
+        gemm_pairs()->zip_cols(to, side_at(s, lane0, depth0), s->depth_stride,
+                               p / 2);
+        to += p / 2 * width;
+    }
+    for (; p < depth; p += 2, to += width) {
         const uint16_t *row[2] = {NULL, NULL};
 
         for (int i = 0; i < 2 && p + i < depth; i++) {
@@ -370,6 +384,23 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     take_f64(&c, buffer, cols);
 }
 
+/* Sums of a whole tile of halves, rounded in one go. */
+static void
+part_round(const mr_gemm_chunk *g, const mr_gemm_tier *t, const part *c,
+           const float *sums, int64_t row, int64_t col)
+{
+    uint16_t rounded[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS];
+    uint16_t *to = (uint16_t *)g->c + row * g->c_row + col;
+
+    mr__tier()->casts->cast[MR_FLOAT32][g->dtype](rounded, sums,
+                                                  c->rows * t->cols);
+    for (int64_t k = 0; k < c->rows; k++, to += g->c_row)
+        if (c->cols == MR_GEMM_MAX_COLS) /* a move or two, no call */
+            memcpy(to, rounded + k * t->cols, MR_GEMM_MAX_COLS * sizeof *to);
+        else
+            memcpy(to, rounded + k * t->cols, (size_t)c->cols * sizeof *to);
+}
+
 /* One tile: straight into c where it fits and c is float32, else through a
  * buffer.  Halves add up in `sums` and are rounded after the last chunk. */
 static void
@@ -406,8 +437,8 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     if (g->dtype == MR_FLOAT32 || !g->last)
         return;
     if (!c.to) {
-        c.to = buffer;
-        c.row = t->cols;
+        part_round(g, t, &c, buffer, row, col);
+        return;
     }
     for (int64_t k = 0; k < c.rows; k++)
         mr__tier()->casts->cast[MR_FLOAT32][g->dtype](
@@ -431,6 +462,18 @@ mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
 
 /* ---- few rows --------------------------------------------------------------
  */
+
+int64_t
+mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units)
+{
+    enum { SUM_BYTES = 16 << 10, LEAST = 2 << 10, UNITS = 16 };
+    int64_t bytes = SUM_BYTES;
+
+    while (bytes > LEAST && (bytes / size * m > SUM_BYTES / size ||
+                             ((n - 1) / (bytes / size) + 1) * units < UNITS))
+        bytes /= 2;
+    return bytes / size;
+}
 
 static void
 rows_clear(float *y, int64_t y_row, int m, int64_t n)

@@ -83,9 +83,16 @@ void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
 /* ---- few rows ------------------------------------------------------------
  * y (m x n floats, rows y_row apart) = x (m rows of float32, x_row apart) @ b
  * over `depth`; m <= MR_GEMV_ROWS.  mr__gemv_wide: the columns of b are
- * adjacent, n <= MR_GEMV_COLS.  mr__gemv_deep: its depths are adjacent. */
+ * adjacent.  mr__gemv_deep: its depths are adjacent. */
 #define MR_GEMV_ROWS 4
+/* Columns whose sums stay in the first-level cache whatever the rows. */
 #define MR_GEMV_COLS 512
+
+/* How many of n columns `wide` takes at a time: long runs of a row come from
+ * memory faster than short ones, so as many as keep the sums (m rows of
+ * elements of `size` bytes) in the first-level cache, fewer where `units` times
+ * the bands would be few.  Columns are summed one by one: no bit changes. */
+int64_t mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units);
 
 void mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
@@ -179,6 +186,9 @@ typedef struct mr_gemm_pairs {
      * others 0 */
     void (*zip)(uint32_t *to, const uint16_t *low, const uint16_t *high,
                 int64_t lanes, int64_t width);
+    /* The same of all columns of a panel, depths `row` apart. */
+    void (*zip_cols)(uint32_t *to, const uint16_t *from, int64_t row,
+                     int64_t pairs);
     bool (*tiny)(const uint32_t *pairs, int64_t n);
 } mr_gemm_pairs;
 
