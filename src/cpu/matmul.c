@@ -4,11 +4,11 @@
  *
  *   rows    up to 4 rows or columns: limited by memory, so b is read once
  *   strips  up to 96 rows: b is packed piece by piece in cache (strips.c)
- *   packed  float32 and halves: Marram's own kernel (packed.c)
- *   BLAS    float64, complex, small float32: one-threaded OpenBLAS calls on
- *           tiles; where a tier has no fast kernel all of float32
- *   tiny    batches of 8 x 8 and smaller (tiny.c)
- *   plain   the rest: integers, and everything when there is no OpenBLAS
+ *   packed  float32, float64 and halves: Marram's own kernel (packed.c)
+ *   BLAS    complex, small float32, float64 with few rows: one-threaded
+ * OpenBLAS calls on tiles; where a tier has no fast kernel all of these tiny
+ * batches of 8 x 8 and smaller (tiny.c) plain   the rest: integers, and
+ * everything when there is no OpenBLAS
  *
  * The packed kernel measured 105 GFLOP/s on one core for 1024^3 float32 where
  * OpenBLAS gave 102 in one call and 96 in tiles; below about 160^3 OpenBLAS,
@@ -25,7 +25,7 @@
 #include "cpu/blas.h"
 #include "cpu/product.h"
 
-enum { SMALL = 160 * 160 * 160, ALIGN = 64 };
+enum { SMALL = 160 * 160 * 160, SMALL_F64 = 112 * 112 * 112, ALIGN = 64 };
 
 typedef enum route {
     ROUTE_NOTHING, /* an empty result */
@@ -183,6 +183,10 @@ route_choose(const mr_product *p)
         return ROUTE_ROWS;
     if (mr__product_rows_wide_fit(&turned))
         return ROUTE_COLUMNS;
+    if (p->dtype == MR_FLOAT64 && mr__gemm_fast() &&
+        (!blas || (p->m > MR_STRIP_ROWS &&
+                   (double)p->m * (double)p->n * (double)p->k > SMALL_F64)))
+        return ROUTE_PACKED;
     if (!inexact32)
         return blas ? ROUTE_BLAS : ROUTE_PLAIN;
     if (blas && mr__product_blas_side(&p->a, p->k) &&

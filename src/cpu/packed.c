@@ -18,15 +18,18 @@
 #include "cpu/product.h"
 
 enum {
+    CHUNK_DEPTH = 512, /* floats or pairs; half as many doubles */
     BLOCK_ROWS = 96,
-    BLOCK_COLS = 128,
-    SPAN_BYTES = 12 << 20,
+    BLOCK_COLS = 256,
+    FEW_BLOCKS = 64,
+    SPAN_BYTES = 4 << 20,
     GROUP_BYTES = 32 << 20
 };
 
 typedef struct packed {
     const mr_product *p;
     int rows, cols;                         /* of a panel */
+    int words;                              /* floats that an element takes */
     int64_t a_panels, b_panels;             /* of an item */
     int64_t chunk, span;                    /* the deepest ones */
     int64_t a_floats, b_floats, sum_floats; /* of an item */
@@ -51,25 +54,29 @@ side_shared(const mr_walk *w, int operand)
 static void
 packed_plan(const mr_product *p, packed *s)
 {
-    int64_t most = p->pairs ? MR_GEMM_PAIRS_DEPTH : MR_GEMM_DEPTH;
+    int words = p->dtype == MR_FLOAT64 ? 2 : 1;
+    int64_t most = p->pairs ? 2 * CHUNK_DEPTH : CHUNK_DEPTH / words;
     int64_t n_chunks = (p->k - 1) / most + 1, bytes, steps;
 
-    *s = (packed){.p = p, .rows = mr__gemm_rows(), .cols = mr__gemm_cols()};
+    *s = (packed){.p = p,
+                  .rows = mr__gemm_rows(),
+                  .cols = mr__gemm_cols() / words,
+                  .words = words};
     s->chunk = (p->k - 1) / n_chunks + 1;
     if (p->pack_b || p->pairs)
         s->chunk = (s->chunk + 31) / 32 * 32;
     s->a_panels = (p->m - 1) / s->rows + 1;
     s->b_panels = (p->n - 1) / s->cols + 1;
     bytes = (s->a_panels * s->rows + s->b_panels * s->cols) * s->chunk;
-    bytes *= p->pairs ? 2 : 4;
+    bytes *= p->pairs ? 2 : 4 * words;
     s->span = SPAN_BYTES / bytes;
     s->span = s->span < 1 ? 1 : s->span > n_chunks ? n_chunks : s->span;
     s->span *= s->chunk;
     /* rounded up to whole cache lines */
     steps = p->pairs ? s->span / 2 : s->span;
-    s->a_floats = (s->a_panels * s->rows * steps + 15) / 16 * 16;
-    s->b_floats = (s->b_panels * s->cols * steps + 15) / 16 * 16;
-    if (p->dtype != MR_FLOAT32 && n_chunks > 1)
+    s->a_floats = (s->a_panels * s->rows * words * steps + 15) / 16 * 16;
+    s->b_floats = (s->b_panels * s->cols * words * steps + 15) / 16 * 16;
+    if (mr__dtype_size(p->dtype) == 2 && n_chunks > 1)
         s->sum_floats = p->m * p->n;
     bytes = (s->a_floats + s->b_floats + s->sum_floats) * 4;
     s->group = GROUP_BYTES / bytes;
@@ -133,8 +140,8 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         mr_gemm_side a, b;
         void *c;
 
-        to += panels * width * steps_of(s, first) +
-              panel * width * steps_of(s, depth);
+        to += (panels * steps_of(s, first) + panel * steps_of(s, depth)) *
+              width * s->words;
         if (!is_a && s->p->pack_b) {
             s->p->pack_b(s->p->pack_ctx,
                          mr__product_offset(s->p, s->item0 + item), width,
@@ -157,10 +164,11 @@ block_run(const packed *s, int64_t unit)
     const mr_product *p = s->p;
     int64_t per_item = s->block_rows * s->block_cols;
     int64_t item = unit / per_item, block = unit % per_item;
-    int64_t high = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols;
-    int64_t i0 = block / s->block_cols * high;
-    int64_t j0 = block % s->block_cols * wide;
-    int64_t i1 = i0 + high, j1 = j0 + wide;
+    int64_t row = block % s->block_rows, col = block / s->block_rows;
+    int64_t i0 = row * s->a_panels / s->block_rows;
+    int64_t i1 = (row + 1) * s->a_panels / s->block_rows;
+    int64_t j0 = col * s->b_panels / s->block_cols;
+    int64_t j1 = (col + 1) * s->b_panels / s->block_cols;
     mr_gemm_chunk g = {
         .m = p->m,
         .n = p->n,
@@ -174,8 +182,6 @@ block_run(const packed *s, int64_t unit)
     g.a = s->a + (s->a_shared ? 0 : item) * s->a_floats;
     g.b = s->b + (s->b_shared ? 0 : item) * s->b_floats;
     g.sums = s->sum_floats ? s->sums + item * s->sum_floats : NULL;
-    i1 = i1 < s->a_panels ? i1 : s->a_panels;
-    j1 = j1 < s->b_panels ? j1 : s->b_panels;
     for (int64_t chunk = 0; chunk < s->n_chunks; chunk++) {
         int64_t at = s->depth0 + chunk * s->chunk;
         int64_t depth = chunk_depth(s, chunk);
@@ -184,8 +190,8 @@ block_run(const packed *s, int64_t unit)
         g.first = at == 0;
         g.last = at + depth == p->k;
         mr__gemm_block(&g, i0, i1, j0, j1);
-        g.a += s->a_panels * s->rows * g.depth;
-        g.b += s->b_panels * s->cols * g.depth;
+        g.a += s->a_panels * s->rows * s->words * g.depth;
+        g.b += s->b_panels * s->cols * s->words * g.depth;
     }
 }
 
@@ -196,15 +202,29 @@ block_piece(void *ctx, int64_t begin, int64_t end)
         block_run(ctx, u);
 }
 
+/* Blocks of even size; of few ones as many more as threads can share. */
 static void
-group_run(packed *s)
+blocks_plan(packed *s)
 {
-    int64_t high = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols;
-    int64_t n_a = (s->a_shared ? 1 : s->n_items) * s->a_panels;
-    int64_t n_b = (s->b_shared ? 1 : s->n_items) * s->b_panels;
+    int64_t high = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols, more;
 
     s->block_rows = (s->a_panels - 1) / high + 1;
     s->block_cols = (s->b_panels - 1) / wide + 1;
+    more = FEW_BLOCKS / (s->n_items * s->block_cols);
+    if (s->block_rows >= more)
+        return;
+    s->block_rows = (s->block_rows + 7) / 8 * 8;
+    if (s->block_rows > s->a_panels)
+        s->block_rows = s->a_panels;
+}
+
+static void
+group_run(packed *s)
+{
+    int64_t n_a = (s->a_shared ? 1 : s->n_items) * s->a_panels;
+    int64_t n_b = (s->b_shared ? 1 : s->n_items) * s->b_panels;
+
+    blocks_plan(s);
     for (s->depth0 = 0; s->depth0 < s->p->k; s->depth0 += s->depth) {
         int64_t left = s->p->k - s->depth0;
         double depth, block;
@@ -218,9 +238,8 @@ group_run(packed *s)
                     pack_piece, s);
         if (unfit(s))
             return;
-        high = s->a_panels < high ? s->a_panels : high;
-        wide = s->b_panels < wide ? s->b_panels : wide;
-        block = (double)(high * s->rows * wide * s->cols);
+        block = (double)(s->a_panels * s->rows / s->block_rows) *
+                (double)(s->b_panels * s->cols / s->block_cols);
         mr__cpu_for(s->n_items * s->block_rows * s->block_cols,
                     mr__cpu_grain(0.02 * depth * block), block_piece, s);
     }

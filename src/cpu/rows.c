@@ -14,7 +14,7 @@
 #include "kernels/tier/tier.h"
 
 enum {
-    WIDE_DEPTH = 512,
+    WIDE_DEPTH = 256,
     DEEP_DEPTH = 16384,
     UNIT_ELEMENTS = 1 << 17, /* of b, in a unit of "deep" */
     FINISH_RUN = 256
@@ -44,7 +44,8 @@ few_plan(const mr_product *p, few *s)
         s->wide = false;
     s->chunk = s->wide ? WIDE_DEPTH : DEEP_DEPTH;
     s->n_chunks = (p->k - 1) / s->chunk + 1;
-    s->band = MR_GEMV_COLS;
+    s->band =
+        mr__gemv_band(p->n, p->m, sizeof(float), p->n_items * s->n_chunks);
     if (!s->wide) {
         int64_t depth = p->k < s->chunk ? p->k : s->chunk;
 

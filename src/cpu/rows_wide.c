@@ -16,7 +16,7 @@
 #include "cpu/product.h"
 
 enum {
-    WIDE_DEPTH = 512,
+    WIDE_DEPTH = 256,
     DEEP_DEPTH = 16384,
     UNIT_ELEMENTS = 1 << 16, /* of b, in a unit of "deep" */
     N_LANES = 64,
@@ -65,7 +65,9 @@ few_plan(const mr_product *p, few *s)
     s->x_row = s->wide ? p->k : p->k * parts;
     s->chunk = s->wide ? WIDE_DEPTH : DEEP_DEPTH;
     s->n_chunks = (p->k - 1) / s->chunk + 1;
-    s->band = MR_GEMV_COLS / parts;
+    s->band = mr__gemv_band(s->columns, s->rows, s->twice ? 8 : 4,
+                            p->n_items * s->n_chunks) /
+              parts;
     if (!s->wide) {
         s->band = UNIT_ELEMENTS / (p->k < s->chunk ? p->k : s->chunk);
         s->band = s->band < 1 ? 1 : s->band;

@@ -60,8 +60,9 @@ side_at(const mr_gemm_side *s, int64_t lane, int64_t depth)
 {
     int64_t i = lane * s->lane_stride + depth * s->depth_stride;
 
-    return is_half(s->dtype) ? (const void *)((const uint16_t *)s->data + i)
-                             : (const void *)((const float *)s->data + i);
+    int64_t size = is_half(s->dtype) ? 2 : s->dtype == MR_FLOAT64 ? 8 : 4;
+
+    return (const char *)s->data + i * size;
 }
 
 /* n elements, `stride` apart, as floats at `to`; n <= MR_GEMM_DEPTH. */
@@ -99,7 +100,8 @@ runs_of(float *restrict to, const float *restrict from, int64_t stride,
     }
 }
 
-/* The widths of all tiers' panels, each a constant where it is copied. */
+/* The widths of all tiers' panels, in floats, each a constant where it is
+ * copied. */
 static bool
 runs_copy(float *to, const float *from, int64_t stride, int width,
           int64_t depth)
@@ -116,6 +118,9 @@ runs_copy(float *to, const float *from, int64_t stride, int width,
         return true;
     case 16:
         runs_of(to, from, stride, 16, depth);
+        return true;
+    case 24:
+        runs_of(to, from, stride, 24, depth);
         return true;
     case 32:
         runs_of(to, from, stride, 32, depth);
@@ -163,15 +168,45 @@ pack_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
     }
 }
 
+/* Float64: a double is as good as two floats where lanes are adjacent. */
+static void
+pack_doubles(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
+             int64_t depth0, int64_t depth, double *to)
+{
+    enum { PIECE = 64 };
+    const double *from = side_at(s, lane0, depth0);
+    int64_t lane = s->lane_stride, step = s->depth_stride;
+    double dense[MR_GEMM_MAX_COLS * PIECE];
+
+    if (step == 1) {
+        gemm_tier()->f64->turn(to, from, lane, lanes, width, depth);
+        return;
+    }
+    if (lane == 1 && lanes == width &&
+        runs_copy((float *)(void *)to, (const float *)(const void *)from,
+                  2 * step, 2 * width, depth))
+        return;
+    for (int64_t p = 0; p < depth; p += PIECE, to += PIECE * width) {
+        int64_t n = depth - p < PIECE ? depth - p : PIECE;
+
+        for (int64_t l = 0; l < lanes; l++)
+            mr__tier()->moves->gather[3](
+                dense + l * PIECE, from + l * lane + p * step, step * 8, n);
+        gemm_tier()->f64->turn(to, dense, PIECE, lanes, width, n);
+    }
+}
+
 void
 mr__gemm_pack(const mr_gemm_side *s, int width, int64_t panel, int64_t depth0,
-              int64_t depth, float *to)
+              int64_t depth, void *to)
 {
     int64_t lane0 = panel * width, lanes = s->lanes - lane0;
 
     if (lanes > width)
         lanes = width;
-    if (s->lane_stride == 1 && s->depth_stride != 1)
+    if (s->dtype == MR_FLOAT64)
+        pack_doubles(s, width, lane0, lanes, depth0, depth, to);
+    else if (s->lane_stride == 1 && s->depth_stride != 1)
         pack_runs(s, width, lane0, lanes, depth0, depth, to);
     else
         pack_turned(s, width, lane0, lanes, depth0, depth, to);
@@ -216,8 +251,8 @@ mr__gemm_pairs(mr_dtype t)
     return t == MR_BFLOAT16 && gemm_pairs();
 }
 
-/* Depths are adjacent, so a pair is a word; lanes are brought together first,
- * since halves may lie at odd places. */
+/* Depths are adjacent, so a pair is a word.  Halves may lie at odd places, or
+ * end with half a pair: then lanes are brought together first. */
 static void
 pairs_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
              int64_t depth0, int64_t depth, float *to)
@@ -225,7 +260,14 @@ pairs_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
     enum { PIECE = 64 };
     float words[MR_GEMM_MAX_COLS * PIECE];
     uint16_t *halves = (uint16_t *)(void *)words;
+    const void *from = side_at(s, lane0, depth0);
+    bool even = (uintptr_t)from % sizeof *to == 0 && s->lane_stride % 2 == 0;
 
+    if (even && depth % 2 == 0) {
+        gemm_tier()->turn(to, from, s->lane_stride / 2, lanes, width,
+                          depth / 2);
+        return;
+    }
     for (int64_t p = 0; p < depth; p += 2 * PIECE, to += PIECE * width) {
         int64_t n = depth - p < 2 * PIECE ? depth - p : 2 * PIECE;
 
@@ -246,8 +288,15 @@ pairs_zipped(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
              int64_t depth0, int64_t depth, uint32_t *to)
 {
     uint16_t dense[2][MR_GEMM_MAX_COLS];
+    int64_t p = 0;
 
-    for (int64_t p = 0; p < depth; p += 2, to += width) {
+    if (s->lane_stride == 1 && width == gemm_tier()->cols && lanes == width) {
+        p = depth - depth % 2;
+        gemm_pairs()->zip_cols(to, side_at(s, lane0, depth0), s->depth_stride,
+                               p / 2);
+        to += p / 2 * width;
+    }
+    for (; p < depth; p += 2, to += width) {
         const uint16_t *row[2] = {NULL, NULL};
 
         for (int i = 0; i < 2 && p + i < depth; i++) {
@@ -280,6 +329,78 @@ mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
 /* ---- tiles ------------------------------------------------------------------
  */
 
+/* A tile of c: where, of how many rows and columns, and whether chunks came
+ * before. */
+typedef struct part {
+    float *to; /* float64: doubles */
+    int64_t row, rows, cols;
+    bool add;
+} part;
+
+/* It is on its way while it is computed. */
+static void
+part_fetch(const part *c, int64_t words)
+{
+    for (int64_t k = 0; k < c->rows; k++)
+        for (int64_t l = 0; l < c->cols * words; l += 16)
+            __builtin_prefetch(c->to + k * c->row * words + l, 1);
+}
+
+/* A whole tile's sums, `from_row` apart, of which c takes its part. */
+#define TAKE(name, type)                                                       \
+    static void name(const part *c, const type *from, int64_t from_row)        \
+    {                                                                          \
+        type *to = (type *)(void *)c->to;                                      \
+                                                                               \
+        for (int64_t k = 0; k < c->rows; k++, to += c->row, from += from_row)  \
+            for (int64_t l = 0; l < c->cols; l++)                              \
+                to[l] = c->add ? to[l] + from[l] : from[l];                    \
+    }
+TAKE(take_f32, float)
+TAKE(take_f64, double)
+
+/* The same in float64: straight into c where it fits, else through a buffer. */
+static void
+tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
+{
+    double buffer[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS / 2];
+    int cols = t->cols / 2, third = t->rows / 3, half = cols / 2, r, v;
+    int64_t row = i * t->rows, col = j * cols;
+    const double *a = (const double *)(const void *)g->a + row * g->depth;
+    const double *b = (const double *)(const void *)g->b + col * g->depth;
+    double *to = (double *)g->c + row * g->c_row + col;
+    part c = {.to = (float *)(void *)to, .row = g->c_row, .add = !g->first};
+
+    c.rows = g->m - row < t->rows ? g->m - row : t->rows;
+    c.cols = g->n - col < cols ? g->n - col : cols;
+    r = (int)((c.rows - 1) / third);
+    v = (int)((c.cols - 1) / half);
+    part_fetch(&c, 2);
+    if (c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
+        t->f64->tile[r][v](g->depth, a, b, to, g->c_row, c.add);
+        return;
+    }
+    t->f64->tile[r][v](g->depth, a, b, buffer, cols, false);
+    take_f64(&c, buffer, cols);
+}
+
+/* Sums of a whole tile of halves, rounded in one go. */
+static void
+part_round(const mr_gemm_chunk *g, const mr_gemm_tier *t, const part *c,
+           const float *sums, int64_t row, int64_t col)
+{
+    uint16_t rounded[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS];
+    uint16_t *to = (uint16_t *)g->c + row * g->c_row + col;
+
+    mr__tier()->casts->cast[MR_FLOAT32][g->dtype](rounded, sums,
+                                                  c->rows * t->cols);
+    for (int64_t k = 0; k < c->rows; k++, to += g->c_row)
+        if (c->cols == MR_GEMM_MAX_COLS) /* a move or two, no call */
+            memcpy(to, rounded + k * t->cols, MR_GEMM_MAX_COLS * sizeof *to);
+        else
+            memcpy(to, rounded + k * t->cols, (size_t)c->cols * sizeof *to);
+}
+
 /* One tile: straight into c where it fits and c is float32, else through a
  * buffer.  Halves add up in `sums` and are rounded after the last chunk. */
 static void
@@ -287,46 +408,42 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
 {
     float buffer[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS];
     int64_t row = i * t->rows, col = j * t->cols;
-    int64_t n_rows = g->m - row, n_cols = g->n - col;
     int third = t->rows / 3, half = t->cols / 2, r, v;
     const float *a = g->a + row * g->depth, *b = g->b + col * g->depth;
-    float *to = NULL;
-    int64_t to_row = 0;
-    bool add = !g->first;
+    part c = {.add = !g->first};
     mr_gemm_tile_fn *tile;
 
-    n_rows = n_rows < t->rows ? n_rows : t->rows;
-    n_cols = n_cols < t->cols ? n_cols : t->cols;
-    r = (int)((n_rows - 1) / third);
-    v = (int)((n_cols - 1) / half);
+    c.rows = g->m - row < t->rows ? g->m - row : t->rows;
+    c.cols = g->n - col < t->cols ? g->n - col : t->cols;
+    r = (int)((c.rows - 1) / third);
+    v = (int)((c.cols - 1) / half);
     tile = g->pairs ? gemm_pairs()->tile[r][v] : t->tile[r][v];
     if (g->dtype == MR_FLOAT32) {
-        to = (float *)g->c + row * g->c_row + col;
-        to_row = g->c_row;
+        c.to = (float *)g->c + row * g->c_row + col;
+        c.row = g->c_row;
     } else if (g->sums) {
-        to = g->sums + row * g->n + col;
-        to_row = g->n;
+        c.to = g->sums + row * g->n + col;
+        c.row = g->n;
     }
-    if (to && n_rows == (r + 1) * third && n_cols == (v + 1) * half) {
-        tile(g->depth, a, b, to, to_row, add);
+    if (c.to)
+        part_fetch(&c, 1);
+    if (c.to && c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
+        tile(g->depth, a, b, c.to, c.row, c.add);
     } else {
         tile(g->depth, a, b, buffer, t->cols, false);
-        for (int64_t k = 0; to && k < n_rows; k++)
-            for (int64_t l = 0; l < n_cols; l++)
-                to[k * to_row + l] =
-                    add ? to[k * to_row + l] + buffer[k * t->cols + l]
-                        : buffer[k * t->cols + l];
+        if (c.to)
+            take_f32(&c, buffer, t->cols);
     }
     if (g->dtype == MR_FLOAT32 || !g->last)
         return;
-    if (!to) {
-        to = buffer;
-        to_row = t->cols;
+    if (!c.to) {
+        part_round(g, t, &c, buffer, row, col);
+        return;
     }
-    for (int64_t k = 0; k < n_rows; k++)
+    for (int64_t k = 0; k < c.rows; k++)
         mr__tier()->casts->cast[MR_FLOAT32][g->dtype](
-            (uint16_t *)g->c + (row + k) * g->c_row + col, to + k * to_row,
-            n_cols);
+            (uint16_t *)g->c + (row + k) * g->c_row + col, c.to + k * c.row,
+            c.cols);
 }
 
 void
@@ -335,13 +452,28 @@ mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
 {
     const mr_gemm_tier *t = gemm_tier();
 
-    for (int64_t j = j0; j < j1; j++)
-        for (int64_t i = i0; i < i1; i++)
-            tile_run(g, t, i, j);
+    for (int64_t i = i0; i < i1; i++)
+        for (int64_t j = j0; j < j1; j++)
+            if (g->dtype == MR_FLOAT64)
+                tile64_run(g, t, i, j);
+            else
+                tile_run(g, t, i, j);
 }
 
 /* ---- few rows --------------------------------------------------------------
  */
+
+int64_t
+mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units)
+{
+    enum { SUM_BYTES = 16 << 10, LEAST = 2 << 10, UNITS = 16 };
+    int64_t bytes = SUM_BYTES;
+
+    while (bytes > LEAST && (bytes / size * m > SUM_BYTES / size ||
+                             ((n - 1) / (bytes / size) + 1) * units < UNITS))
+        bytes /= 2;
+    return bytes / size;
+}
 
 static void
 rows_clear(float *y, int64_t y_row, int m, int64_t n)

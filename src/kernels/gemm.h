@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gemm.h -- the packed matrix product in float32, and products with vectors.
+ * gemm.h -- the packed matrix product in float32 and float64, and products with
+ * vectors.
  *
- * c = a @ b for float32, float16 and bfloat16 operands of any strides.  Both
- * operands are first packed: their lanes (rows of a, columns of b) go into
+ * c = a @ b for float64, float32, float16 and bfloat16 operands of any strides.
+ * Both operands are first packed: their lanes (rows of a, columns of b) go into
  * panels as wide as the register tile, depth by depth, halves widened on the
  * way, missing lanes zero.  Then each tile of c is computed in registers.
  * The depth is cut into chunks of MR_GEMM_DEPTH, the same in every tier: each
@@ -47,25 +48,26 @@ typedef struct mr_gemm_side {
 typedef struct mr_gemm_chunk {
     int64_t m, n, depth; /* pairs: the number of pairs */
     bool pairs;
-    const float *a, *b; /* packed, all panels of the chunk */
+    const float *a, *b; /* packed, all panels of the chunk; float64: doubles */
     void *c;            /* rows c_row elements apart, columns adjacent */
     int64_t c_row;
     mr_dtype dtype; /* of c */
     float *sums;    /* m x n, dense: where halves wait between chunks;
-                       NULL when there is one chunk or c is float32 */
+                       NULL when there is one chunk or c is no half */
     bool first, last;
 } mr_gemm_chunk;
 
-/* Lanes of a panel, of a (rows) and of b (columns), in the tier in use. */
+/* Lanes of a panel, of a (rows) and of b (columns; half as many in float64), in
+ * the tier in use. */
 int mr__gemm_rows(void);
 int mr__gemm_cols(void);
 /* Does this tier's kernel run near the machine's peak? */
 bool mr__gemm_fast(void);
 
 /* Packs lanes [panel * width, ...) of depths [depth0, depth0 + depth) to
- * width * depth floats at `to` (64-byte aligned). */
+ * width * depth floats (float64: doubles) at `to` (64-byte aligned). */
 void mr__gemm_pack(const mr_gemm_side *s, int width, int64_t panel,
-                   int64_t depth0, int64_t depth, float *to);
+                   int64_t depth0, int64_t depth, void *to);
 
 /* Is a product of this dtype faster in pairs? */
 bool mr__gemm_pairs(mr_dtype t);
@@ -81,9 +83,16 @@ void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
 /* ---- few rows ------------------------------------------------------------
  * y (m x n floats, rows y_row apart) = x (m rows of float32, x_row apart) @ b
  * over `depth`; m <= MR_GEMV_ROWS.  mr__gemv_wide: the columns of b are
- * adjacent, n <= MR_GEMV_COLS.  mr__gemv_deep: its depths are adjacent. */
+ * adjacent.  mr__gemv_deep: its depths are adjacent. */
 #define MR_GEMV_ROWS 4
+/* Columns whose sums stay in the first-level cache whatever the rows. */
 #define MR_GEMV_COLS 512
+
+/* How many of n columns `wide` takes at a time: long runs of a row come from
+ * memory faster than short ones, so as many as keep the sums (m rows of
+ * elements of `size` bytes) in the first-level cache, fewer where `units` times
+ * the bands would be few.  Columns are summed one by one: no bit changes. */
+int64_t mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units);
 
 void mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
@@ -139,8 +148,14 @@ typedef enum mr_gemm_kind {
     MR_N_GEMM_KINDS
 } mr_gemm_kind;
 
-/* tier/gemv64.c */
+/* tier/gemv64.c: as below, in float64; tiles have as many rows and half as many
+ * columns. */
+typedef void mr_gemm_tile64_fn(int64_t depth, const double *a, const double *b,
+                               double *c, int64_t c_row, bool add);
 typedef struct mr_gemv_tier {
+    mr_gemm_tile64_fn *tile[3][2];
+    void (*turn)(double *to, const double *from, int64_t lane_stride,
+                 int64_t lanes, int64_t width, int64_t depth);
     void (*wide)(double *y, int64_t y_row, const double *x, int64_t x_row,
                  int m, const void *b, int64_t b_row, int64_t depth, int64_t n);
     void (*dot)(double *lanes, const double *x, const void *b, int64_t n);
@@ -171,6 +186,9 @@ typedef struct mr_gemm_pairs {
      * others 0 */
     void (*zip)(uint32_t *to, const uint16_t *low, const uint16_t *high,
                 int64_t lanes, int64_t width);
+    /* The same of all columns of a panel, depths `row` apart. */
+    void (*zip_cols)(uint32_t *to, const uint16_t *from, int64_t row,
+                     int64_t pairs);
     bool (*tiny)(const uint32_t *pairs, int64_t n);
 } mr_gemm_pairs;
 

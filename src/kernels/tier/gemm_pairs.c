@@ -22,6 +22,7 @@
 #define THIRD 4
 #define ROWS  (3 * THIRD)
 #define COLS  (2 * N_LANES)
+#define AHEAD 16 /* rows that are fetched ahead */
 #define WITH  __attribute__((target("avx512bf16")))
 
 static inline __attribute__((always_inline, target("avx512bf16"))) void
@@ -104,6 +105,32 @@ zip(uint32_t *to, const uint16_t *low, const uint16_t *high, int64_t lanes,
     }
 }
 
+/* Two vectors of pairs: the halves of each of two rows, one by one. */
+typedef uint16_t HALVES __attribute__((vector_size(64)));
+
+#define TWO(i)   (i), (i) + 32
+#define EIGHT(i) TWO(i), TWO((i) + 1), TWO((i) + 2), TWO((i) + 3)
+
+/* COLS lanes of depths 2 p and 2 p + 1, rows `row` apart. */
+static void
+zip_cols(uint32_t *to, const uint16_t *from, int64_t row, int64_t pairs)
+{
+    for (int64_t p = 0; p < pairs; p++, from += 2 * row, to += COLS) {
+        HALVES low, high, x, y;
+
+        __builtin_prefetch(from + AHEAD * row);
+        __builtin_prefetch(from + (AHEAD + 1) * row);
+        memcpy(&low, from, sizeof low);
+        memcpy(&high, from + row, sizeof high);
+        x = __builtin_shufflevector(low, high, EIGHT(0), EIGHT(4), EIGHT(8),
+                                    EIGHT(12));
+        y = __builtin_shufflevector(low, high, EIGHT(16), EIGHT(20), EIGHT(24),
+                                    EIGHT(28));
+        memcpy(to, &x, sizeof x);
+        memcpy(to + N_LANES, &y, sizeof y);
+    }
+}
+
 /* Is there a half that is neither 0 nor normal?  n is a multiple of 4. */
 static bool
 tiny(const uint32_t *pairs, int64_t n)
@@ -129,6 +156,7 @@ const mr_gemm_pairs MR_TIER_SYM(mr__gemm_pairs) = {
              {tile_two_thirds_half, tile_two_thirds},
              {tile_half, tile_whole}},
     .zip = zip,
+    .zip_cols = zip_cols,
     .tiny = tiny,
 };
 

@@ -14,16 +14,16 @@ wide_piece(lane *restrict y, int64_t y_row, const lane *restrict x,
            int64_t x_row, const void *restrict b, int64_t at, int64_t b_row,
            int64_t left, const int m, const int count, const mr_gemm_kind kind)
 {
-    R row[4];
+    R row[8];
 
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int p = 0; p < count; p++)
         row[p] = load_kind(b, at + p * b_row, left, kind);
 #pragma GCC unroll 4
     for (int i = 0; i < m; i++) {
         R s = load(y + i * y_row, left);
 
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int p = 0; p < count; p++)
             s = multiply_add(v_set(x[i * x_row + p]), row[p], s);
         store(y + i * y_row, s, left);
@@ -35,15 +35,17 @@ wide_rows(lane *restrict y, int64_t y_row, const lane *restrict x,
           int64_t x_row, const void *restrict b, int64_t b_row, int64_t depth,
           int64_t n, const int m, const mr_gemm_kind kind)
 {
+    /* One row's elements fit the registers eight at a time. */
+    const int most = m == 1 ? 8 : 4;
     int64_t whole = n - n % N_LANES, at = 0;
 
-    for (; depth >= 4; depth -= 4, x += 4, at += 4 * b_row) {
+    for (; depth >= most; depth -= most, x += most, at += most * b_row) {
         for (int64_t j = 0; j < whole; j += N_LANES)
-            wide_piece(y + j, y_row, x, x_row, b, at + j, b_row, N_LANES, m, 4,
-                       kind);
+            wide_piece(y + j, y_row, x, x_row, b, at + j, b_row, N_LANES, m,
+                       most, kind);
         if (whole < n)
             wide_piece(y + whole, y_row, x, x_row, b, at + whole, b_row,
-                       n - whole, m, 4, kind);
+                       n - whole, m, most, kind);
     }
     for (; depth > 0; depth--, x++, at += b_row)
         for (int64_t j = 0; j < n; j += N_LANES)

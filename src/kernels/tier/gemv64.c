@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gemv64.c -- products of up to four rows with a matrix, in float64.
+ * gemv64.c -- matrix products in float64: the register tiles of packed ones
+ * (tile.h), rows with matrices, small ones.
  */
 #include "kernels/gemm.h"
 
@@ -9,6 +10,7 @@
 #include "kernels/tier/lanes.h"
 
 #include "kernels/tier/part.h"
+#include "kernels/tier/tile.h"
 
 /* There is one kind of element. */
 INLINE R
@@ -43,4 +45,9 @@ small_f64(const double *a, int64_t a_row, int64_t a_depth, const double *b,
 }
 
 const mr_gemv_tier MR_TIER_SYM(mr__gemv_tier) = {
-    .wide = wide_f64, .dot = dot_f64, .small = small_f64};
+    .tile = TILES,
+    .turn = turn,
+    .wide = wide_f64,
+    .dot = dot_f64,
+    .small = small_f64,
+};

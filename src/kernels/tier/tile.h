@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tile.h -- register tiles of packed matrix products, and the turning of rows
+ * into panels, of the lanes that the including file has chosen.
+ *
+ * A tile keeps all its sums in registers: 12 rows with 32 registers, 6 or 3
+ * with 16, by two vectors of columns (which leaves two or more registers for
+ * the columns of b and one to spread an element of a).  Smaller tiles of a
+ * third or two thirds of the rows and half of the columns serve the edges.
+ */
+#ifndef MR_KERNELS_TIER_TILE_H
+#define MR_KERNELS_TIER_TILE_H
+
+#if MR_TIER_ID == MR_TIER_AVX512
+#define THIRD 4
+#elif MR_TIER_ID == MR_TIER_NEON
+#define THIRD 4
+#elif MR_TIER_ID == MR_TIER_AVX2
+#define THIRD 2
+#else
+#define THIRD 1
+#endif
+#define ROWS (3 * THIRD)
+#define COLS (2 * N_LANES)
+
+_Static_assert(ROWS <= MR_GEMM_MAX_ROWS, "tile too high");
+
+INLINE void
+tile(int64_t depth, const lane *restrict a, const lane *restrict b,
+     lane *restrict c, int64_t c_row, bool add, const int n_rows,
+     const int n_vectors)
+{
+    R sum[ROWS][2];
+
+#pragma GCC unroll 12
+    for (int i = 0; i < n_rows; i++) {
+        sum[i][0] = (R){0};
+        sum[i][1] = (R){0};
+    }
+    for (int64_t p = 0; p < depth; p++, a += ROWS, b += COLS) {
+        R b0 = v_load(b), b1 = n_vectors > 1 ? v_load(b + N_LANES) : b0;
+
+#pragma GCC unroll 12
+        for (int i = 0; i < n_rows; i++) {
+            R x = v_set(a[i]);
+
+            sum[i][0] = multiply_add(x, b0, sum[i][0]);
+            if (n_vectors > 1)
+                sum[i][1] = multiply_add(x, b1, sum[i][1]);
+        }
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < n_rows; i++, c += c_row) {
+        v_store(c, add ? v_load(c) + sum[i][0] : sum[i][0]);
+        if (n_vectors > 1)
+            v_store(c + N_LANES,
+                    add ? v_load(c + N_LANES) + sum[i][1] : sum[i][1]);
+    }
+}
+
+#define TILE(name, n_rows, n_vectors)                                          \
+    static void name(int64_t depth, const lane *a, const lane *b, lane *c,     \
+                     int64_t c_row, bool add)                                  \
+    {                                                                          \
+        tile(depth, a, b, c, c_row, add, n_rows, n_vectors);                   \
+    }
+TILE(tile_third_half, THIRD, 1)
+TILE(tile_third, THIRD, 2)
+TILE(tile_two_thirds_half, 2 * THIRD, 1)
+TILE(tile_two_thirds, 2 * THIRD, 2)
+TILE(tile_half, 3 * THIRD, 1)
+TILE(tile_whole, 3 * THIRD, 2)
+#define TILES                                                                  \
+    {                                                                          \
+        {tile_third_half, tile_third},                                         \
+            {tile_two_thirds_half, tile_two_thirds},                           \
+        {                                                                      \
+            tile_half, tile_whole                                              \
+        }                                                                      \
+    }
+
+/* Four lanes by four depths. */
+typedef lane FOUR __attribute__((vector_size(4 * sizeof(lane))));
+
+INLINE void
+turn_four(lane *to, const lane *from, int64_t lane_stride, int64_t width)
+{
+    FOUR x[4], low[2], high[2];
+
+    for (int l = 0; l < 4; l++)
+        memcpy(&x[l], from + l * lane_stride, sizeof x[l]);
+    for (int l = 0; l < 2; l++) {
+        low[l] = __builtin_shufflevector(x[l], x[l + 2], 0, 4, 1, 5);
+        high[l] = __builtin_shufflevector(x[l], x[l + 2], 2, 6, 3, 7);
+    }
+    x[0] = __builtin_shufflevector(low[0], low[1], 0, 4, 1, 5);
+    x[1] = __builtin_shufflevector(low[0], low[1], 2, 6, 3, 7);
+    x[2] = __builtin_shufflevector(high[0], high[1], 0, 4, 1, 5);
+    x[3] = __builtin_shufflevector(high[0], high[1], 2, 6, 3, 7);
+    for (int p = 0; p < 4; p++)
+        memcpy(to + p * width, &x[p], sizeof x[p]);
+}
+
+/* Through a piece of each lane at a time, so that writes are in a row and
+ * reads stay in the first-level cache. */
+static void
+turn(lane *to, const lane *from, int64_t lane_stride, int64_t lanes,
+     int64_t width, int64_t depth)
+{
+    for (int64_t p = 0; p < depth; p += 16) {
+        int64_t n = depth - p < 16 ? depth - p : 16, l = 0;
+
+        for (; l + 4 <= lanes && n == 16; l += 4)
+            for (int64_t i = 0; i < 16; i += 4)
+                turn_four(to + (p + i) * width + l,
+                          from + l * lane_stride + p + i, lane_stride, width);
+        for (; l < width; l++) {
+            const lane *x = from + l * lane_stride + p;
+            lane *o = to + p * width + l;
+
+            for (int64_t i = 0; i < n; i++)
+                o[i * width] = l < lanes ? x[i] : 0;
+        }
+    }
+}
+
+#endif
