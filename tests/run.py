@@ -40,7 +40,8 @@ def layers(build: Path) -> Counts:
     title("layers")
     p, f = script("tests/layers/check_layers.py", str(build / "gen"))
     p2, f2 = script("tests/layers/check_concurrency.py")
-    return p + p2, f + f2
+    p3, f3 = script("tests/layers/check_facts.py")
+    return p + p2 + p3, f + f2 + f3
 
 
 def headers(build: Path) -> Counts:

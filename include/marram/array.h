@@ -72,6 +72,9 @@ MR_API size_t mr_array_nbytes(const mr_array *x);
 MR_API bool mr_array_is_evaluated(const mr_array *x);
 /* Made in a live trace: it may depend on what is traced there. */
 MR_API bool mr_array_is_tracer(const mr_array *x);
+/* Its memory must not be written by who has it from mr_array_data_exported: a
+ * live trace depends on it, or it came in as such (mr_from_dlpack). */
+MR_API bool mr_array_is_read_only(const mr_array *x);
 /* A derivative leads from it to an argument of a running transform. */
 MR_API bool mr_array_is_traced(const mr_array *x);
 MR_API const char *mr_array_site(const mr_array *x); /* "" when unknown */

@@ -7,6 +7,7 @@
 
 #include "marram/array.h"
 #include "marram/compile.h"
+#include "marram/dlpack.h"
 #include "marram/einsum.h"
 #include "marram/error.h"
 #include "marram/eval.h"

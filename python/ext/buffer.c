@@ -150,7 +150,7 @@ ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
 {
     mr_array *x = ext_x(self);
     mr_dtype t = mr_array_dtype(x);
-    bool fixed = mr_array_is_tracer(x);
+    bool writes = (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE;
     view_state *s;
     void *data;
     int ndim = mr_array_ndim(x);
@@ -163,7 +163,7 @@ ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
                         "x.view(mx.uint16), or x.astype(mx.float32)");
         return -1;
     }
-    if (fixed && (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) {
+    if (writes && mr_array_is_tracer(x)) {
         PyErr_SetString(PyExc_BufferError,
                         "an array inside a transform is read-only");
         return -1;
@@ -181,6 +181,7 @@ ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
         return -1;
     }
     view->itemsize = (Py_ssize_t)mr_dtype_size(t);
+    view->readonly = mr_array_is_read_only(x);
     if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES &&
         !is_row_major(s, ndim, view->itemsize)) {
         mr_release(s->x);
@@ -188,10 +189,16 @@ ext_get_buffer(PyObject *self, Py_buffer *view, int flags)
         PyErr_SetString(PyExc_BufferError, "the array is not contiguous");
         return -1;
     }
+    if (writes && view->readonly) {
+        mr_release(s->x);
+        free(s);
+        PyErr_SetString(PyExc_BufferError,
+                        "the memory came in as read-only: copy the array");
+        return -1;
+    }
     view->buf = data ? data : s; /* an empty array has no memory */
     view->obj = Py_NewRef(self);
     view->len = (Py_ssize_t)mr_array_nbytes(x);
-    view->readonly = fixed;
     view->ndim = ndim;
     view->format = (flags & PyBUF_FORMAT) == PyBUF_FORMAT
                        ? (char *)(uintptr_t)formats[t]

@@ -39,6 +39,7 @@ mr__buffer_new(mr_memory_pool *p, size_t bytes)
     atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
     b->exported_writable = false;
     b->read_only = false;
+    b->sealed = false;
     b->space = p->space;
     b->bytes = bytes;
     b->copies = NULL;

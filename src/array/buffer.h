@@ -32,7 +32,8 @@ typedef struct mr_memory_pool mr_memory_pool;
 typedef struct mr_buffer {
     _Atomic int32_t refs;   /* release/acquire: the last one frees */
     bool exported_writable; /* a host view may write: never donated */
-    bool read_only;         /* mapped file, literal: never donated */
+    bool read_only : 1;     /* mapped file, literal: never donated */
+    bool sealed : 1;        /* the user's, who forbids that it is written to */
     uint16_t space;         /* where data lies; 0: the host */
     void *data;
     size_t bytes;         /* what was asked for */

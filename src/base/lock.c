@@ -28,6 +28,7 @@ enum { HELD_MAX = 32, FRAMES_MAX = 48 };
 
 static _Thread_local struct {
     const mr_lock *lock[HELD_MAX];
+    void *from[HELD_MAX]; /* where it was taken */
     int n;
 } held __attribute__((tls_model("initial-exec")));
 
@@ -42,6 +43,11 @@ die(const char *what, const mr_lock *taken, const char *name, int rank)
         fprintf(stderr, " while \"%s\" (rank %d) is held", taken->name,
                 (int)taken->rank);
     fputc('\n', stderr);
+    for (int i = 0; i < held.n; i++) {
+        fprintf(stderr, "\"%s\" was taken at\n", held.lock[i]->name);
+        backtrace_symbols_fd(&held.from[i], 1, STDERR_FILENO);
+    }
+    fputs("and now\n", stderr);
     backtrace_symbols_fd(frame, backtrace(frame, FRAMES_MAX), STDERR_FILENO);
     abort();
 }
@@ -58,8 +64,9 @@ check_take(const mr_lock *l)
 }
 
 static void
-note_taken(const mr_lock *l)
+note_taken(const mr_lock *l, void *from)
 {
+    held.from[held.n] = from;
     held.lock[held.n++] = l;
 }
 
@@ -72,8 +79,10 @@ note_dropped(const mr_lock *l)
         i--;
     if (i == 0)
         die("dropping what is not held:", NULL, l->name, (int)l->rank);
-    for (; i < held.n; i++)
+    for (; i < held.n; i++) {
         held.lock[i - 1] = held.lock[i];
+        held.from[i - 1] = held.from[i];
+    }
     held.n--;
 }
 
@@ -102,9 +111,10 @@ check_take(const mr_lock *l)
 }
 
 static inline void
-note_taken(const mr_lock *l)
+note_taken(const mr_lock *l, void *from)
 {
     (void)l;
+    (void)from;
 }
 
 static inline void
@@ -147,7 +157,7 @@ mr__lock_take(mr_lock *l)
         l->waits++;
     }
     l->holds++;
-    note_taken(l);
+    note_taken(l, __builtin_return_address(0));
 }
 
 void
@@ -172,7 +182,7 @@ mr__cond_wait(mr_cond *c, mr_lock *l)
     note_dropped(l);
     pthread_cond_wait(&c->c, &l->m);
     l->holds++;
-    note_taken(l);
+    note_taken(l, __builtin_return_address(0));
 }
 
 bool
@@ -189,7 +199,7 @@ mr__cond_wait_for(mr_cond *c, mr_lock *l, int64_t ns)
     end.tv_nsec = (long)(ns % 1000000000);
     rc = pthread_cond_clockwait(&c->c, &l->m, CLOCK_MONOTONIC, &end);
     l->holds++;
-    note_taken(l);
+    note_taken(l, __builtin_return_address(0));
     return rc == 0;
 }
 

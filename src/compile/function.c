@@ -559,6 +559,21 @@ mr_trace_note(const char *lines)
     note = own;
 }
 
+/* What the binding says of a call inside another trace is of no use: the words
+ * for the one around it stay. */
+static mr_tree *
+call_inlined(mr_call_state *c, const mr_tree *in)
+{
+    char *outer = note;
+    mr_tree *out;
+
+    note = NULL;
+    out = mr__call_function(c, in);
+    mr__dealloc(note);
+    note = outer;
+    return out;
+}
+
 /* The arguments, a line each; NULL without memory. */
 static char *
 call_lines(const mr_call_state *c)
@@ -698,7 +713,7 @@ mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
     if (call_of_tree(&c, args) == MR_OK) {
         c.closure = trace_fn != NULL ? trace_fn : f->closure;
         if (must_inline(&c))
-            r.tree = mr__call_function(&c, args);
+            r.tree = call_inlined(&c, args);
         else
             call_compiled(f, &c, key, key_bytes, &r);
     }
@@ -719,7 +734,7 @@ inline_arrays(mr_call_state *c, mr_call_results *r)
 {
     const mr_tree *in = mr__call_tree(c);
     mr_scope s = mr_scope_begin();
-    mr_tree *out = in == NULL || s.token == 0 ? NULL : mr__call_function(c, in);
+    mr_tree *out = in == NULL || s.token == 0 ? NULL : call_inlined(c, in);
     bool ok = out != NULL;
 
     r->leaf = r->few;

@@ -397,6 +397,13 @@ mr_array_is_tracer(const mr_array *x)
     return is_there(x) && mr__trace_live(x->trace);
 }
 
+bool
+mr_array_is_read_only(const mr_array *x)
+{
+    return mr_array_is_tracer(x) ||
+           (mr_array_is_evaluated(x) && x->buffer && x->buffer->sealed);
+}
+
 /* Does a derivative go on from x to its inputs? */
 static bool
 carries_derivative(const mr_array *x)

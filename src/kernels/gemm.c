@@ -323,7 +323,7 @@ mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
         pairs_turned(s, width, lane0, lanes, depth0, depth, to);
     else
         pairs_zipped(s, width, lane0, lanes, depth0, depth, pairs);
-    return !gemm_pairs()->tiny(pairs, (depth + 1) / 2 * width);
+    return !gemm_pairs()->order(pairs, (depth + 1) / 2 * width);
 }
 
 /* ---- tiles ------------------------------------------------------------------

@@ -32,7 +32,9 @@
 
 /* Pairs: bfloat16 stays as it is, two depths in an element of a panel, where
  * the processor multiplies such pairs faster than floats.  Numbers below 2^-126
- * count as 0 there, so operands that have some must not go this way. */
+ * count as 0 there, so operands that have some must not go this way.  Chunks
+ * are twice as deep: beyond one, the last bits are others than without pairs.
+ */
 #define MR_GEMM_PAIRS_DEPTH 1024
 
 /* One operand: element (lane, depth) is at data + lane * lane_stride + depth *
@@ -189,7 +191,8 @@ typedef struct mr_gemm_pairs {
     /* The same of all columns of a panel, depths `row` apart. */
     void (*zip_cols)(uint32_t *to, const uint16_t *from, int64_t row,
                      int64_t pairs);
-    bool (*tiny)(const uint32_t *pairs, int64_t n);
+    /* the halves of each pair change places; is one neither 0 nor normal? */
+    bool (*order)(uint32_t *pairs, int64_t n);
 } mr_gemm_pairs;
 
 #define MR_X(id, name)                                                         \

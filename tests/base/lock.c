@@ -187,6 +187,10 @@ rank__breach_aborts_and_names_both(void **state)
         assert_non_null(strstr(text, "lock order"));
         assert_non_null(strstr(text, breach[i].first));
         assert_non_null(strstr(text, breach[i].second));
+        /* where the one was taken, and how the thread came to the other */
+        if (breach[i].fn != drop_unheld)
+            assert_non_null(strstr(text, "was taken at\n"));
+        assert_non_null(strstr(text, "and now\n"));
     }
 }
 

@@ -127,31 +127,81 @@ key__streams_do_not_count(void **state)
  * -------------------------------------------------------------------
  */
 
-static int
-n_steps(mr_compile_mode mode)
+/* Two equal branches, for the simplifier; a chain, for the fuser. */
+static mr_array *
+twice_the_same(mr_array *x)
+{
+    return mr_add(mr_exp(mr_multiply(mr_negative(x), mr_float(2.0))),
+                  mr_exp(mr_multiply(mr_negative(x), mr_float(2.0))));
+}
+
+static void
+count(mr_compile_mode mode, int *n_steps, int *n_nodes)
 {
     uint64_t trace = mr__trace_begin();
     mr_array *x = mr__node_placeholder(MR_FLOAT32, 1, (int64_t[]){64}, trace);
-    mr_array *y = mr_exp(mr_multiply(mr_negative(x), mr_float(2.0)));
+    mr_array *y = twice_the_same(x);
     mr_array *holder;
-    int n;
 
     mr__trace_end(trace);
     mr_compile_set_mode(mode);
     holder = mr__program_new(NULL, &x, 1, &y, 1);
     mr_compile_set_mode(MR_COMPILE_ENABLED);
     assert_non_null(holder);
-    n = mr__program_of(holder)->n_steps;
-    return n;
+    *n_steps = mr__program_of(holder)->n_steps;
+    *n_nodes = mr__program_of(holder)->n_nodes;
 }
 
 static void
-modes__say_how_many_kernels_there_are(void **state)
+modes__say_how_many_kernels_and_nodes_there_are(void **state)
 {
+    int steps[3], nodes[3];
+
     (void)state;
-    assert_int_equal(n_steps(MR_COMPILE_ENABLED), 1);
-    assert_int_equal(n_steps(MR_COMPILE_NO_SIMPLIFY), 1);
-    assert_int_equal(n_steps(MR_COMPILE_NO_FUSE), 3);
+    count(MR_COMPILE_ENABLED, &steps[0], &nodes[0]);
+    count(MR_COMPILE_NO_SIMPLIFY, &steps[1], &nodes[1]);
+    count(MR_COMPILE_NO_FUSE, &steps[2], &nodes[2]);
+    assert_int_equal(steps[0], 1);
+    assert_int_equal(steps[1], 1);
+    assert_int_equal(steps[2], 4); /* negative, multiply, exp, add */
+    assert_int_equal(nodes[2], nodes[0]);
+    assert_int_equal(nodes[1] - nodes[0], 4); /* a branch and its number */
+}
+
+static mr_tree *
+body_twice(void *ctx, const mr_tree *in)
+{
+    (void)ctx;
+    traces++;
+    return mr_tree_leaf(twice_the_same(mr_tree_array_at(in, 0)));
+}
+
+static void
+modes__give_equal_results(void **state)
+{
+    static const mr_compile_mode modes[] = {
+        MR_COMPILE_DISABLED, MR_COMPILE_NO_SIMPLIFY, MR_COMPILE_NO_FUSE,
+        MR_COMPILE_ENABLED};
+    mr_array *x = mr_random_normal(MR_SHAPE(1000), MR_FLOAT32, mr_float(0),
+                                   mr_float(1), MR_NONE);
+    mr_array *eager = twice_the_same(x);
+    mr_function *f = mr_compile(body_twice, NULL, NULL);
+
+    (void)state;
+    assert_int_equal(mr_eval(eager), MR_OK);
+    traces = 0;
+    for (size_t i = 0; i < MRT_COUNT(modes); i++) {
+        mr_tree *out;
+
+        mr_compile_set_mode(modes[i]);
+        out = mr_call(f, MR_ARRAYS(x));
+        assert_non_null(out);
+        assert_int_equal(mr_eval_tree(out), MR_OK);
+        mr_compile_set_mode(MR_COMPILE_ENABLED);
+        mrt_assert_same(mr_tree_array(out), eager);
+        assert_int_equal(traces, (int)i + 1); /* none is taken for another */
+    }
+    mr_function_release(f);
 }
 
 /* ---- who may release
@@ -262,7 +312,8 @@ main(void)
         mrt_test(key__every_component_counts),
         mrt_test(ids__are_never_used_again),
         mrt_test(key__streams_do_not_count),
-        mrt_test(modes__say_how_many_kernels_there_are),
+        mrt_test(modes__say_how_many_kernels_and_nodes_there_are),
+        mrt_test(modes__give_equal_results),
         mrt_test(release__under_a_mutex_that_a_trace_wants_does_not_wait),
         mrt_test(release__works_from_a_worker),
         mrt_test(release__works_at_exit),

@@ -103,6 +103,49 @@ known_chains__need_so_many_kernels(void **state)
     }
 }
 
+/* What joins a group, what ends one, what is a layout alone: the facts of each
+ * class, by the operator that stands for it. */
+static void
+fusion_facts__are_those_of_the_descriptors(void **state)
+{
+    mr_array *x = data(8, 8), *yes = mr_greater(x, mr_float(0));
+    const struct {
+        mr_array *y;
+        mr_fuse_kind kind;
+        mr_k k;
+    } facts[] = {
+        {mr_abs(x), MR_FUSE_ELEMENTWISE, MR_K_ABS},
+        {mr_exp(x), MR_FUSE_ELEMENTWISE, MR_K_EXP},
+        {mr_add(x, x), MR_FUSE_ELEMENTWISE, MR_K_ADD},
+        {mr_divide(x, x), MR_FUSE_ELEMENTWISE, MR_K_DIVIDE},
+        {mr_where(yes, x, x), MR_FUSE_ELEMENTWISE, MR_K_SELECT},
+        {mr_astype(x, MR_FLOAT16), MR_FUSE_ELEMENTWISE, MR_K_CAST},
+        {mr_sum(x, MR_AXES(1), false), MR_FUSE_REDUCTION, MR_R_SUM},
+        {mr_max(x, MR_AXES(1), false), MR_FUSE_REDUCTION, MR_R_MAX},
+        {mr_argmax(x, 1, false), MR_FUSE_REDUCTION, MR_R_ARGMAX},
+        {mr_reshape(x, MR_SHAPE(64)), MR_FUSE_VIEW, 0},
+        {mr_transpose(x, MR_INTS_NONE), MR_FUSE_VIEW, 0},
+        {mr_expand_dims(x, MR_AXES(0)), MR_FUSE_VIEW, 0},
+        {mr_broadcast_to(x, MR_SHAPE(3, 8, 8)), MR_FUSE_VIEW, 0},
+        {mr_stop_gradient(x), MR_FUSE_VIEW, 0},
+        {mr_matmul(x, x), MR_FUSE_NONE, 0},
+        {mr_sort(x, 1), MR_FUSE_NONE, 0},
+        {mr_cumsum(x, 1, false, true, MR_DTYPE_DEFAULT), MR_FUSE_NONE, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < MRT_COUNT(facts); i++) {
+        const mr_fuse *f;
+
+        assert_non_null(facts[i].y);
+        f = &facts[i].y->op->fuse;
+        if (f->kind != facts[i].kind ||
+            (facts[i].k != 0 && f->k != (uint16_t)facts[i].k))
+            fail_msg("fact %zu: %s is of kind %d, operation %d", i,
+                     facts[i].y->op->name, (int)f->kind, (int)f->k);
+    }
+}
+
 /* What somebody holds in the middle is an output of the same program. */
 static void
 known_chain__with_a_held_middle_is_one_kernel(void **state)
@@ -213,6 +256,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         mrt_test(known_chains__need_so_many_kernels),
+        mrt_test(fusion_facts__are_those_of_the_descriptors),
         mrt_test(known_chain__with_a_held_middle_is_one_kernel),
         mrt_test(order__is_depth_first),
         mrt_test(verifier__finds_what_may_not_run),

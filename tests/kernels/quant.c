@@ -9,12 +9,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "kernels/gemm.h"
 #include "kernels/quant.h"
 #include "kernels/tier/tier.h"
+#include "support/guard.h"
 
 static const mr_quant_format formats[] = {
     {MR_CODE_INTEGER, MR_SCALE_FLOAT32, 1, 32, true},
@@ -28,40 +27,23 @@ static const mr_quant_format formats[] = {
     {MR_CODE_E4M3, MR_SCALE_E8M0, 8, 32, false},
     {MR_CODE_E2M1, MR_SCALE_E4M3, 4, 16, false},
 };
-enum { N_FORMATS = sizeof formats / sizeof formats[0], BUFFERS = 8 };
+enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
 /* ---- memory that ends at a guard page --------------------------------------
  */
 
-static struct guarded {
-    char *map;
-    size_t bytes;
-} buffers[BUFFERS];
 static int n_buffers;
 
 static void *
 ending_at_a_guard(size_t bytes)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t whole = (bytes + page - 1) / page * page + page;
-    struct guarded *g = &buffers[n_buffers++];
-
-    assert_true(n_buffers <= BUFFERS);
-    g->bytes = whole;
-    g->map = mmap(NULL, whole, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(g->map, MAP_FAILED);
-    assert_int_equal(mprotect(g->map + whole - page, page, PROT_NONE), 0);
-    return g->map + whole - page - bytes;
+    return mrt_guarded(n_buffers++, bytes, MRT_ENDS);
 }
 
 static void
 release_all(void)
 {
-    while (n_buffers > 0) {
-        n_buffers--;
-        munmap(buffers[n_buffers].map, buffers[n_buffers].bytes);
-    }
+    n_buffers = 0;
 }
 
 static uint32_t

@@ -217,6 +217,24 @@ def test_asarray__read_only_memory():
     assert mx.asarray(a).tolist() == [0, 1, 2]
 
 
+def test_dlpack__read_only_memory_stays_so():
+    a = np.arange(3, dtype=np.int32)
+    a.flags.writeable = False
+    try:
+        a.__dlpack__(max_version=(1, 0))
+    except (BufferError, TypeError):
+        pytest.skip("this NumPy gives no read-only memory by DLPack")
+    x = mx.from_dlpack(a)
+    view = np.asarray(x)
+    assert np.shares_memory(view, a) and not view.flags.writeable
+    with pytest.raises(BufferError):
+        x.__dlpack__()
+    assert not np.from_dlpack(x).flags.writeable
+    y = np.asarray(x + 1)
+    y[0] = 5
+    assert a.tolist() == [0, 1, 2]
+
+
 def test_array_namespace():
     x = mx.array(1)
     assert x.__array_namespace__() is mx

@@ -3,11 +3,12 @@
  * gemm_pairs.c -- register tiles of bfloat16, two depths at a time, for
  * processors whose vdpbf16ps is worth it.
  *
- * An element of a panel is a pair of halves, of depths 2 p and 2 p + 1, in one
- * lane of 32 bits; else panels and tiles are those of gemm.c.  A product of two
- * halves is exact in float32 and sums are float32, so all that is lost beside
- * widened operands are numbers below 2^-126: the instruction takes them for 0.
- * Hence `tiny` says whether operands have such, and the caller widens then.
+ * An element of a panel is a pair of halves, of depths 2 p + 1 and 2 p, in one
+ * lane of 32 bits; else panels and tiles are those of gemm.c.  The instruction
+ * is two fused multiply-adds, the upper half's first, so the sums have the bits
+ * of widened operands; all that is lost are numbers below 2^-126, which it
+ * takes for 0.  Hence `order` says whether operands have such, and the caller
+ * widens then.
  */
 #include "kernels/gemm.h"
 
@@ -131,9 +132,10 @@ zip_cols(uint32_t *to, const uint16_t *from, int64_t row, int64_t pairs)
     }
 }
 
-/* Is there a half that is neither 0 nor normal?  n is a multiple of 4. */
+/* The halves of each pair change places: they come as memory has them.  Is
+ * there one that is neither 0 nor normal?  n is a multiple of 4. */
 static bool
-tiny(const uint32_t *pairs, int64_t n)
+order(uint32_t *pairs, int64_t n)
 {
     M found = {0};
 
@@ -144,6 +146,11 @@ tiny(const uint32_t *pairs, int64_t n)
             memcpy(&x, pairs + i, sizeof x);
         else
             memcpy(&x, pairs + i, (size_t)(n - i) * sizeof *pairs);
+        x = x << 16 | x >> 16;
+        if (n - i >= N_LANES)
+            memcpy(pairs + i, &x, sizeof x);
+        else
+            memcpy(pairs + i, &x, (size_t)(n - i) * sizeof *pairs);
         low = x & 0x7FFF;
         high = x >> 16 & 0x7FFF;
         found |= (M)(low - 1 < 0x7F) | (M)(high - 1 < 0x7F);
@@ -157,7 +164,7 @@ const mr_gemm_pairs MR_TIER_SYM(mr__gemm_pairs) = {
              {tile_half, tile_whole}},
     .zip = zip,
     .zip_cols = zip_cols,
-    .tiny = tiny,
+    .order = order,
 };
 
 #else

@@ -199,10 +199,11 @@ codes_at(const uint8_t *from, const int bits)
     }
 #else
     {
-        uint64_t word; /* 4 codes of 8 bits and more of others */
+        uint64_t word = 0; /* 4 codes of 8 bits and more of others */
         U c = {0};
 
-        memcpy(&word, from, sizeof word);
+        /* whole bytes are read up to the last one, others from a copy there */
+        memcpy(&word, from, bits == 8 ? 4 : sizeof word);
         for (int i = 0; i < N_LANES; i++)
             c[i] = (uint32_t)(word >> i * bits);
         return c;
