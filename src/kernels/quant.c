@@ -504,53 +504,93 @@ dot_of(const mr_quant_format *f, int m)
     return t->dot[kind][m / 2];
 }
 
-/* m of 1, 2 or 4 rows. */
+/* Rows of w whose lanes wait for their sums together. */
+enum { TOGETHER = 16 };
+
+/* Scales (or biases) [at, at + n), 16 more of which may be read: where they
+ * are, else in `room`. */
+static const float *
+scales_near(const mr_quant_matrix *w, const void *from, int64_t at, int64_t n,
+            float *room)
+{
+    int64_t all = w->rows * (w->cols / w->f.group);
+
+    if (w->f.scale == MR_SCALE_FLOAT32 && at + n + 16 <= all)
+        return (const float *)from + at;
+    scales_read(from, w->f.scale, at, n, room);
+    memset(room + n, 0, 16 * sizeof *room);
+    return room;
+}
+
+/* lanes[i * TOGETHER + r] += x[i] times columns [k, k + n) of row j + r of w,
+ * for 1, 2 or 4 rows of x. */
 static void
-row_dot(const mr_quant_matrix *w, int64_t j, int m, const float *const *x,
-        float *y, int64_t y_row)
+span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
+         int64_t n, int m, const float *const *x, float (*lanes)[16])
 {
     const mr_quant_format *f = &w->f;
     mr_quant_dot_fn *dot = dot_of(f, m);
+    int64_t per_row = w->cols / f->group, groups = n / f->group;
+    int64_t numbers = numbers_floats(f, w->cols),
+            at = j * per_row + k / f->group;
+    int64_t all = (rows - 1) * per_row + groups;
     float scale[MR_QUANT_GROUPS + 16], bias[MR_QUANT_GROUPS + 16];
-    float lanes[MR_QUANT_ROWS][16] = {{0.0F}};
-    int64_t per_row = w->cols / f->group;
-    int64_t numbers = numbers_floats(f, w->cols);
+    const float *part[MR_QUANT_ROWS], *x_sums[MR_QUANT_ROWS];
+    mr_quant_span s = {
+        .from = (const uint8_t *)w->words + (j * w->cols + k) / 8 * f->bits,
+        .n = n,
+        .group = f->group,
+        .n_groups = (int)groups,
+        .scale = scales_near(w, w->scales, at, all, scale),
+        .bias = f->biased ? scales_near(w, w->biases, at, all, bias) : NULL};
 
-    for (int64_t k = 0; k < w->cols; k += MR_QUANT_SPAN) {
-        int64_t n = w->cols - k < MR_QUANT_SPAN ? w->cols - k : MR_QUANT_SPAN;
-        int64_t groups = n / f->group, at = j * per_row + k / f->group;
-        const float *part[MR_QUANT_ROWS], *sums[MR_QUANT_ROWS];
-        mr_quant_span s = {.from = (const uint8_t *)w->words +
-                                   (j * w->cols + k) / 8 * f->bits,
-                           .n = n,
-                           .group = f->group,
-                           .n_groups = (int)groups,
-                           .scale = scale,
-                           .bias = f->biased ? bias : NULL};
-
-        scales_read(w->scales, f->scale, at, groups, scale);
-        memset(scale + groups, 0, 16 * sizeof *scale);
-        if (f->biased) {
-            scales_read(w->biases, f->scale, at, groups, bias);
-            memset(bias + groups, 0, 16 * sizeof *bias);
-        }
-        for (int i = 0; i < m; i++) {
-            part[i] = x[i] + k;
-            sums[i] = x[i] + numbers + k / f->group;
-        }
-        dot(&s, part, sums, lanes);
+    for (int i = 0; i < m; i++) {
+        part[i] = x[i] + k;
+        x_sums[i] = x[i] + numbers + k / f->group;
     }
-    for (int i = 0; i < m; i++)
-        y[i * y_row] = lanes_sum(lanes[i]);
+    for (int64_t r = 0; r < rows; r++) {
+        float part_lanes[MR_QUANT_ROWS][16];
+
+        for (int i = 0; i < m; i++)
+            memcpy(part_lanes[i], lanes[i * TOGETHER + r], sizeof *lanes);
+        dot(&s, part, x_sums, part_lanes);
+        for (int i = 0; i < m; i++)
+            memcpy(lanes[i * TOGETHER + r], part_lanes[i], sizeof *lanes);
+        s.from += w->cols / 8 * f->bits;
+        s.scale += per_row;
+        s.bias = s.bias ? s.bias + per_row : NULL;
+    }
+}
+
+/* Rows of w whose scales fit a span's. */
+static int64_t
+rows_together(const mr_quant_matrix *w)
+{
+    int64_t fit =
+        w->cols > MR_QUANT_SPAN ? 1 : MR_QUANT_GROUPS / (w->cols / w->f.group);
+
+    return fit < TOGETHER ? fit : TOGETHER;
 }
 
 void
 mr__quant_dot(const mr_quant_matrix *w, int64_t j0, int64_t j1, int m,
               const float *const *arranged, float *y, int64_t y_row)
 {
-    for (int64_t j = j0; j < j1; j++)
-        for (int i = 0, rows; i < m; i += rows) {
-            rows = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
-            row_dot(w, j, rows, arranged + i, y + i * y_row + (j - j0), y_row);
+    int64_t together = rows_together(w), rows;
+    float lanes[MR_QUANT_ROWS * TOGETHER][16];
+
+    for (int64_t j = j0; j < j1; j += rows) {
+        rows = j1 - j < together ? j1 - j : together;
+        for (int i = 0, now; i < m; i += now) {
+            now = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
+            memset(lanes, 0, (size_t)now * TOGETHER * sizeof *lanes);
+            for (int64_t k = 0, n; k < w->cols; k += n) {
+                n = w->cols - k < MR_QUANT_SPAN ? w->cols - k : MR_QUANT_SPAN;
+                span_dot(w, j, rows, k, n, now, arranged + i, lanes);
+            }
+            for (int r = 0; r < now; r++)
+                quant_tier()->sums(lanes + r * TOGETHER, (int)rows,
+                                   y + (i + r) * y_row + (j - j0));
         }
+    }
 }

@@ -106,7 +106,8 @@ typedef struct mr_quant_span {
     const uint8_t *from; /* packed bytes */
     int64_t n;           /* codes, a multiple of the group */
     int group, n_groups;
-    const float *scale, *bias; /* padded with 16 zeros; bias NULL: none */
+    /* 16 more scales may be read; bias NULL: none */
+    const float *scale, *bias;
 } mr_quant_span;
 
 /* lanes[i][0..16) += the products of x[i] with the span. */
@@ -145,6 +146,8 @@ typedef struct mr_quant_tier {
        (a multiple of 16), scaled: to[k * step + lane] */
     int32_t lanes;
     mr_quant_lanes_fn *turned[MR_N_QUANT_KINDS];
+    /* to[i] = the sum of row i of n, in a fixed order */
+    void (*sums)(float (*lanes)[16], int n, float *to);
     /* bytes as scales: E8M0, E4M3 */
     void (*scales[2])(const uint8_t *from, int64_t n, float *to);
     /* x[i] = x[i] * scale + bias, rounded twice; bias may be 0 */

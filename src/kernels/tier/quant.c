@@ -17,6 +17,8 @@
 
 #define VECTORS (16 / N_LANES) /* of the 16 virtual lanes */
 
+typedef float F4 __attribute__((vector_size(16)));
+
 INLINE U
 u_load(const void *p)
 {
@@ -306,6 +308,23 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
  * ----------------------------------------------------------------
  */
 
+/* Bytes that come next are brought near this far ahead: rows are read once and
+ * no prefetcher follows them from a page to the next. */
+#define AHEAD 4096
+
+INLINE void
+bring(const uint8_t *from)
+{
+    __builtin_prefetch((const void *)((uintptr_t)from + AHEAD));
+}
+
+INLINE void
+bring_group(const uint8_t *from, int n_bytes)
+{
+    for (int i = 0; i < n_bytes; i += 64)
+        bring(from + i);
+}
+
 INLINE void
 lanes_load(R (*sum)[VECTORS], float (*lanes)[16], const int m)
 {
@@ -329,16 +348,24 @@ add_biases(const mr_quant_span *s, const float *const *x_sums,
 {
     if (!s->bias)
         return;
-    for (int g = 0; g < s->n_groups; g += 16)
+    for (int g = 0; g < s->n_groups; g += 16) {
+        const float *biases = s->bias + g;
+        float last[16] = {0.0F};
+
+        if (s->n_groups - g < 16) {
+            memcpy(last, biases, (size_t)(s->n_groups - g) * sizeof *last);
+            biases = last;
+        }
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) {
-            R b = v_load(s->bias + g + v * N_LANES);
+            R b = v_load(biases + v * N_LANES);
 
 #pragma GCC unroll 4
             for (int i = 0; i < m; i++)
                 sum[i][v] = multiply_add(b, v_load(x_sums[i] + g + v * N_LANES),
                                          sum[i][v]);
         }
+    }
 }
 
 /* The scales of 16 words, one a lane: `per` is words a group, 1 << shift. */
@@ -392,18 +419,28 @@ dot_words(const mr_quant_span *s, const float *const *x,
     U w[VECTORS];
 
     lanes_load(sum, lanes, m);
-    for (; at < words; at += 16) {
+    for (; at + 16 <= words; at += 16) {
         const uint8_t *from = s->from + at * 4;
         const float *scales = s->scale + (at >> shift);
-        uint32_t last[16] = {0};
 
-        if (words - at < 16) {
-            memcpy(last, from, (size_t)(words - at) * 4);
-            from = (const uint8_t *)last;
-        }
+        bring(from);
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) {
             w[v] = u_load(from + v * VEC_BYTES);
+            scale[v] = word_scales(scales, v, shift);
+        }
+        block(w, scale, x, at * count, sum, kind, m);
+    }
+    if (at < words) {
+        uint32_t last[16] = {0};
+        float scales[16] = {0.0F};
+
+        memcpy(last, s->from + at * 4, (size_t)(words - at) * 4);
+        memcpy(scales, s->scale + (at >> shift),
+               (size_t)(s->n_groups - (at >> shift)) * sizeof *scales);
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) {
+            w[v] = u_load(last + v * N_LANES);
             scale[v] = word_scales(scales, v, shift);
         }
         block(w, scale, x, at * count, sum, kind, m);
@@ -451,6 +488,7 @@ dot_whole_bytes(const mr_quant_span *s, const float *const *x,
         for (int i = 0; i < m; i++)
             for (int v = 0; v < VECTORS; v++)
                 t[i][v] = (R){0};
+        bring_group(from, s->group);
         for (int k = 0; k < s->group; k += 16, at += 16, from += 16)
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) {
@@ -469,14 +507,20 @@ dot_whole_bytes(const mr_quant_span *s, const float *const *x,
     lanes_store(sum, lanes, m);
 }
 
+/* n is a multiple of 16: of each byte, whether its seven low bits are set. */
 static bool
 e4m3_has_nan(const uint8_t *from, int64_t n)
 {
-    uint8_t found = 0;
+    uint64_t found = 0;
 
-    for (int64_t i = 0; i < n; i++)
-        found |= (uint8_t)((from[i] & 0x7f) == 0x7f);
-    return found != 0;
+    for (int64_t i = 0; i < n; i += 16) {
+        uint64_t x[2];
+
+        memcpy(x, from + i, sizeof x);
+        for (int j = 0; j < 2; j++)
+            found |= (x[j] & 0x7F7F7F7F7F7F7F7F) + 0x0101010101010101;
+    }
+    return (found & 0x8080808080808080) != 0;
 }
 
 /* 16 codes in a row: t += x * code. */
@@ -530,6 +574,7 @@ dot_codes(const mr_quant_span *s, const float *const *x,
         for (int i = 0; i < m; i++)
             for (int v = 0; v < VECTORS; v++)
                 t[i][v] = (R){0};
+        bring_group(from, s->group * bits / 8);
         for (int k = 0; k < s->group; k += 16, at += 16, from += 2 * bits)
             sixteen(from, x, at, t, kind, m);
         for (int i = 0; i < m; i++)
@@ -605,6 +650,7 @@ dot_bytes(const mr_quant_span *s, const float *const *x,
         for (int k = 0; k < s->group; k += 64, at += 64, from += 8 * bits) {
             __m512i c = codes_64(from, bits);
 
+            bring(from);
 #pragma GCC unroll 4
             for (int q = 0; q < 4; q++) {
                 R number = quarter(c, q);
@@ -671,6 +717,20 @@ KERNELS(6, dot_codes, MR_QUANT_6)
 KERNELS(8, dot_codes, MR_QUANT_8)
 KERNELS(e2m1, dot_words, MR_QUANT_E2M1)
 KERNELS(e4m3, dot_codes, MR_QUANT_E4M3)
+
+/* The sum of 16 lanes of each of n rows: halves added to halves. */
+static void
+sums(float (*lanes)[16], int n, float *to)
+{
+    for (int i = 0; i < n; i++) {
+        float *a = lanes[i];
+        F4 b[4];
+
+        memcpy(b, a, sizeof b);
+        b[0] = (b[0] + b[2]) + (b[1] + b[3]);
+        to[i] = (b[0][0] + b[0][2]) + (b[0][1] + b[0][3]);
+    }
+}
 
 /* ---- scales of a byte ------------------------------------------------------
  * Loops that the compiler makes vectors of. */
@@ -777,6 +837,7 @@ const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
               [MR_QUANT_5] = {bytes_5_1, bytes_5_2, bytes_5_4},
               [MR_QUANT_6] = {bytes_6_1, bytes_6_2, bytes_6_4}},
 #endif
+    .sums = sums,
     .scales = {scales_e8m0, scales_e4m3},
     .scale = scale,
     .extremes = extremes,
