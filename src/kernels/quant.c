@@ -386,16 +386,14 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
 }
 
 /* ---- few rows -------------------------------------------------------------
- * Arranged: the numbers of x, in whole blocks, then for biased formats their
+ * Arranged: the numbers of x, in whole cells, then for biased formats their
  * sums over the groups, with zeros up to a multiple of 16. */
 
-/* Numbers of a block, 0 when the order is x's own. */
+/* Codes of a lane. */
 static int
-block_codes(const mr_quant_format *f)
+lane_codes(const mr_quant_format *f)
 {
-    bool words = f->bits == 1 || f->bits == 2 || f->bits == 4;
-
-    return words ? 16 * (32 / f->bits) : 0;
+    return f->bits == 3 ? 8 : f->bits == 5 || f->bits == 6 ? 4 : 32 / f->bits;
 }
 
 static int64_t
@@ -407,9 +405,7 @@ whole(int64_t n, int64_t of)
 static int64_t
 numbers_floats(const mr_quant_format *f, int64_t cols)
 {
-    int64_t codes = block_codes(f);
-
-    return whole(cols, codes > 0 ? codes : 16);
+    return whole(cols, 16 * lane_codes(f));
 }
 
 int64_t
@@ -430,13 +426,13 @@ lanes_sum(float *lanes)
     return lanes[0];
 }
 
-/* Numbers l * per_word + j of a block to j * 16 + l. */
+/* Numbers l * per_lane + j of a cell to j * 16 + l. */
 static void
-block_arrange(const float *x, int64_t n, int per_word, float *to)
+cell_arrange(const float *x, int64_t n, int per_lane, float *to)
 {
-    for (int64_t l = 0; l * per_word < n; l++)
-        for (int64_t j = 0; j < per_word; j++)
-            to[j * 16 + l] = x[l * per_word + j];
+    for (int64_t l = 0; l * per_lane < n; l++)
+        for (int64_t j = 0; j < per_lane; j++)
+            to[j * 16 + l] = x[l * per_lane + j];
 }
 
 /* Of a multiple of 16. */
@@ -455,21 +451,15 @@ void
 mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
                   float *to)
 {
-    int64_t codes = block_codes(f), numbers = numbers_floats(f, cols);
-    int64_t all = mr__quant_arranged_floats(f, cols);
+    int64_t codes = 16 * lane_codes(f), numbers = numbers_floats(f, cols);
+    int64_t all = mr__quant_arranged_floats(f, cols),
+            last = cols / codes * codes;
     float *sums = to + numbers;
 
-    memset(to + cols, 0, (size_t)(all - cols) * sizeof *to);
-    if (codes == 0) {
-        memcpy(to, x, (size_t)cols * sizeof *to);
-    } else {
-        int64_t last = cols / codes * codes;
-
-        memset(to + last, 0, (size_t)(all - last) * sizeof *to);
-        for (int64_t k = 0; k < cols; k += codes)
-            block_arrange(x + k, cols - k < codes ? cols - k : codes,
-                          32 / f->bits, to + k);
-    }
+    memset(to + last, 0, (size_t)(all - last) * sizeof *to);
+    for (int64_t k = 0; k < cols; k += codes)
+        cell_arrange(x + k, cols - k < codes ? cols - k : codes, codes / 16,
+                     to + k);
     for (int64_t g = 0; f->biased && g < cols / f->group; g++)
         sums[g] = group_sum(x + g * f->group, f->group);
 }
@@ -499,13 +489,10 @@ dot_of(const mr_quant_format *f, int m)
     const mr_quant_tier *t = quant_tier();
     mr_quant_kind kind = format_kind(f);
 
-    if (f->group >= 64 && t->bytes[kind][m / 2] && picks_bytes())
+    if (t->bytes[kind][m / 2] && picks_bytes())
         return t->bytes[kind][m / 2];
     return t->dot[kind][m / 2];
 }
-
-/* Rows of w whose lanes wait for their sums together. */
-enum { TOGETHER = 16 };
 
 /* Scales (or biases) [at, at + n), 16 more of which may be read: where they
  * are, else in `room`. */
@@ -522,44 +509,36 @@ scales_near(const mr_quant_matrix *w, const void *from, int64_t at, int64_t n,
     return room;
 }
 
-/* lanes[i * TOGETHER + r] += x[i] times columns [k, k + n) of row j + r of w,
- * for 1, 2 or 4 rows of x. */
+/* lanes[i * MR_QUANT_TOGETHER + r] += x[i] times columns [k, k + n) of row j +
+ * r of w, for 1, 2 or 4 rows of x. */
 static void
 span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
          int64_t n, int m, const float *const *x, float (*lanes)[16])
 {
     const mr_quant_format *f = &w->f;
-    mr_quant_dot_fn *dot = dot_of(f, m);
     int64_t per_row = w->cols / f->group, groups = n / f->group;
     int64_t numbers = numbers_floats(f, w->cols),
             at = j * per_row + k / f->group;
     int64_t all = (rows - 1) * per_row + groups;
     float scale[MR_QUANT_GROUPS + 16], bias[MR_QUANT_GROUPS + 16];
     const float *part[MR_QUANT_ROWS], *x_sums[MR_QUANT_ROWS];
+    const uint8_t *words = w->words;
     mr_quant_span s = {
-        .from = (const uint8_t *)w->words + (j * w->cols + k) / 8 * f->bits,
+        .from = words + (j * w->cols + k) / 8 * f->bits,
+        .end = words + w->rows * w->cols / 8 * f->bits,
         .n = n,
         .group = f->group,
         .n_groups = (int)groups,
         .scale = scales_near(w, w->scales, at, all, scale),
-        .bias = f->biased ? scales_near(w, w->biases, at, all, bias) : NULL};
+        .bias = f->biased ? scales_near(w, w->biases, at, all, bias) : NULL,
+        .row_bytes = w->cols / 8 * f->bits,
+        .row_groups = per_row};
 
     for (int i = 0; i < m; i++) {
         part[i] = x[i] + k;
         x_sums[i] = x[i] + numbers + k / f->group;
     }
-    for (int64_t r = 0; r < rows; r++) {
-        float part_lanes[MR_QUANT_ROWS][16];
-
-        for (int i = 0; i < m; i++)
-            memcpy(part_lanes[i], lanes[i * TOGETHER + r], sizeof *lanes);
-        dot(&s, part, x_sums, part_lanes);
-        for (int i = 0; i < m; i++)
-            memcpy(lanes[i * TOGETHER + r], part_lanes[i], sizeof *lanes);
-        s.from += w->cols / 8 * f->bits;
-        s.scale += per_row;
-        s.bias = s.bias ? s.bias + per_row : NULL;
-    }
+    dot_of(f, m)(&s, (int)rows, part, x_sums, lanes);
 }
 
 /* Rows of w whose scales fit a span's. */
@@ -569,7 +548,7 @@ rows_together(const mr_quant_matrix *w)
     int64_t fit =
         w->cols > MR_QUANT_SPAN ? 1 : MR_QUANT_GROUPS / (w->cols / w->f.group);
 
-    return fit < TOGETHER ? fit : TOGETHER;
+    return fit < MR_QUANT_TOGETHER ? fit : MR_QUANT_TOGETHER;
 }
 
 void
@@ -577,19 +556,19 @@ mr__quant_dot(const mr_quant_matrix *w, int64_t j0, int64_t j1, int m,
               const float *const *arranged, float *y, int64_t y_row)
 {
     int64_t together = rows_together(w), rows;
-    float lanes[MR_QUANT_ROWS * TOGETHER][16];
+    float lanes[MR_QUANT_ROWS * MR_QUANT_TOGETHER][16];
 
     for (int64_t j = j0; j < j1; j += rows) {
         rows = j1 - j < together ? j1 - j : together;
         for (int i = 0, now; i < m; i += now) {
             now = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
-            memset(lanes, 0, (size_t)now * TOGETHER * sizeof *lanes);
+            memset(lanes, 0, (size_t)now * MR_QUANT_TOGETHER * sizeof *lanes);
             for (int64_t k = 0, n; k < w->cols; k += n) {
                 n = w->cols - k < MR_QUANT_SPAN ? w->cols - k : MR_QUANT_SPAN;
                 span_dot(w, j, rows, k, n, now, arranged + i, lanes);
             }
             for (int r = 0; r < now; r++)
-                quant_tier()->sums(lanes + r * TOGETHER, (int)rows,
+                quant_tier()->sums(lanes + r * MR_QUANT_TOGETHER, (int)rows,
                                    y + (i + r) * y_row + (j - j0));
         }
     }

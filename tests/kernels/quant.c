@@ -279,21 +279,25 @@ tiers__give_equal_bits(void **state)
     enum { N = 1056, GROUP = 32, X = 2048 };
     static _Alignas(64) float x[4][X];
     static float numbers[2][N];
-    float scale[N / GROUP + 32] = {0}, lanes[2][4][16];
-    uint8_t bytes[N + 64];
+    float scale[N / GROUP + 32] = {0};
+    static float lanes[2][4 * MR_QUANT_TOGETHER][16];
+    enum { BYTES = 3 * N };
+    uint8_t bytes[BYTES];
     const float *rows[4] = {x[0], x[1], x[2], x[3]};
 
     (void)state;
     if (!tiers[0] || !tiers[1])
         skip();
-    for (int i = 0; i < N + 64; i++)
+    for (int i = 0; i < BYTES; i++)
         bytes[i] = (uint8_t)(noise((uint32_t)i) & 0xf7);
     for (int i = 0; i < 4 * X; i++)
         x[i / X][i % X] = number((uint32_t)i);
     for (int i = 0; i < N / GROUP; i++)
         scale[i] = number((uint32_t)i);
     for (int kind = 0; kind < MR_N_QUANT_KINDS; kind++) {
-        mr_quant_span s = {bytes, N, GROUP, N / GROUP, scale, scale};
+        mr_quant_span s = {bytes, bytes + BYTES,      N,
+                           GROUP, N / GROUP,          scale,
+                           scale, N / 8 * bits[kind], 1};
 
         for (int t = 0; t < 2; t++)
             tiers[t]->unpack[kind](bytes, N, N * (8 - bits[kind]) / 8,
@@ -302,7 +306,7 @@ tiers__give_equal_bits(void **state)
         for (int m = 0; m < 3; m++) {
             memset(lanes, 0, sizeof lanes);
             for (int t = 0; t < 2; t++)
-                tiers[t]->dot[kind][m](&s, rows, rows, lanes[t]);
+                tiers[t]->dot[kind][m](&s, 3, rows, rows, lanes[t]);
             assert_memory_equal(lanes[0], lanes[1], sizeof lanes[0]);
         }
     }

@@ -3,11 +3,11 @@
  * quant.c -- unpacking of codes and products with packed rows, once per
  * instruction set.
  *
- * Words of 1, 2 and 4 bits are taken 16 at a time, one a lane, and shifted:
- * codes need no shuffle, and a table of 16 numbers turns the low four bits of
- * a lane into a number without mask or conversion.  Other widths go 16 codes
- * at a time: each lane gets the two bytes that hold its code, is shifted and
- * masked.  ../quant.h has the order of the sums.
+ * Products take 16 lanes of some codes each (quant_dot.h) and shift: where a
+ * lane is a word, codes need no shuffle, and a table of 16 numbers turns the
+ * low four bits of a lane into a number without mask or conversion.  Unpacking
+ * goes 16 codes at a time: each lane gets the two bytes that hold its code, is
+ * shifted and masked.  ../quant.h has the order of the sums.
  */
 #include "kernels/quant.h"
 
@@ -40,9 +40,10 @@ static const float elements[16] = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,
                                    4.0F,  6.0F,  -0.0F, -0.5F, -1.0F, -1.5F,
                                    -2.0F, -3.0F, -4.0F, -6.0F};
 #if MR_TIER_ID == MR_TIER_AVX512
-static const float integers[3][16] = {
+static const float integers[4][16] = {
     {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1},
     {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3},
+    {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7},
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
 #endif
 
@@ -51,24 +52,25 @@ INLINE R
 number_integer(U c, const int bits)
 {
 #if MR_TIER_ID == MR_TIER_AVX512
-    if (bits == 1 || bits == 2 || bits == 4)
-        return v_pick(integers[bits / 2], c);
+    if (bits <= 4)
+        return v_pick(integers[bits - 1], c);
 #endif
     return u_to_float(c & u_set((1U << bits) - 1));
 }
 
-/* Of a code whose sign fills the lane; NaN is taken for 480. */
+/* Of a code in the bits from 20 on whose sign fills those above; NaN is taken
+ * for 480. */
 INLINE R
-number_e4m3_signed(U c)
+number_e4m3_top(U c)
 {
-    return (R)((c << 20) & 0x87F00000) * C(0x1p120F);
+    return (R)(c & 0x87F00000) * C(0x1p120F);
 }
 
 INLINE R
 number_e4m3(U c)
 {
     M nan = (M)((c & 0x7f) == 0x7f);
-    R x = number_e4m3_signed((U)((M)(c << 24) >> 24));
+    R x = number_e4m3_top((U)((M)(c << 24) >> 4));
 
     return v_select(nan, v_from_bits(u_set(0x7fc00000)), x);
 }
@@ -318,382 +320,119 @@ bring(const uint8_t *from)
     __builtin_prefetch((const void *)((uintptr_t)from + AHEAD));
 }
 
-INLINE void
-bring_group(const uint8_t *from, int n_bytes)
+/* Of each byte, whether its seven low bits are set. */
+INLINE bool
+e4m3_has_nan(const uint8_t *from, int64_t n)
 {
-    for (int i = 0; i < n_bytes; i += 64)
+    U found = {0};
+    uint32_t words[N_LANES];
+    uint8_t last[VEC_BYTES] = {0};
+
+    for (int64_t i = 0; i < n; i += VEC_BYTES) {
+        if (n - i < VEC_BYTES) {
+            memcpy(last, from + i, (size_t)(n - i));
+            found |= (u_load(last) & 0x7F7F7F7F) + 0x01010101;
+            break;
+        }
         bring(from + i);
+        found |= (u_load(from + i) & 0x7F7F7F7F) + 0x01010101;
+    }
+    memcpy(words, &found, sizeof words);
+    for (int i = 1; i < N_LANES; i++)
+        words[0] |= words[i];
+    return (words[0] & 0x80808080) != 0;
 }
 
+/* Biases of row r times the sums of x: group g in lane g % 16. */
 INLINE void
-lanes_load(R (*sum)[VECTORS], float (*lanes)[16], const int m)
+add_biases(const mr_quant_span *s, int64_t r, const float *x_sums, R *sum)
 {
-    for (int i = 0; i < m; i++)
-        for (int v = 0; v < VECTORS; v++)
-            sum[i][v] = v_load(lanes[i] + v * N_LANES);
-}
+    const float *bias = s->bias + r * s->row_groups;
 
-INLINE void
-lanes_store(R (*sum)[VECTORS], float (*lanes)[16], const int m)
-{
-    for (int i = 0; i < m; i++)
-        for (int v = 0; v < VECTORS; v++)
-            v_store(lanes[i] + v * N_LANES, sum[i][v]);
-}
-
-/* Biases times the sums of x: group g in lane g % 16. */
-INLINE void
-add_biases(const mr_quant_span *s, const float *const *x_sums,
-           R (*sum)[VECTORS], const int m)
-{
-    if (!s->bias)
-        return;
     for (int g = 0; g < s->n_groups; g += 16) {
-        const float *biases = s->bias + g;
+        const float *from = bias + g;
         float last[16] = {0.0F};
 
         if (s->n_groups - g < 16) {
-            memcpy(last, biases, (size_t)(s->n_groups - g) * sizeof *last);
-            biases = last;
-        }
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
-            R b = v_load(biases + v * N_LANES);
-
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++)
-                sum[i][v] = multiply_add(b, v_load(x_sums[i] + g + v * N_LANES),
-                                         sum[i][v]);
-        }
-    }
-}
-
-/* The scales of 16 words, one a lane: `per` is words a group, 1 << shift. */
-INLINE R
-word_scales(const float *scale, const int v, int shift)
-{
-    M word;
-
-    memcpy(&word, lane_number, sizeof word);
-    return v_pick(scale, (U)((word + v * N_LANES) >> shift));
-}
-
-/* A block of 16 words. */
-INLINE void
-block(const U *w, const R *scale, const float *const *x, int64_t at,
-      R (*sum)[VECTORS], const mr_quant_kind kind, const int m)
-{
-    const int bits = kind_bits(kind), count = 32 / bits;
-
-#pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-        R t[MR_QUANT_ROWS];
-
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++)
-            t[i] = (R){0};
-#pragma GCC unroll 32
-        for (int j = 0; j < count; j++) {
-            R q = number(w[v] >> (unsigned)(j * bits), kind);
-
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++)
-                t[i] = multiply_add(v_load(x[i] + at + j * 16 + v * N_LANES), q,
-                                    t[i]);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++)
-            sum[i][v] = multiply_add(t[i], scale[v], sum[i][v]);
-    }
-}
-
-INLINE void
-dot_words(const mr_quant_span *s, const float *const *x,
-          const float *const *x_sums, float (*lanes)[16],
-          const mr_quant_kind kind, const int m)
-{
-    const int count = 32 / kind_bits(kind);
-    int64_t words = s->n / count, at = 0;
-    int per = s->group / count, shift = __builtin_ctz((unsigned)per);
-    R sum[MR_QUANT_ROWS][VECTORS], scale[VECTORS];
-    U w[VECTORS];
-
-    lanes_load(sum, lanes, m);
-    for (; at + 16 <= words; at += 16) {
-        const uint8_t *from = s->from + at * 4;
-        const float *scales = s->scale + (at >> shift);
-
-        bring(from);
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
-            w[v] = u_load(from + v * VEC_BYTES);
-            scale[v] = word_scales(scales, v, shift);
-        }
-        block(w, scale, x, at * count, sum, kind, m);
-    }
-    if (at < words) {
-        uint32_t last[16] = {0};
-        float scales[16] = {0.0F};
-
-        memcpy(last, s->from + at * 4, (size_t)(words - at) * 4);
-        memcpy(scales, s->scale + (at >> shift),
-               (size_t)(s->n_groups - (at >> shift)) * sizeof *scales);
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
-            w[v] = u_load(last + v * N_LANES);
-            scale[v] = word_scales(scales, v, shift);
-        }
-        block(w, scale, x, at * count, sum, kind, m);
-    }
-    add_biases(s, x_sums, sum, m);
-    lanes_store(sum, lanes, m);
-}
-
-/* The N_LANES codes of 8 bits at a byte as numbers; E4M3: none of them NaN. */
-INLINE R
-bytes_numbers(const uint8_t *from, const bool e4m3)
-{
-#if MR_TIER_ID == MR_TIER_AVX512
-    if (e4m3)
-        return number_e4m3_signed((U)_mm512_cvtepi8_epi32(
-            _mm_loadu_si128((const __m128i *)(const void *)from)));
-#elif MR_TIER_ID == MR_TIER_AVX2
-    if (e4m3)
-        return number_e4m3_signed((U)_mm256_cvtepi8_epi32(
-            _mm_loadl_epi64((const __m128i *)(const void *)from)));
-#endif
-    U c = codes_at(from, 8);
-
-    if (e4m3)
-        return number_e4m3_signed((U)((M)(c << 24) >> 24));
-#if N_LANES == 4
-    c &= 0xff;
-#endif
-    return u_to_float(c);
-}
-
-INLINE void
-dot_whole_bytes(const mr_quant_span *s, const float *const *x,
-                const float *const *x_sums, float (*lanes)[16], const bool e4m3,
-                const int m)
-{
-    R sum[MR_QUANT_ROWS][VECTORS], t[MR_QUANT_ROWS][VECTORS];
-    const uint8_t *from = s->from;
-    int64_t at = 0;
-
-    lanes_load(sum, lanes, m);
-    for (int g = 0; g < s->n_groups; g++) {
-        R scale = v_set(s->scale[g]);
-
-        for (int i = 0; i < m; i++)
-            for (int v = 0; v < VECTORS; v++)
-                t[i][v] = (R){0};
-        bring_group(from, s->group);
-        for (int k = 0; k < s->group; k += 16, at += 16, from += 16)
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) {
-                R q = bytes_numbers(from + v * N_LANES, e4m3);
-
-#pragma GCC unroll 4
-                for (int i = 0; i < m; i++)
-                    t[i][v] = multiply_add(v_load(x[i] + at + v * N_LANES), q,
-                                           t[i][v]);
-            }
-        for (int i = 0; i < m; i++)
-            for (int v = 0; v < VECTORS; v++)
-                sum[i][v] = multiply_add(t[i][v], scale, sum[i][v]);
-    }
-    add_biases(s, x_sums, sum, m);
-    lanes_store(sum, lanes, m);
-}
-
-/* n is a multiple of 16: of each byte, whether its seven low bits are set. */
-static bool
-e4m3_has_nan(const uint8_t *from, int64_t n)
-{
-    uint64_t found = 0;
-
-    for (int64_t i = 0; i < n; i += 16) {
-        uint64_t x[2];
-
-        memcpy(x, from + i, sizeof x);
-        for (int j = 0; j < 2; j++)
-            found |= (x[j] & 0x7F7F7F7F7F7F7F7F) + 0x0101010101010101;
-    }
-    return (found & 0x8080808080808080) != 0;
-}
-
-/* 16 codes in a row: t += x * code. */
-INLINE void
-sixteen(const uint8_t *from, const float *const *x, int64_t at, R (*t)[VECTORS],
-        const mr_quant_kind kind, const int m)
-{
-    const int bits = kind_bits(kind);
-    float numbers[16];
-
-    if (STEP > N_LANES) {
-        step_numbers(from, numbers, kind);
-        step_numbers(from + bits, numbers + 8, kind);
-    }
-#pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-        R q = STEP > N_LANES
-                  ? v_load(numbers + v * N_LANES)
-                  : number(codes_at(from + v * N_LANES * bits / 8, bits), kind);
-
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++)
-            t[i][v] = multiply_add(v_load(x[i] + at + v * N_LANES), q, t[i][v]);
-    }
-}
-
-INLINE void
-dot_codes(const mr_quant_span *s, const float *const *x,
-          const float *const *x_sums, float (*lanes)[16],
-          const mr_quant_kind kind, const int m)
-{
-    const int bits = kind_bits(kind);
-    R sum[MR_QUANT_ROWS][VECTORS], t[MR_QUANT_ROWS][VECTORS];
-    uint8_t last[128 + BEHIND] = {0};
-    const uint8_t *from = s->from;
-    int64_t at = 0;
-
-    if (kind == MR_QUANT_8 ||
-        (kind == MR_QUANT_E4M3 && !e4m3_has_nan(s->from, s->n))) {
-        dot_whole_bytes(s, x, x_sums, lanes, kind == MR_QUANT_E4M3, m);
-        return;
-    }
-    lanes_load(sum, lanes, m);
-    for (int g = 0; g < s->n_groups; g++) {
-        R scale = v_set(s->scale[g]);
-
-        if (g == s->n_groups - 1) { /* it may be read behind its end */
-            memcpy(last, from, (size_t)(s->group * bits / 8));
+            memcpy(last, from, (size_t)(s->n_groups - g) * sizeof *last);
             from = last;
         }
-        for (int i = 0; i < m; i++)
-            for (int v = 0; v < VECTORS; v++)
-                t[i][v] = (R){0};
-        bring_group(from, s->group * bits / 8);
-        for (int k = 0; k < s->group; k += 16, at += 16, from += 2 * bits)
-            sixteen(from, x, at, t, kind, m);
-        for (int i = 0; i < m; i++)
-            for (int v = 0; v < VECTORS; v++)
-                sum[i][v] = multiply_add(t[i][v], scale, sum[i][v]);
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            sum[v] = multiply_add(v_load(from + v * N_LANES),
+                                  v_load(x_sums + g + v * N_LANES), sum[v]);
     }
-    add_biases(s, x_sums, sum, m);
-    lanes_store(sum, lanes, m);
 }
+
+/* Codes of a lane. */
+INLINE int
+kind_count(const mr_quant_kind kind)
+{
+    const int bits = kind_bits(kind);
+
+    return bits == 3 ? 8 : bits == 5 || bits == 6 ? 4 : 32 / bits;
+}
+
+/* Bits of a lane's codes: 32, 24 or 20. */
+INLINE int
+lane_bits(const mr_quant_kind kind)
+{
+    return kind_count(kind) * kind_bits(kind);
+}
+
+/* E4M3 without NaN. */
+#define CLEAN MR_N_QUANT_KINDS
 
 #if MR_TIER_ID == MR_TIER_AVX512
-/* Codes of 3, 5 and 6 bits by 64 at once, on processors that pick any eight
- * bits of a word for each byte: the same numbers in the same order, in fewer
- * instructions.  Groups are of 64 or 128. */
-#define BYTES      __attribute__((target("avx512vbmi")))
-#define FAR_BEHIND 64
-
-#define SPREAD_8(q, b)                                                         \
-    (q) * (b), (q) * (b) + 1, (q) * (b) + 2, (q) * (b) + 3, (q) * (b) + 4,     \
-        (q) * (b) + 5, 0, 0
-#define SPREAD(b)                                                              \
-    {                                                                          \
-        SPREAD_8(0, b), SPREAD_8(1, b), SPREAD_8(2, b), SPREAD_8(3, b),        \
-            SPREAD_8(4, b), SPREAD_8(5, b), SPREAD_8(6, b), SPREAD_8(7, b)     \
-    }
-/* Eight codes to a word; then the first bit of each in it. */
-static const uint8_t spread[7][64] = {{0}, {0},       {0},      SPREAD(3),
-                                      {0}, SPREAD(5), SPREAD(6)};
-#define FIRST_BITS(b) (0x0706050403020100ULL * (b)&0x3F3F3F3F3F3F3F3FULL)
-
-static inline __attribute__((always_inline, target("avx512vbmi"))) __m512i
-codes_64(const uint8_t *from, const int bits)
+/* Bits [at, at + bits) of each lane as a number, at + bits <= 23: they become
+ * the last digits of a large number, which is taken away. */
+INLINE R
+number_in_place(U w, const int at, const int bits)
 {
-    __m512i first = _mm512_set1_epi64((long long)FIRST_BITS((unsigned)bits));
-    __m512i c = _mm512_permutexvar_epi8(_mm512_loadu_si512(spread[bits]),
-                                        _mm512_loadu_si512(from));
+    U large = u_set((uint32_t)(150 - at) << 23);
+    U c = (w & u_set(((1U << bits) - 1) << at)) | large;
 
-    c = _mm512_multishift_epi64_epi8(first, c);
-    return _mm512_and_si512(c, _mm512_set1_epi8((char)((1 << bits) - 1)));
+    return (R)c - (R)large;
 }
-
-/* Bytes 16 q ... as lanes. */
-static inline __attribute__((always_inline, target("avx512vbmi"))) R
-quarter(__m512i c, const int q)
-{
-    __m512i at = _mm512_loadu_si512(lane_number);
-
-    at = _mm512_add_epi32(at, _mm512_set1_epi32(16 * q));
-    return (R)_mm512_cvtepi32_ps(
-        _mm512_maskz_permutexvar_epi8(0x1111111111111111ULL, at, c));
-}
-
-static inline __attribute__((always_inline, target("avx512vbmi"))) void
-dot_bytes(const mr_quant_span *s, const float *const *x,
-          const float *const *x_sums, float (*lanes)[16], const int bits,
-          const int m)
-{
-    R sum[MR_QUANT_ROWS][VECTORS];
-    uint8_t last[128 + FAR_BEHIND] = {0};
-    const uint8_t *from = s->from;
-    int64_t at = 0;
-
-    lanes_load(sum, lanes, m);
-    for (int g = 0; g < s->n_groups; g++) {
-        R scale = v_set(s->scale[g]), t[MR_QUANT_ROWS];
-
-        if (g >= s->n_groups - 2) { /* they may be read behind their end */
-            memcpy(last, from, (size_t)(s->group * bits / 8));
-            from = last;
-        }
-        for (int i = 0; i < m; i++)
-            t[i] = (R){0};
-        for (int k = 0; k < s->group; k += 64, at += 64, from += 8 * bits) {
-            __m512i c = codes_64(from, bits);
-
-            bring(from);
-#pragma GCC unroll 4
-            for (int q = 0; q < 4; q++) {
-                R number = quarter(c, q);
-
-#pragma GCC unroll 4
-                for (int i = 0; i < m; i++)
-                    t[i] =
-                        multiply_add(v_load(x[i] + at + 16 * q), number, t[i]);
-            }
-        }
-        if (g >= s->n_groups - 2)
-            from = s->from + (g + 1) * (s->group * bits / 8);
-        for (int i = 0; i < m; i++)
-            sum[i][0] = multiply_add(t[i], scale, sum[i][0]);
-    }
-    add_biases(s, x_sums, sum, m);
-    lanes_store(sum, lanes, m);
-}
-
-#define DOT_BYTES(name, bits, m)                                               \
-    BYTES static void name(const mr_quant_span *s, const float *const *x,      \
-                           const float *const *x_sums, float(*lanes)[16])      \
-    {                                                                          \
-        dot_bytes(s, x, x_sums, lanes, bits, m);                               \
-    }
-DOT_BYTES(bytes_3_1, 3, 1)
-DOT_BYTES(bytes_3_2, 3, 2)
-DOT_BYTES(bytes_3_4, 3, 4)
-DOT_BYTES(bytes_5_1, 5, 1)
-DOT_BYTES(bytes_5_2, 5, 2)
-DOT_BYTES(bytes_5_4, 5, 4)
-DOT_BYTES(bytes_6_1, 6, 1)
-DOT_BYTES(bytes_6_2, 6, 2)
-DOT_BYTES(bytes_6_4, 6, 4)
 #endif
 
-#define DOT(name, how, kind, m)                                                \
-    static void name(const mr_quant_span *s, const float *const *x,            \
-                     const float *const *x_sums, float(*lanes)[16])            \
-    {                                                                          \
-        how(s, x, x_sums, lanes, kind, m);                                     \
-    }
-#define KERNELS(name, how, kind)                                               \
+/* Code j of each lane as a number. */
+INLINE R
+number_at(U w, const int j, const mr_quant_kind kind)
+{
+    const int bits = kind_bits(kind), at = j * bits;
+
+    if (kind == CLEAN)
+        return number_e4m3_top((U)((M)(w << (unsigned)(24 - at)) >> 4));
+#if MR_TIER_ID == MR_TIER_AVX512
+    /* shifts and tables share two of four ports: some go another way */
+    if (kind == MR_QUANT_4 && j >= 6)
+        return number_in_place(w >> 12, at - 12, bits);
+    if ((kind == MR_QUANT_4 && (j == 2 || j == 4)) ||
+        (kind == MR_QUANT_3 && (j == 1 || j == 2 || j == 4 || j == 6)) ||
+        (kind >= MR_QUANT_5 && kind <= MR_QUANT_8 && j > 0 && at + bits <= 23))
+        return number_in_place(w, at, bits);
+    if (kind >= MR_QUANT_5 && kind <= MR_QUANT_8 && j > 0 &&
+        at + bits == lane_bits(kind))
+        return u_to_float(w >> (unsigned)at);
+#endif
+    return number(w >> (unsigned)at, kind);
+}
+
+#define TARGET
+#define NAMED(x) x
+#include "kernels/tier/quant_dot.h"
+#undef TARGET
+#undef NAMED
+#if MR_TIER_ID == MR_TIER_AVX512
+/* The same for processors that shuffle bytes of whole registers. */
+#define TARGET   __attribute__((target("avx512vbmi")))
+#define NAMED(x) bytes_##x
+#define PICKS_BYTES
+#include "kernels/tier/quant_dot.h"
+#endif
+
+#define KERNELS(name, kind)                                                    \
     static void unpack_##name(const uint8_t *from, int64_t n, int64_t behind,  \
                               float *to)                                       \
     {                                                                          \
@@ -704,19 +443,16 @@ DOT_BYTES(bytes_6_4, 6, 4)
                               float *to, int64_t step)                         \
     {                                                                          \
         turned(words, n, scale, bias, to, step, kind);                         \
-    }                                                                          \
-    DOT(dot_##name##_1, how, kind, 1)                                          \
-    DOT(dot_##name##_2, how, kind, 2)                                          \
-    DOT(dot_##name##_4, how, kind, 4)
-KERNELS(1, dot_words, MR_QUANT_1)
-KERNELS(2, dot_words, MR_QUANT_2)
-KERNELS(3, dot_codes, MR_QUANT_3)
-KERNELS(4, dot_words, MR_QUANT_4)
-KERNELS(5, dot_codes, MR_QUANT_5)
-KERNELS(6, dot_codes, MR_QUANT_6)
-KERNELS(8, dot_codes, MR_QUANT_8)
-KERNELS(e2m1, dot_words, MR_QUANT_E2M1)
-KERNELS(e4m3, dot_codes, MR_QUANT_E4M3)
+    }
+KERNELS(1, MR_QUANT_1)
+KERNELS(2, MR_QUANT_2)
+KERNELS(3, MR_QUANT_3)
+KERNELS(4, MR_QUANT_4)
+KERNELS(5, MR_QUANT_5)
+KERNELS(6, MR_QUANT_6)
+KERNELS(8, MR_QUANT_8)
+KERNELS(e2m1, MR_QUANT_E2M1)
+KERNELS(e4m3, MR_QUANT_E4M3)
 
 /* The sum of 16 lanes of each of n rows: halves added to halves. */
 static void
@@ -822,7 +558,7 @@ codes(const float *x, int n, float factor, float bias, float largest,
 
 #define ROWS(name)                                                             \
     {                                                                          \
-        dot_##name##_1, dot_##name##_2, dot_##name##_4                         \
+        name##_1, name##_2, name##_4                                           \
     }
 const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
     .unpack = {unpack_1, unpack_2, unpack_3, unpack_4, unpack_5, unpack_6,
@@ -830,12 +566,12 @@ const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
     .lanes = N_LANES,
     .turned = {turned_1, turned_2, turned_3, turned_4, turned_5, turned_6,
                turned_8, turned_e2m1, turned_e4m3},
-    .dot = {ROWS(1), ROWS(2), ROWS(3), ROWS(4), ROWS(5), ROWS(6), ROWS(8),
-            ROWS(e2m1), ROWS(e4m3)},
+    .dot = {ROWS(dot_1), ROWS(dot_2), ROWS(dot_3), ROWS(dot_4), ROWS(dot_5),
+            ROWS(dot_6), ROWS(dot_8), ROWS(dot_e2m1), ROWS(dot_e4m3)},
 #if MR_TIER_ID == MR_TIER_AVX512
-    .bytes = {[MR_QUANT_3] = {bytes_3_1, bytes_3_2, bytes_3_4},
-              [MR_QUANT_5] = {bytes_5_1, bytes_5_2, bytes_5_4},
-              [MR_QUANT_6] = {bytes_6_1, bytes_6_2, bytes_6_4}},
+    .bytes = {[MR_QUANT_3] = ROWS(bytes_dot_3),
+              [MR_QUANT_5] = ROWS(bytes_dot_5),
+              [MR_QUANT_6] = ROWS(bytes_dot_6)},
 #endif
     .sums = sums,
     .scales = {scales_e8m0, scales_e4m3},
