@@ -387,7 +387,10 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
 
 /* ---- few rows -------------------------------------------------------------
  * Arranged: the numbers of x, in whole cells, then for biased formats their
- * sums over the groups, with zeros up to a multiple of 16. */
+ * sums over the groups, with zeros up to a multiple of 16; then 16 floats of
+ * which the first is 1 when the numbers are arranged in place. */
+
+enum { FLAG_FLOATS = 16 };
 
 /* Codes of a lane. */
 static int
@@ -413,7 +416,7 @@ mr__quant_arranged_floats(const mr_quant_format *f, int64_t cols)
 {
     int64_t sums = f->biased ? whole(cols / f->group, 16) : 0;
 
-    return numbers_floats(f, cols) + sums;
+    return numbers_floats(f, cols) + sums + FLAG_FLOATS;
 }
 
 /* 16 lanes in a fixed order. */
@@ -424,44 +427,6 @@ lanes_sum(float *lanes)
         for (int i = 0; i < half; i++)
             lanes[i] += lanes[i + half];
     return lanes[0];
-}
-
-/* Numbers l * per_lane + j of a cell to j * 16 + l. */
-static void
-cell_arrange(const float *x, int64_t n, int per_lane, float *to)
-{
-    for (int64_t l = 0; l * per_lane < n; l++)
-        for (int64_t j = 0; j < per_lane; j++)
-            to[j * 16 + l] = x[l * per_lane + j];
-}
-
-/* Of a multiple of 16. */
-static float
-group_sum(const float *x, int n)
-{
-    float lanes[16] = {0.0F};
-
-    for (int k = 0; k < n; k += 16)
-        for (int l = 0; l < 16; l++)
-            lanes[l] += x[k + l];
-    return lanes_sum(lanes);
-}
-
-void
-mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
-                  float *to)
-{
-    int64_t codes = 16 * lane_codes(f), numbers = numbers_floats(f, cols);
-    int64_t all = mr__quant_arranged_floats(f, cols),
-            last = cols / codes * codes;
-    float *sums = to + numbers;
-
-    memset(to + last, 0, (size_t)(all - last) * sizeof *to);
-    for (int64_t k = 0; k < cols; k += codes)
-        cell_arrange(x + k, cols - k < codes ? cols - k : codes, codes / 16,
-                     to + k);
-    for (int64_t g = 0; f->biased && g < cols / f->group; g++)
-        sums[g] = group_sum(x + g * f->group, f->group);
 }
 
 /* Relaxed: every thread finds the same. */
@@ -482,16 +447,111 @@ picks_bytes(void)
 #endif
 }
 
-/* For 1, 2 or 4 rows. */
-static mr_quant_dot_fn *
-dot_of(const mr_quant_format *f, int m)
+/* Kernels for numbers arranged in place, by 1, 2, 4 rows; NULL: none. */
+static mr_quant_dot_fn *const *
+in_place_dots(const mr_quant_format *f)
 {
     const mr_quant_tier *t = quant_tier();
     mr_quant_kind kind = format_kind(f);
 
-    if (t->bytes[kind][m / 2] && picks_bytes())
-        return t->bytes[kind][m / 2];
-    return t->dot[kind][m / 2];
+    return t->in_place[kind][0]                 ? t->in_place[kind]
+           : t->bytes[kind][0] && picks_bytes() ? t->bytes[kind]
+                                                : NULL;
+}
+
+/* Can all numbers be divided by 2^31 without loss? */
+static bool
+none_tiny(const float *x, int64_t n)
+{
+    const uint32_t least = (127 - 94) << 23; /* 2^-94 */
+    uint32_t found = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, x + i, sizeof bits);
+        found |= (bits << 1) - 1 < 2 * least - 1;
+    }
+    return found == 0;
+}
+
+/* Numbers l * per_lane + j of a cell to j * 16 + l, those of even and odd lanes
+ * times a factor. */
+static void
+cell_arrange(const float *x, int64_t n, int per_lane, float (*factor)[2],
+             float *to)
+{
+    for (int64_t l = 0; l * per_lane < n; l++)
+        for (int64_t j = 0; j < per_lane; j++)
+            to[j * 16 + l] = x[l * per_lane + j] * factor[j][l % 2];
+}
+
+/* 2 to minus the place of code j in a lane. */
+static float
+place_factor(const mr_quant_format *f, int j, bool odd)
+{
+    uint32_t place = (uint32_t)(j * f->bits + (odd && f->bits == 5 ? 4 : 0));
+    uint32_t bits = (127 - place) << 23;
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Of a multiple of 16. */
+static float
+group_sum(const float *x, int n)
+{
+    float lanes[16] = {0.0F};
+
+    for (int k = 0; k < n; k += 16)
+        for (int l = 0; l < 16; l++)
+            lanes[l] += x[k + l];
+    return lanes_sum(lanes);
+}
+
+void
+mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
+                  float *to)
+{
+    int per_lane = lane_codes(f);
+    int64_t codes = 16 * per_lane, numbers = numbers_floats(f, cols);
+    int64_t all = mr__quant_arranged_floats(f, cols),
+            last = cols / codes * codes;
+    float *sums = to + numbers, factor[32][2];
+    bool in_place = in_place_dots(f) && none_tiny(x, cols);
+
+    for (int j = 0; j < per_lane; j++)
+        for (int odd = 0; odd < 2; odd++)
+            factor[j][odd] = in_place ? place_factor(f, j, odd) : 1.0F;
+    memset(to + last, 0, (size_t)(all - last) * sizeof *to);
+    for (int64_t k = 0; k < cols; k += codes)
+        cell_arrange(x + k, cols - k < codes ? cols - k : codes, per_lane,
+                     factor, to + k);
+    for (int64_t g = 0; f->biased && g < cols / f->group; g++)
+        sums[g] = group_sum(x + g * f->group, f->group);
+    to[all - FLAG_FLOATS] = in_place ? 1.0F : 0.0F;
+}
+
+static bool
+arranged_in_place(const mr_quant_matrix *w, const float *arranged)
+{
+    int64_t all = mr__quant_arranged_floats(&w->f, w->cols);
+
+    return arranged[all - FLAG_FLOATS] != 0.0F;
+}
+
+/* How many of m rows, 1, 2 or 4, go together: those arranged alike. */
+static int
+rows_alike(const mr_quant_matrix *w, const float *const *arranged, int m)
+{
+    int now = m >= 4 ? 4 : m >= 2 ? 2 : 1;
+
+    for (int i = 1; i < now; i++)
+        if (arranged_in_place(w, arranged[i]) !=
+            arranged_in_place(w, arranged[0]))
+            return 1;
+    return now;
 }
 
 /* Scales (or biases) [at, at + n), 16 more of which may be read: where they
@@ -522,6 +582,7 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
     int64_t all = (rows - 1) * per_row + groups;
     float scale[MR_QUANT_GROUPS + 16], bias[MR_QUANT_GROUPS + 16];
     const float *part[MR_QUANT_ROWS], *x_sums[MR_QUANT_ROWS];
+    mr_quant_dot_fn *const *dots = quant_tier()->dot[format_kind(f)];
     const uint8_t *words = w->words;
     mr_quant_span s = {
         .from = words + (j * w->cols + k) / 8 * f->bits,
@@ -538,7 +599,9 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
         part[i] = x[i] + k;
         x_sums[i] = x[i] + numbers + k / f->group;
     }
-    dot_of(f, m)(&s, (int)rows, part, x_sums, lanes);
+    if (arranged_in_place(w, x[0]))
+        dots = in_place_dots(f);
+    dots[m / 2](&s, (int)rows, part, x_sums, lanes);
 }
 
 /* Rows of w whose scales fit a span's. */
@@ -561,7 +624,7 @@ mr__quant_dot(const mr_quant_matrix *w, int64_t j0, int64_t j1, int m,
     for (int64_t j = j0; j < j1; j += rows) {
         rows = j1 - j < together ? j1 - j : together;
         for (int i = 0, now; i < m; i += now) {
-            now = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
+            now = rows_alike(w, arranged + i, m - i);
             memset(lanes, 0, (size_t)now * MR_QUANT_TOGETHER * sizeof *lanes);
             for (int64_t k = 0, n; k < w->cols; k += n) {
                 n = w->cols - k < MR_QUANT_SPAN ? w->cols - k : MR_QUANT_SPAN;

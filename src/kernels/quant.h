@@ -144,8 +144,10 @@ typedef struct mr_quant_tier {
     mr_quant_unpack_fn *unpack[MR_N_QUANT_KINDS];
     /* by the number of rows: 1, 2, 4 */
     mr_quant_dot_fn *dot[MR_N_QUANT_KINDS][3];
-    /* the same bits faster on processors with AVX512-VBMI; NULL where there is
-       nothing to win */
+    /* the same bits faster, from x arranged `in place`: each number divided by
+       2 to the place of its code in the lane (3, 5, 6 bits: only on processors
+       with AVX512-VBMI, `bytes`); NULL where there is nothing to win */
+    mr_quant_dot_fn *in_place[MR_N_QUANT_KINDS][3];
     mr_quant_dot_fn *bytes[MR_N_QUANT_KINDS][3];
     /* lanes of rows side by side: from words[i][lane] the n codes of each lane
        (a multiple of 16), scaled: to[k * step + lane] */

@@ -266,6 +266,39 @@ dot__gives_the_products_and_stays_inside(void **state)
         }
 }
 
+/* Tiny numbers are not divided further; all else of the two ways is equal. */
+static void
+dot__gives_equal_bits_of_tiny_numbers(void **state)
+{
+    const float tiny = 0x1p-93F;
+
+    (void)state;
+    for (int i = 0; i < N_FORMATS; i++)
+        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3) {
+            const mr_quant_format *f = &formats[i];
+            int64_t cols = groups * f->group, rows = 3;
+            int64_t floats = mr__quant_arranged_floats(f, cols);
+            mr_quant_matrix w = matrix(f, rows, cols);
+            float *x = ending_at_a_guard((size_t)cols * 4);
+            float *to = aligned_alloc(64, (size_t)floats * 6 * 4), y[6][3];
+            const float *arranged[6];
+
+            for (int m = 0; m < 6; m++) {
+                for (int64_t k = 0; k < cols; k++)
+                    x[k] = number((uint32_t)(k + m / 2)) * (m % 2 ? tiny : 1);
+                x[0] = m % 2 ? tiny / 4 : 0.25F;
+                arranged[m] = to + m * floats;
+                mr__quant_arrange(f, cols, x, to + m * floats);
+            }
+            mr__quant_dot(&w, 0, rows, 6, arranged, y[0], 3);
+            free(to);
+            for (int m = 0; m < 6; m += 2)
+                for (int64_t j = 0; j < rows; j++)
+                    assert_true(y[m][j] * tiny == y[m + 1][j]);
+            release_all();
+        }
+}
+
 /* ---- tiers
  * --------------------------------------------------------------------
  */
@@ -319,6 +352,7 @@ main(void)
         cmocka_unit_test(read__gives_the_values_and_stays_inside),
         cmocka_unit_test(panels__hold_the_values_and_zeros),
         cmocka_unit_test(dot__gives_the_products_and_stays_inside),
+        cmocka_unit_test(dot__gives_equal_bits_of_tiny_numbers),
         cmocka_unit_test(tiers__give_equal_bits),
     };
 

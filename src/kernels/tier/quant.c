@@ -40,10 +40,9 @@ static const float elements[16] = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,
                                    4.0F,  6.0F,  -0.0F, -0.5F, -1.0F, -1.5F,
                                    -2.0F, -3.0F, -4.0F, -6.0F};
 #if MR_TIER_ID == MR_TIER_AVX512
-static const float integers[4][16] = {
+static const float integers[3][16] = {
     {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1},
     {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3},
-    {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7},
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
 #endif
 
@@ -52,8 +51,8 @@ INLINE R
 number_integer(U c, const int bits)
 {
 #if MR_TIER_ID == MR_TIER_AVX512
-    if (bits <= 4)
-        return v_pick(integers[bits - 1], c);
+    if (bits == 1 || bits == 2 || bits == 4)
+        return v_pick(integers[bits / 2], c);
 #endif
     return u_to_float(c & u_set((1U << bits) - 1));
 }
@@ -320,27 +319,17 @@ bring(const uint8_t *from)
     __builtin_prefetch((const void *)((uintptr_t)from + AHEAD));
 }
 
-/* Of each byte, whether its seven low bits are set. */
-INLINE bool
-e4m3_has_nan(const uint8_t *from, int64_t n)
+/* Gathers in the top bit of a byte whether its seven low bits are set. */
+INLINE U
+e4m3_nans(U w)
 {
-    U found = {0};
-    uint32_t words[N_LANES];
-    uint8_t last[VEC_BYTES] = {0};
+    return (w & 0x7F7F7F7F) + 0x01010101;
+}
 
-    for (int64_t i = 0; i < n; i += VEC_BYTES) {
-        if (n - i < VEC_BYTES) {
-            memcpy(last, from + i, (size_t)(n - i));
-            found |= (u_load(last) & 0x7F7F7F7F) + 0x01010101;
-            break;
-        }
-        bring(from + i);
-        found |= (u_load(from + i) & 0x7F7F7F7F) + 0x01010101;
-    }
-    memcpy(words, &found, sizeof words);
-    for (int i = 1; i < N_LANES; i++)
-        words[0] |= words[i];
-    return (words[0] & 0x80808080) != 0;
+INLINE bool
+e4m3_has_nan(U nans)
+{
+    return m_any((M)(nans & 0x80808080) != 0);
 }
 
 /* Biases of row r times the sums of x: group g in lane g % 16. */
@@ -384,38 +373,45 @@ lane_bits(const mr_quant_kind kind)
 #define CLEAN MR_N_QUANT_KINDS
 
 #if MR_TIER_ID == MR_TIER_AVX512
-/* Bits [at, at + bits) of each lane as a number, at + bits <= 23: they become
- * the last digits of a large number, which is taken away. */
-INLINE R
-number_in_place(U w, const int at, const int bits)
-{
-    U large = u_set((uint32_t)(150 - at) << 23);
-    U c = (w & u_set(((1U << bits) - 1) << at)) | large;
+/* Bits that hold code j of a lane in every lane, where lanes of 20 begin in the
+ * midst of a byte. */
+#define IN_PLACE(b, at)                                                        \
+    (((1U << (b)) - 1) << (at)), (((1U << (b)) - 1) << ((at) + 4))
+#define IN_PLACE_4(b, at) IN_PLACE(b, at), IN_PLACE(b, at)
+#define IN_PLACE_16(b, at)                                                     \
+    {                                                                          \
+        IN_PLACE_4(b, at), IN_PLACE_4(b, at), IN_PLACE_4(b, at),               \
+            IN_PLACE_4(b, at)                                                  \
+    }
+static const uint32_t fives[4][16] = {IN_PLACE_16(5, 0), IN_PLACE_16(5, 5),
+                                      IN_PLACE_16(5, 10), IN_PLACE_16(5, 15)};
 
-    return (R)c - (R)large;
+/* The code where it is, times the power of two that x was divided by. */
+INLINE R
+number_in_place(U w, const int j, const int bits)
+{
+    U mask = u_set(((1U << bits) - 1) << (j * bits));
+
+    if (bits == 5)
+        mask = u_load(fives[j]);
+    return (R)_mm512_cvtepu32_ps((__m512i)(w & mask));
 }
 #endif
 
 /* Code j of each lane as a number. */
 INLINE R
-number_at(U w, const int j, const mr_quant_kind kind)
+number_at(U w, const int j, const mr_quant_kind kind, const bool in_place)
 {
     const int bits = kind_bits(kind), at = j * bits;
 
+#if MR_TIER_ID == MR_TIER_AVX512
+    if (in_place)
+        return number_in_place(w, j, bits);
+#else
+    (void)in_place;
+#endif
     if (kind == CLEAN)
         return number_e4m3_top((U)((M)(w << (unsigned)(24 - at)) >> 4));
-#if MR_TIER_ID == MR_TIER_AVX512
-    /* shifts and tables share two of four ports: some go another way */
-    if (kind == MR_QUANT_4 && j >= 6)
-        return number_in_place(w >> 12, at - 12, bits);
-    if ((kind == MR_QUANT_4 && (j == 2 || j == 4)) ||
-        (kind == MR_QUANT_3 && (j == 1 || j == 2 || j == 4 || j == 6)) ||
-        (kind >= MR_QUANT_5 && kind <= MR_QUANT_8 && j > 0 && at + bits <= 23))
-        return number_in_place(w, at, bits);
-    if (kind >= MR_QUANT_5 && kind <= MR_QUANT_8 && j > 0 &&
-        at + bits == lane_bits(kind))
-        return u_to_float(w >> (unsigned)at);
-#endif
     return number(w >> (unsigned)at, kind);
 }
 
@@ -569,9 +565,11 @@ const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
     .dot = {ROWS(dot_1), ROWS(dot_2), ROWS(dot_3), ROWS(dot_4), ROWS(dot_5),
             ROWS(dot_6), ROWS(dot_8), ROWS(dot_e2m1), ROWS(dot_e4m3)},
 #if MR_TIER_ID == MR_TIER_AVX512
-    .bytes = {[MR_QUANT_3] = ROWS(bytes_dot_3),
-              [MR_QUANT_5] = ROWS(bytes_dot_5),
-              [MR_QUANT_6] = ROWS(bytes_dot_6)},
+    .in_place =
+        {[MR_QUANT_4] = ROWS(in_place_4), [MR_QUANT_8] = ROWS(in_place_8)},
+    .bytes = {[MR_QUANT_3] = ROWS(in_place_3),
+              [MR_QUANT_5] = ROWS(in_place_5),
+              [MR_QUANT_6] = ROWS(in_place_6)},
 #endif
     .sums = sums,
     .scales = {scales_e8m0, scales_e4m3},

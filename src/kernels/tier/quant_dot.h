@@ -4,8 +4,9 @@
  *
  * A cell is 16 lanes of as many codes as fit 32 bits (1, 2, 4, 8 bits), 24 (3,
  * 6) or 20 (5) of the row's stream; x is arranged to suit.  Included once for
- * the tier, and again with PICKS_BYTES where processors of a tier differ in how
- * lanes of less than a word are made: the same bits.
+ * the tier, and again with PICKS_BYTES for processors that make lanes of less
+ * than a word faster: the same bits.  in_place: codes stay where they are in
+ * the lane, and x was divided by that power of two.
  */
 
 #if MR_TIER_ID == MR_TIER_AVX512
@@ -53,7 +54,7 @@ static const uint32_t lane_first[16] = {0, 4, 0, 4, 0, 4, 0, 4,
 /* N_LANES lanes of 24 bits or 20 that start at a byte; above the 24 bits is
  * nothing, above the 20 anything. */
 TARGET INLINE U
-NAMED(short_lanes)(const uint8_t *from, const int bits)
+NAMED(short_lanes)(const uint8_t *from, const int bits, const bool in_place)
 {
 #if MR_TIER_ID == MR_TIER_AVX512
     __m512i x = _mm512_loadu_si512(from);
@@ -88,7 +89,7 @@ NAMED(short_lanes)(const uint8_t *from, const int bits)
         x[i] = word & 0xffffff;
     }
 #endif
-    return bits == 20 ? (U)x >> u_load(lane_first) : (U)x;
+    return bits == 20 && !in_place ? (U)x >> u_load(lane_first) : (U)x;
 }
 
 /* A cell; x from number `at` on.  Row i of x and row r of w meet in sum i * nr
@@ -96,7 +97,7 @@ NAMED(short_lanes)(const uint8_t *from, const int bits)
 INLINE void
 NAMED(cell)(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x,
             int64_t at, R (*sum)[VECTORS], const mr_quant_kind kind,
-            const int m, const int nr)
+            const int m, const int nr, const bool in_place)
 {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
@@ -111,7 +112,7 @@ NAMED(cell)(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x,
 
 #pragma GCC unroll 2
             for (int r = 0; r < nr; r++)
-                q[r] = number_at(w[r][v], j, kind);
+                q[r] = number_at(w[r][v], j, kind, in_place);
 #pragma GCC unroll 4
             for (int i = 0; i < m; i++) {
                 R y = v_load(x[i] + at + j * 16 + v * N_LANES);
@@ -131,7 +132,7 @@ NAMED(cell)(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x,
  */
 TARGET INLINE void
 NAMED(cell_read)(const uint8_t *from, const float *scales, int shift, U *w,
-                 R *scale, const mr_quant_kind kind)
+                 R *scale, const mr_quant_kind kind, const bool in_place)
 {
     const int bits = lane_bits(kind);
 
@@ -142,7 +143,8 @@ NAMED(cell_read)(const uint8_t *from, const float *scales, int shift, U *w,
         if (bits == 32)
             w[v] = u_load(from + v * VEC_BYTES);
         else
-            w[v] = NAMED(short_lanes)(from + v * N_LANES * bits / 8, bits);
+            w[v] = NAMED(short_lanes)(from + v * N_LANES * bits / 8, bits,
+                                      in_place);
         memcpy(&index, lane_number, sizeof index);
         scale[v] = shift >= 4
                        ? v_set(*scales)
@@ -155,7 +157,7 @@ NAMED(cell_read)(const uint8_t *from, const float *scales, int shift, U *w,
 TARGET INLINE void
 NAMED(cell_copy)(const uint8_t *from, const float *scales, int64_t lanes,
                  int64_t groups, int shift, U *w, R *scale,
-                 const mr_quant_kind kind)
+                 const mr_quant_kind kind, const bool in_place)
 {
     const int bytes = 2 * lane_bits(kind), most = shift >= 4 ? 1 : 16 >> shift;
     uint8_t last[CELL_READ] = {0};
@@ -164,7 +166,7 @@ NAMED(cell_copy)(const uint8_t *from, const float *scales, int64_t lanes,
     memcpy(last, from, (size_t)(lanes < 16 ? lanes * bytes / 16 : bytes));
     memcpy(last_scales, scales,
            (size_t)(groups < most ? groups : most) * sizeof *scales);
-    NAMED(cell_read)(last, last_scales, shift, w, scale, kind);
+    NAMED(cell_read)(last, last_scales, shift, w, scale, kind, in_place);
 }
 
 /* Lanes of whole cells that may be read where they are, of row `row`. */
@@ -180,52 +182,67 @@ NAMED(whole_lanes)(const mr_quant_span *s, int64_t row,
     return 16 * (cells < most ? cells : most);
 }
 
-/* Rows [row, row + nr) of w, one or two. */
-TARGET INLINE void
+/* Rows [row, row + nr) of w, one or two.  False, and nothing is added, when
+ * what was taken for CLEAN is not. */
+TARGET INLINE bool
 NAMED(dot_rows)(const mr_quant_span *s, int64_t row, const float *const *x,
                 const float *const *x_sums, float (*lanes)[16],
-                const mr_quant_kind kind, const int m, const int nr)
+                const mr_quant_kind kind, const int m, const int nr,
+                const bool in_place)
 {
     const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
     int shift = __builtin_ctz((unsigned)(s->group / count));
     int64_t n = s->n / count, at = 0;
     int64_t stop = NAMED(whole_lanes)(s, row + nr - 1, kind);
-    const uint8_t *from = s->from + row * s->row_bytes;
-    const float *scales = s->scale + row * s->row_groups;
+    const uint8_t *from[2] = {s->from + row * s->row_bytes,
+                              s->from + (row + nr - 1) * s->row_bytes};
+    const float *scales[2] = {s->scale + row * s->row_groups,
+                              s->scale + (row + nr - 1) * s->row_groups};
     R sum[MR_QUANT_ROWS][VECTORS], scale[2][VECTORS];
-    U w[2][VECTORS];
+    U w[2][VECTORS], nans = {0};
 
     for (int c = 0; c < m * nr; c++)
         for (int v = 0; v < VECTORS; v++)
             sum[c][v] = v_load(
                 lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr] + v * N_LANES);
-    for (; at < stop; at += 16, from += bytes) {
+    for (; at < stop; at += 16) {
+        int64_t g = at >> shift;
+
 #pragma GCC unroll 2
         for (int r = 0; r < nr; r++) {
-            bring(from + r * s->row_bytes);
+            bring(from[r]);
             NAMED(cell_read)
-            (from + r * s->row_bytes,
-             scales + r * s->row_groups + (at >> shift), shift, w[r], scale[r],
-             kind);
+            (from[r], scales[r] + g, shift, w[r], scale[r], kind, in_place);
+            for (int v = 0; v < VECTORS; v++)
+                nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : nans;
+            from[r] += bytes;
         }
-        NAMED(cell)(w, scale, x, at * count, sum, kind, m, nr);
+        NAMED(cell)(w, scale, x, at * count, sum, kind, m, nr, in_place);
     }
-    for (; at < n; at += 16, from += bytes) {
-        for (int r = 0; r < nr; r++)
+    for (; at < n; at += 16) {
+        int64_t g = at >> shift;
+
+        for (int r = 0; r < nr; r++) {
             NAMED(cell_copy)
-            (from + r * s->row_bytes,
-             scales + r * s->row_groups + (at >> shift), n - at,
-             s->n_groups - (at >> shift), shift, w[r], scale[r], kind);
-        NAMED(cell)(w, scale, x, at * count, sum, kind, m, nr);
+            (from[r], scales[r] + g, n - at, s->n_groups - g, shift, w[r],
+             scale[r], kind, in_place);
+            for (int v = 0; v < VECTORS; v++)
+                nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : nans;
+            from[r] += bytes;
+        }
+        NAMED(cell)(w, scale, x, at * count, sum, kind, m, nr, in_place);
     }
+    if (kind == CLEAN && e4m3_has_nan(nans))
+        return false;
     for (int c = 0; c < m * nr; c++) {
+        float *to = lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr];
+
         if (s->bias)
             add_biases(s, row + c % nr, x_sums[c / nr], sum[c]);
         for (int v = 0; v < VECTORS; v++)
-            v_store(lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr] +
-                        v * N_LANES,
-                    sum[c][v]);
+            v_store(to + v * N_LANES, sum[c][v]);
     }
+    return true;
 }
 
 /* All rows: two at a time where one of x meets them, so that a chain of
@@ -233,66 +250,49 @@ NAMED(dot_rows)(const mr_quant_span *s, int64_t row, const float *const *x,
 TARGET INLINE void
 NAMED(dot)(const mr_quant_span *s, int rows, const float *const *x,
            const float *const *x_sums, float (*lanes)[16],
-           const mr_quant_kind kind, const int m)
+           const mr_quant_kind kind, const int m, const bool in_place)
 {
     int r = 0;
 
     for (; m == 1 && r + 2 <= rows; r += 2)
-        NAMED(dot_rows)(s, r, x, x_sums, lanes, kind, m, 2);
+        if (!NAMED(dot_rows)(s, r, x, x_sums, lanes, kind, m, 2, in_place))
+            NAMED(dot_rows)
+    (s, r, x, x_sums, lanes, MR_QUANT_E4M3, m, 2, false);
     for (; r < rows; r++)
-        NAMED(dot_rows)(s, r, x, x_sums, lanes, kind, m, 1);
+        if (!NAMED(dot_rows)(s, r, x, x_sums, lanes, kind, m, 1, in_place))
+            NAMED(dot_rows)
+    (s, r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, false);
 }
 
-#define DOT(name, kind, m)                                                     \
+#define DOT(name, kind, in_place, m)                                           \
     TARGET static void name(const mr_quant_span *s, int rows,                  \
                             const float *const *x, const float *const *x_sums, \
                             float(*lanes)[16])                                 \
     {                                                                          \
-        NAMED(dot)(s, rows, x, x_sums, lanes, kind, m);                        \
+        NAMED(dot)(s, rows, x, x_sums, lanes, kind, m, in_place);              \
     }
-#define DOTS(name, kind)                                                       \
-    DOT(name##_1, kind, 1)                                                     \
-    DOT(name##_2, kind, 2)                                                     \
-    DOT(name##_4, kind, 4)
+#define DOTS(name, kind, in_place)                                             \
+    DOT(name##_1, kind, in_place, 1)                                           \
+    DOT(name##_2, kind, in_place, 2)                                           \
+    DOT(name##_4, kind, in_place, 4)
 #ifdef PICKS_BYTES
-DOTS(bytes_dot_3, MR_QUANT_3)
-DOTS(bytes_dot_5, MR_QUANT_5)
-DOTS(bytes_dot_6, MR_QUANT_6)
+DOTS(in_place_3, MR_QUANT_3, true)
+DOTS(in_place_5, MR_QUANT_5, true)
+DOTS(in_place_6, MR_QUANT_6, true)
 #else
-DOTS(dot_1, MR_QUANT_1)
-DOTS(dot_2, MR_QUANT_2)
-DOTS(dot_3, MR_QUANT_3)
-DOTS(dot_4, MR_QUANT_4)
-DOTS(dot_5, MR_QUANT_5)
-DOTS(dot_6, MR_QUANT_6)
-DOTS(dot_8, MR_QUANT_8)
-DOTS(dot_e2m1, MR_QUANT_E2M1)
-DOTS(dot_nan, MR_QUANT_E4M3)
-DOTS(dot_clean, CLEAN)
-
-/* A row of w at a time, as it needs. */
-#define DOT_E4M3(m)                                                            \
-    static void dot_e4m3_##m(const mr_quant_span *s, int rows,                 \
-                             const float *const *x,                            \
-                             const float *const *x_sums, float(*lanes)[16])    \
-    {                                                                          \
-        mr_quant_span t = *s;                                                  \
-                                                                               \
-        for (int r = 0, now; r < rows; r += now) {                             \
-            bool nan = e4m3_has_nan(t.from, t.n);                              \
-                                                                               \
-            now = rows - r >= 2 ? 2 : 1;                                       \
-            nan =                                                              \
-                nan || (now == 2 && e4m3_has_nan(t.from + t.row_bytes, t.n));  \
-            (nan ? dot_nan_##m : dot_clean_##m)(&t, now, x, x_sums,            \
-                                                lanes + r);                    \
-            t.from += now * t.row_bytes;                                       \
-            t.scale += now * t.row_groups;                                     \
-        }                                                                      \
-    }
-DOT_E4M3(1)
-DOT_E4M3(2)
-DOT_E4M3(4)
+DOTS(dot_1, MR_QUANT_1, false)
+DOTS(dot_2, MR_QUANT_2, false)
+DOTS(dot_3, MR_QUANT_3, false)
+DOTS(dot_4, MR_QUANT_4, false)
+DOTS(dot_5, MR_QUANT_5, false)
+DOTS(dot_6, MR_QUANT_6, false)
+DOTS(dot_8, MR_QUANT_8, false)
+DOTS(dot_e2m1, MR_QUANT_E2M1, false)
+DOTS(dot_e4m3, CLEAN, false)
+#if MR_TIER_ID == MR_TIER_AVX512
+DOTS(in_place_4, MR_QUANT_4, true)
+DOTS(in_place_8, MR_QUANT_8, true)
+#endif
 #endif
 #undef DOT
 #undef DOTS
