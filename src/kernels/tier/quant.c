@@ -309,14 +309,26 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
  * ----------------------------------------------------------------
  */
 
-/* Bytes that come next are brought near this far ahead: rows are read once and
- * no prefetcher follows them from a page to the next. */
-#define AHEAD 4096
+/* What comes next is brought near: rows are read once and no prefetcher follows
+ * them from a page to the next.  How far ahead: the same place in the rows that
+ * are next, where rows are short. */
+#define AHEAD      4096
+#define SHORT_ROWS 16384
+
+INLINE int64_t
+bytes_ahead(int64_t row_bytes, int nr)
+{
+    int64_t ahead = nr * row_bytes;
+
+    while (ahead < AHEAD)
+        ahead += nr * row_bytes;
+    return row_bytes > SHORT_ROWS ? AHEAD : ahead;
+}
 
 INLINE void
-bring(const uint8_t *from)
+bring(const void *from, int64_t ahead)
 {
-    __builtin_prefetch((const void *)((uintptr_t)from + AHEAD));
+    __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)ahead));
 }
 
 /* Gathers in the top bit of a byte whether its seven low bits are set. */
@@ -373,28 +385,16 @@ lane_bits(const mr_quant_kind kind)
 #define CLEAN MR_N_QUANT_KINDS
 
 #if MR_TIER_ID == MR_TIER_AVX512
-/* Bits that hold code j of a lane in every lane, where lanes of 20 begin in the
- * midst of a byte. */
-#define IN_PLACE(b, at)                                                        \
-    (((1U << (b)) - 1) << (at)), (((1U << (b)) - 1) << ((at) + 4))
-#define IN_PLACE_4(b, at) IN_PLACE(b, at), IN_PLACE(b, at)
-#define IN_PLACE_16(b, at)                                                     \
-    {                                                                          \
-        IN_PLACE_4(b, at), IN_PLACE_4(b, at), IN_PLACE_4(b, at),               \
-            IN_PLACE_4(b, at)                                                  \
-    }
-static const uint32_t fives[4][16] = {IN_PLACE_16(5, 0), IN_PLACE_16(5, 5),
-                                      IN_PLACE_16(5, 10), IN_PLACE_16(5, 15)};
-
 /* The code where it is, times the power of two that x was divided by. */
 INLINE R
 number_in_place(U w, const int j, const int bits)
 {
-    U mask = u_set(((1U << bits) - 1) << (j * bits));
+    uint64_t mask = ((1U << bits) - 1) << (j * bits);
 
-    if (bits == 5)
-        mask = u_load(fives[j]);
-    return (R)_mm512_cvtepu32_ps((__m512i)(w & mask));
+    /* every second lane of 20 bits begins in the midst of a byte */
+    mask |= mask << (bits == 5 ? 36 : 32);
+    w &= (U)_mm512_set1_epi64((long long)mask);
+    return (R)_mm512_cvtepu32_ps((__m512i)w);
 }
 #endif
 

@@ -117,6 +117,10 @@ NAMED(cell)(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x,
             for (int i = 0; i < m; i++) {
                 R y = v_load(x[i] + at + j * 16 + v * N_LANES);
 
+#if MR_TIER_ID == MR_TIER_AVX512
+                if (nr > 1) /* once, not in each multiply-add */
+                    __asm__("" : "+v"(y));
+#endif
 #pragma GCC unroll 2
                 for (int r = 0; r < nr; r++)
                     t[i * nr + r] = multiply_add(y, q[r], t[i * nr + r]);
@@ -200,6 +204,7 @@ NAMED(dot_rows)(const mr_quant_span *s, int64_t row, const float *const *x,
                               s->scale + (row + nr - 1) * s->row_groups};
     R sum[MR_QUANT_ROWS][VECTORS], scale[2][VECTORS];
     U w[2][VECTORS], nans = {0};
+    int64_t ahead = bytes_ahead(s->row_bytes, nr);
 
     for (int c = 0; c < m * nr; c++)
         for (int v = 0; v < VECTORS; v++)
@@ -210,7 +215,7 @@ NAMED(dot_rows)(const mr_quant_span *s, int64_t row, const float *const *x,
 
 #pragma GCC unroll 2
         for (int r = 0; r < nr; r++) {
-            bring(from[r]);
+            bring(from[r], ahead);
             NAMED(cell_read)
             (from[r], scales[r] + g, shift, w[r], scale[r], kind, in_place);
             for (int v = 0; v < VECTORS; v++)
