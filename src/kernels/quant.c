@@ -334,6 +334,21 @@ lane_words(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int width,
             to[i * width + l] = from[i];
 }
 
+/* Brings near what rows have for the depths that are next: nothing else follows
+ * a walk along many rows at once. */
+static void
+next_near(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int64_t depth0,
+          int64_t depth)
+{
+    int64_t per_row = w->cols / 8 * w->f.bits;
+    uintptr_t from = (uintptr_t)w->words + (uintptr_t)(row0 * per_row);
+
+    from += (uintptr_t)((depth0 + depth) / 8 * w->f.bits);
+    for (int64_t l = 0; l < lanes; l++, from += (uintptr_t)per_row)
+        for (int64_t i = 0; i < depth / 8 * w->f.bits; i += 64)
+            __builtin_prefetch((const void *)(from + (uintptr_t)i));
+}
+
 /* Each lane a row: the lanes of a vector together, a group (or the part of it
  * that the depths have) at a time. */
 static void
@@ -348,6 +363,7 @@ panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
     int64_t group = w->f.group, first = depth0 / group;
     int64_t n_groups = (depth0 + depth - 1) / group - first + 1;
 
+    next_near(w, row0, lanes, depth0, depth);
     lane_scales(w, w->scales, row0, lanes, first, n_groups, scale);
     if (w->f.biased)
         lane_scales(w, w->biases, row0, lanes, first, n_groups, bias);
