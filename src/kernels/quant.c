@@ -305,33 +305,68 @@ mr__quant_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
 }
 
 /* Scales (or biases) of rows [row0, row0 + lanes) for groups [first, first +
- * n), side by side: to[g][lane]; other lanes are 0. */
+ * n), side by side: to[g][lane]; other lanes are 0, all without scales. */
 static void
 lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
             int64_t lanes, int64_t first, int64_t n, float (*to)[MAX_LANES])
 {
-    int64_t per_row = w->cols / w->f.group;
-    float row[MR_GEMM_DEPTH / 16 + 2];
+    int64_t at = row0 * (w->cols / w->f.group) + first;
+    float room[MR_GEMM_DEPTH / 16 + 2];
 
-    memset(to, 0, (size_t)n * sizeof *to);
-    for (int64_t l = 0; l < lanes; l++) {
-        scales_read(from, w->f.scale, (row0 + l) * per_row + first, n, row);
+    if (!from || lanes < MAX_LANES)
+        memset(to, 0, (size_t)n * sizeof *to);
+    for (int64_t l = 0; from && l < lanes; l++, at += w->cols / w->f.group) {
+        const float *row = room;
+
+        if (w->f.scale == MR_SCALE_FLOAT32)
+            row = (const float *)from + at;
+        else
+            scales_read(from, w->f.scale, at, n, room);
         for (int64_t g = 0; g < n; g++)
             to[g][l] = row[g];
     }
 }
 
-/* Words [at, at + n) of rows, side by side. */
+typedef uint32_t four __attribute__((vector_size(16)));
+
+/* Four words of four rows, side by side. */
+static void
+four_turn(const uint32_t *from, int64_t row, uint32_t *to, int64_t step)
+{
+    four x[4], even[2], odd[2], y[4];
+
+    for (int l = 0; l < 4; l++)
+        memcpy(&x[l], from + l * row, sizeof *x);
+    for (int l = 0; l < 2; l++) {
+        even[l] = __builtin_shufflevector(x[l], x[l + 2], 0, 4, 1, 5);
+        odd[l] = __builtin_shufflevector(x[l], x[l + 2], 2, 6, 3, 7);
+    }
+    y[0] = __builtin_shufflevector(even[0], even[1], 0, 4, 1, 5);
+    y[1] = __builtin_shufflevector(even[0], even[1], 2, 6, 3, 7);
+    y[2] = __builtin_shufflevector(odd[0], odd[1], 0, 4, 1, 5);
+    y[3] = __builtin_shufflevector(odd[0], odd[1], 2, 6, 3, 7);
+    for (int i = 0; i < 4; i++)
+        memcpy(to + i * step, &y[i], sizeof *y);
+}
+
+/* Words [at, at + n) of rows, side by side; no more than `lanes` are read. */
 static void
 lane_words(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int width,
            int64_t at, int64_t n, uint32_t *to)
 {
     int64_t per_row = w->cols / 32 * w->f.bits + w->cols % 32 * w->f.bits / 32;
     const uint32_t *from = (const uint32_t *)w->words + row0 * per_row + at;
+    int64_t fours = lanes / 4 * 4, whole = n / 4 * 4;
 
-    for (int64_t l = 0; l < lanes; l++, from += per_row)
-        for (int64_t i = 0; i < n; i++)
-            to[i * width + l] = from[i];
+    if (lanes < width)
+        memset(to, 0, (size_t)(n * width) * sizeof *to);
+    for (int64_t l = 0; l < fours; l += 4)
+        for (int64_t i = 0; i < whole; i += 4)
+            four_turn(from + l * per_row + i, per_row, to + i * width + l,
+                      width);
+    for (int64_t l = 0; l < lanes; l++)
+        for (int64_t i = l < fours ? whole : 0; i < n; i++)
+            to[i * width + l] = from[l * per_row + i];
 }
 
 /* Brings near what rows have for the depths that are next: nothing else follows
@@ -358,23 +393,24 @@ panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
     const mr_quant_tier *t = quant_tier();
     mr_quant_lanes_fn *turned = t->turned[format_kind(&w->f)];
     float scale[MR_GEMM_DEPTH / 16 + 2][MAX_LANES];
-    float bias[MR_GEMM_DEPTH / 16 + 2][MAX_LANES] = {{0.0F}};
-    uint32_t words[128 * 8 / 32 * MAX_LANES] = {0};
+    float bias[MR_GEMM_DEPTH / 16 + 2][MAX_LANES];
+    uint32_t words[MR_GEMM_DEPTH * 8 / 32 * MAX_LANES], *next = words;
     int64_t group = w->f.group, first = depth0 / group;
     int64_t n_groups = (depth0 + depth - 1) / group - first + 1;
 
     next_near(w, row0, lanes, depth0, depth);
     lane_scales(w, w->scales, row0, lanes, first, n_groups, scale);
-    if (w->f.biased)
-        lane_scales(w, w->biases, row0, lanes, first, n_groups, bias);
+    lane_scales(w, w->f.biased ? w->biases : NULL, row0, lanes, first, n_groups,
+                bias);
+    lane_words(w, row0, lanes, t->lanes, depth0 * w->f.bits / 32,
+               depth * w->f.bits / 32, words);
     for (int64_t k = depth0, n; k < depth0 + depth; k += n, to += n * step) {
         int64_t g = k / group;
 
         n = (g + 1) * group - k;
         n = n < depth0 + depth - k ? n : depth0 + depth - k;
-        lane_words(w, row0, lanes, t->lanes, k * w->f.bits / 32,
-                   n * w->f.bits / 32, words);
-        turned(words, n, scale[g - first], bias[g - first], to, step);
+        turned(next, n, scale[g - first], bias[g - first], to, step);
+        next += n * w->f.bits / 32 * t->lanes;
     }
 }
 
