@@ -358,11 +358,16 @@ panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
         const char *from = mr__attend_mask(j, b->item, row0 + i);
 
         run = left < n - i ? left : n - i;
-        mr__copy_strided(
-            (size_t)size, 2, (int64_t[]){b->n_keys, run}, tile + i * size,
-            (int64_t[]){t->cols * size, size},
-            from + b->key0 * j->mask_stride[3] * size,
-            (int64_t[]){j->mask_stride[3] * size, j->mask_stride[2] * size});
+        from += b->key0 * j->mask_stride[3] * size;
+        if (j->mask_stride[3] == 1)
+            t->tier->turn[size / 2](tile + i * size, t->cols, from,
+                                    j->mask_stride[2], run, b->n_keys);
+        else
+            mr__copy_strided((size_t)size, 2, (int64_t[]){b->n_keys, run},
+                             tile + i * size, (int64_t[]){t->cols * size, size},
+                             from,
+                             (int64_t[]){j->mask_stride[3] * size,
+                                         j->mask_stride[2] * size});
     }
     if (half)
         mr__tier()->casts->cast[m][MR_FLOAT32](b->mask, tile, all);

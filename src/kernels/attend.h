@@ -59,8 +59,14 @@ typedef void mr_attend_back_fn(float *s, float *g, int64_t row, int64_t n_rows,
                                const float *top, const float *scale,
                                const float *dot);
 
+/* to[k * to_row + i] = from[i * from_row + k] of n_rows rows of n_keys. */
+typedef void mr_attend_turn_fn(void *to, int64_t to_row, const void *from,
+                               int64_t from_row, int64_t n_rows,
+                               int64_t n_keys);
+
 typedef struct mr_attend_tier {
     mr_attend_step_fn *step;
+    mr_attend_turn_fn *turn[3]; /* elements of 1, 2, 4 bytes */
     mr_attend_back_fn *back;
     mr_attend_scale_fn *multiply, *divide;
     mr_attend_dots_fn *dots[MR_N_GEMM_KINDS];

@@ -305,33 +305,83 @@ mr__quant_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
 }
 
 /* Scales (or biases) of rows [row0, row0 + lanes) for groups [first, first +
- * n), side by side: to[g][lane]; other lanes are 0. */
+ * n), side by side: to[g][lane]; other lanes are 0, all without scales. */
 static void
 lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
             int64_t lanes, int64_t first, int64_t n, float (*to)[MAX_LANES])
 {
-    int64_t per_row = w->cols / w->f.group;
-    float row[MR_GEMM_DEPTH / 16 + 2];
+    int64_t at = row0 * (w->cols / w->f.group) + first;
+    float room[MR_GEMM_DEPTH / 16 + 2];
 
-    memset(to, 0, (size_t)n * sizeof *to);
-    for (int64_t l = 0; l < lanes; l++) {
-        scales_read(from, w->f.scale, (row0 + l) * per_row + first, n, row);
+    if (!from || lanes < MAX_LANES)
+        memset(to, 0, (size_t)n * sizeof *to);
+    for (int64_t l = 0; from && l < lanes; l++, at += w->cols / w->f.group) {
+        const float *row = room;
+
+        if (w->f.scale == MR_SCALE_FLOAT32)
+            row = (const float *)from + at;
+        else
+            scales_read(from, w->f.scale, at, n, room);
         for (int64_t g = 0; g < n; g++)
             to[g][l] = row[g];
     }
 }
 
-/* Words [at, at + n) of rows, side by side. */
+typedef uint32_t four __attribute__((vector_size(16)));
+
+/* Four words of four rows, side by side. */
+static void
+four_turn(const uint32_t *from, int64_t row, uint32_t *to, int64_t step)
+{
+    four x[4], even[2], odd[2], y[4];
+
+    for (int l = 0; l < 4; l++)
+        memcpy(&x[l], from + l * row, sizeof *x);
+    for (int l = 0; l < 2; l++) {
+        even[l] = __builtin_shufflevector(x[l], x[l + 2], 0, 4, 1, 5);
+        odd[l] = __builtin_shufflevector(x[l], x[l + 2], 2, 6, 3, 7);
+    }
+    y[0] = __builtin_shufflevector(even[0], even[1], 0, 4, 1, 5);
+    y[1] = __builtin_shufflevector(even[0], even[1], 2, 6, 3, 7);
+    y[2] = __builtin_shufflevector(odd[0], odd[1], 0, 4, 1, 5);
+    y[3] = __builtin_shufflevector(odd[0], odd[1], 2, 6, 3, 7);
+    for (int i = 0; i < 4; i++)
+        memcpy(to + i * step, &y[i], sizeof *y);
+}
+
+/* Words [at, at + n) of rows, side by side; no more than `lanes` are read. */
 static void
 lane_words(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int width,
            int64_t at, int64_t n, uint32_t *to)
 {
     int64_t per_row = w->cols / 32 * w->f.bits + w->cols % 32 * w->f.bits / 32;
     const uint32_t *from = (const uint32_t *)w->words + row0 * per_row + at;
+    int64_t fours = lanes / 4 * 4, whole = n / 4 * 4;
 
-    for (int64_t l = 0; l < lanes; l++, from += per_row)
-        for (int64_t i = 0; i < n; i++)
-            to[i * width + l] = from[i];
+    if (lanes < width)
+        memset(to, 0, (size_t)(n * width) * sizeof *to);
+    for (int64_t l = 0; l < fours; l += 4)
+        for (int64_t i = 0; i < whole; i += 4)
+            four_turn(from + l * per_row + i, per_row, to + i * width + l,
+                      width);
+    for (int64_t l = 0; l < lanes; l++)
+        for (int64_t i = l < fours ? whole : 0; i < n; i++)
+            to[i * width + l] = from[l * per_row + i];
+}
+
+/* Brings near what rows have for the depths that are next: nothing else follows
+ * a walk along many rows at once. */
+static void
+next_near(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int64_t depth0,
+          int64_t depth)
+{
+    int64_t per_row = w->cols / 8 * w->f.bits;
+    uintptr_t from = (uintptr_t)w->words + (uintptr_t)(row0 * per_row);
+
+    from += (uintptr_t)((depth0 + depth) / 8 * w->f.bits);
+    for (int64_t l = 0; l < lanes; l++, from += (uintptr_t)per_row)
+        for (int64_t i = 0; i < depth / 8 * w->f.bits; i += 64)
+            __builtin_prefetch((const void *)(from + (uintptr_t)i));
 }
 
 /* Each lane a row: the lanes of a vector together, a group (or the part of it
@@ -343,22 +393,24 @@ panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
     const mr_quant_tier *t = quant_tier();
     mr_quant_lanes_fn *turned = t->turned[format_kind(&w->f)];
     float scale[MR_GEMM_DEPTH / 16 + 2][MAX_LANES];
-    float bias[MR_GEMM_DEPTH / 16 + 2][MAX_LANES] = {{0.0F}};
-    uint32_t words[128 * 8 / 32 * MAX_LANES] = {0};
+    float bias[MR_GEMM_DEPTH / 16 + 2][MAX_LANES];
+    uint32_t words[MR_GEMM_DEPTH * 8 / 32 * MAX_LANES], *next = words;
     int64_t group = w->f.group, first = depth0 / group;
     int64_t n_groups = (depth0 + depth - 1) / group - first + 1;
 
+    next_near(w, row0, lanes, depth0, depth);
     lane_scales(w, w->scales, row0, lanes, first, n_groups, scale);
-    if (w->f.biased)
-        lane_scales(w, w->biases, row0, lanes, first, n_groups, bias);
+    lane_scales(w, w->f.biased ? w->biases : NULL, row0, lanes, first, n_groups,
+                bias);
+    lane_words(w, row0, lanes, t->lanes, depth0 * w->f.bits / 32,
+               depth * w->f.bits / 32, words);
     for (int64_t k = depth0, n; k < depth0 + depth; k += n, to += n * step) {
         int64_t g = k / group;
 
         n = (g + 1) * group - k;
         n = n < depth0 + depth - k ? n : depth0 + depth - k;
-        lane_words(w, row0, lanes, t->lanes, k * w->f.bits / 32,
-                   n * w->f.bits / 32, words);
-        turned(words, n, scale[g - first], bias[g - first], to, step);
+        turned(next, n, scale[g - first], bias[g - first], to, step);
+        next += n * w->f.bits / 32 * t->lanes;
     }
 }
 
@@ -386,16 +438,17 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
 }
 
 /* ---- few rows -------------------------------------------------------------
- * Arranged: the numbers of x, in whole blocks, then for biased formats their
- * sums over the groups, with zeros up to a multiple of 16. */
+ * Arranged: the numbers of x, in whole cells, then for biased formats their
+ * sums over the groups, with zeros up to a multiple of 16; then 16 floats of
+ * which the first is 1 when the numbers are arranged in place. */
 
-/* Numbers of a block, 0 when the order is x's own. */
+enum { FLAG_FLOATS = 16 };
+
+/* Codes of a lane. */
 static int
-block_codes(const mr_quant_format *f)
+lane_codes(const mr_quant_format *f)
 {
-    bool words = f->bits == 1 || f->bits == 2 || f->bits == 4;
-
-    return words ? 16 * (32 / f->bits) : 0;
+    return f->bits == 3 ? 8 : f->bits == 5 || f->bits == 6 ? 4 : 32 / f->bits;
 }
 
 static int64_t
@@ -407,9 +460,7 @@ whole(int64_t n, int64_t of)
 static int64_t
 numbers_floats(const mr_quant_format *f, int64_t cols)
 {
-    int64_t codes = block_codes(f);
-
-    return whole(cols, codes > 0 ? codes : 16);
+    return whole(cols, 16 * lane_codes(f));
 }
 
 int64_t
@@ -417,7 +468,7 @@ mr__quant_arranged_floats(const mr_quant_format *f, int64_t cols)
 {
     int64_t sums = f->biased ? whole(cols / f->group, 16) : 0;
 
-    return numbers_floats(f, cols) + sums;
+    return numbers_floats(f, cols) + sums + FLAG_FLOATS;
 }
 
 /* 16 lanes in a fixed order. */
@@ -428,50 +479,6 @@ lanes_sum(float *lanes)
         for (int i = 0; i < half; i++)
             lanes[i] += lanes[i + half];
     return lanes[0];
-}
-
-/* Numbers l * per_word + j of a block to j * 16 + l. */
-static void
-block_arrange(const float *x, int64_t n, int per_word, float *to)
-{
-    for (int64_t l = 0; l * per_word < n; l++)
-        for (int64_t j = 0; j < per_word; j++)
-            to[j * 16 + l] = x[l * per_word + j];
-}
-
-/* Of a multiple of 16. */
-static float
-group_sum(const float *x, int n)
-{
-    float lanes[16] = {0.0F};
-
-    for (int k = 0; k < n; k += 16)
-        for (int l = 0; l < 16; l++)
-            lanes[l] += x[k + l];
-    return lanes_sum(lanes);
-}
-
-void
-mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
-                  float *to)
-{
-    int64_t codes = block_codes(f), numbers = numbers_floats(f, cols);
-    int64_t all = mr__quant_arranged_floats(f, cols);
-    float *sums = to + numbers;
-
-    memset(to + cols, 0, (size_t)(all - cols) * sizeof *to);
-    if (codes == 0) {
-        memcpy(to, x, (size_t)cols * sizeof *to);
-    } else {
-        int64_t last = cols / codes * codes;
-
-        memset(to + last, 0, (size_t)(all - last) * sizeof *to);
-        for (int64_t k = 0; k < cols; k += codes)
-            block_arrange(x + k, cols - k < codes ? cols - k : codes,
-                          32 / f->bits, to + k);
-    }
-    for (int64_t g = 0; f->biased && g < cols / f->group; g++)
-        sums[g] = group_sum(x + g * f->group, f->group);
 }
 
 /* Relaxed: every thread finds the same. */
@@ -492,65 +499,192 @@ picks_bytes(void)
 #endif
 }
 
-/* For 1, 2 or 4 rows. */
-static mr_quant_dot_fn *
-dot_of(const mr_quant_format *f, int m)
+/* Kernels for numbers arranged in place, by 1, 2, 4 rows; NULL: none. */
+static mr_quant_dot_fn *const *
+in_place_dots(const mr_quant_format *f)
 {
     const mr_quant_tier *t = quant_tier();
     mr_quant_kind kind = format_kind(f);
 
-    if (f->group >= 64 && t->bytes[kind][m / 2] && picks_bytes())
-        return t->bytes[kind][m / 2];
-    return t->dot[kind][m / 2];
+    return t->in_place[kind][0]                 ? t->in_place[kind]
+           : t->bytes[kind][0] && picks_bytes() ? t->bytes[kind]
+                                                : NULL;
 }
 
-/* m of 1, 2 or 4 rows. */
+/* Can all numbers be divided by 2^31 without loss? */
+static bool
+none_tiny(const float *x, int64_t n)
+{
+    const uint32_t least = (127 - 94) << 23; /* 2^-94 */
+    uint32_t found = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, x + i, sizeof bits);
+        found |= (bits << 1) - 1 < 2 * least - 1;
+    }
+    return found == 0;
+}
+
+/* Numbers l * per_lane + j of a cell to j * 16 + l, those of even and odd lanes
+ * times a factor. */
 static void
-row_dot(const mr_quant_matrix *w, int64_t j, int m, const float *const *x,
-        float *y, int64_t y_row)
+cell_arrange(const float *x, int64_t n, int per_lane, float (*factor)[2],
+             float *to)
+{
+    for (int64_t l = 0; l * per_lane < n; l++)
+        for (int64_t j = 0; j < per_lane; j++)
+            to[j * 16 + l] = x[l * per_lane + j] * factor[j][l % 2];
+}
+
+/* 2 to minus the place of code j in a lane. */
+static float
+place_factor(const mr_quant_format *f, int j, bool odd)
+{
+    uint32_t place = (uint32_t)(j * f->bits + (odd && f->bits == 5 ? 4 : 0));
+    uint32_t bits = (127 - place) << 23;
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Of a multiple of 16. */
+static float
+group_sum(const float *x, int n)
+{
+    float lanes[16] = {0.0F};
+
+    for (int k = 0; k < n; k += 16)
+        for (int l = 0; l < 16; l++)
+            lanes[l] += x[k + l];
+    return lanes_sum(lanes);
+}
+
+void
+mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
+                  float *to)
+{
+    int per_lane = lane_codes(f);
+    int64_t codes = 16 * per_lane, numbers = numbers_floats(f, cols);
+    int64_t all = mr__quant_arranged_floats(f, cols),
+            last = cols / codes * codes;
+    float *sums = to + numbers, factor[32][2];
+    bool in_place = in_place_dots(f) && none_tiny(x, cols);
+
+    for (int j = 0; j < per_lane; j++)
+        for (int odd = 0; odd < 2; odd++)
+            factor[j][odd] = in_place ? place_factor(f, j, odd) : 1.0F;
+    memset(to + last, 0, (size_t)(all - last) * sizeof *to);
+    for (int64_t k = 0; k < cols; k += codes)
+        cell_arrange(x + k, cols - k < codes ? cols - k : codes, per_lane,
+                     factor, to + k);
+    for (int64_t g = 0; f->biased && g < cols / f->group; g++)
+        sums[g] = group_sum(x + g * f->group, f->group);
+    to[all - FLAG_FLOATS] = in_place ? 1.0F : 0.0F;
+}
+
+static bool
+arranged_in_place(const mr_quant_matrix *w, const float *arranged)
+{
+    int64_t all = mr__quant_arranged_floats(&w->f, w->cols);
+
+    return arranged[all - FLAG_FLOATS] != 0.0F;
+}
+
+/* How many of m rows, 1, 2 or 4, go together: those arranged alike. */
+static int
+rows_alike(const mr_quant_matrix *w, const float *const *arranged, int m)
+{
+    int now = m >= 4 ? 4 : m >= 2 ? 2 : 1;
+
+    for (int i = 1; i < now; i++)
+        if (arranged_in_place(w, arranged[i]) !=
+            arranged_in_place(w, arranged[0]))
+            return 1;
+    return now;
+}
+
+/* Scales (or biases) [at, at + n), 16 more of which may be read: where they
+ * are, else in `room`. */
+static const float *
+scales_near(const mr_quant_matrix *w, const void *from, int64_t at, int64_t n,
+            float *room)
+{
+    int64_t all = w->rows * (w->cols / w->f.group);
+
+    if (w->f.scale == MR_SCALE_FLOAT32 && at + n + 16 <= all)
+        return (const float *)from + at;
+    scales_read(from, w->f.scale, at, n, room);
+    memset(room + n, 0, 16 * sizeof *room);
+    return room;
+}
+
+/* lanes[i * MR_QUANT_TOGETHER + r] += x[i] times columns [k, k + n) of row j +
+ * r of w, for 1, 2 or 4 rows of x. */
+static void
+span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
+         int64_t n, int m, const float *const *x, float (*lanes)[16])
 {
     const mr_quant_format *f = &w->f;
-    mr_quant_dot_fn *dot = dot_of(f, m);
+    int64_t per_row = w->cols / f->group, groups = n / f->group;
+    int64_t numbers = numbers_floats(f, w->cols),
+            at = j * per_row + k / f->group;
+    int64_t all = (rows - 1) * per_row + groups;
     float scale[MR_QUANT_GROUPS + 16], bias[MR_QUANT_GROUPS + 16];
-    float lanes[MR_QUANT_ROWS][16] = {{0.0F}};
-    int64_t per_row = w->cols / f->group;
-    int64_t numbers = numbers_floats(f, w->cols);
+    const float *part[MR_QUANT_ROWS], *x_sums[MR_QUANT_ROWS];
+    mr_quant_dot_fn *const *dots = quant_tier()->dot[format_kind(f)];
+    const uint8_t *words = w->words;
+    mr_quant_span s = {
+        .from = words + (j * w->cols + k) / 8 * f->bits,
+        .end = words + w->rows * w->cols / 8 * f->bits,
+        .n = n,
+        .group = f->group,
+        .n_groups = (int)groups,
+        .scale = scales_near(w, w->scales, at, all, scale),
+        .bias = f->biased ? scales_near(w, w->biases, at, all, bias) : NULL,
+        .row_bytes = w->cols / 8 * f->bits,
+        .row_groups = per_row};
 
-    for (int64_t k = 0; k < w->cols; k += MR_QUANT_SPAN) {
-        int64_t n = w->cols - k < MR_QUANT_SPAN ? w->cols - k : MR_QUANT_SPAN;
-        int64_t groups = n / f->group, at = j * per_row + k / f->group;
-        const float *part[MR_QUANT_ROWS], *sums[MR_QUANT_ROWS];
-        mr_quant_span s = {.from = (const uint8_t *)w->words +
-                                   (j * w->cols + k) / 8 * f->bits,
-                           .n = n,
-                           .group = f->group,
-                           .n_groups = (int)groups,
-                           .scale = scale,
-                           .bias = f->biased ? bias : NULL};
-
-        scales_read(w->scales, f->scale, at, groups, scale);
-        memset(scale + groups, 0, 16 * sizeof *scale);
-        if (f->biased) {
-            scales_read(w->biases, f->scale, at, groups, bias);
-            memset(bias + groups, 0, 16 * sizeof *bias);
-        }
-        for (int i = 0; i < m; i++) {
-            part[i] = x[i] + k;
-            sums[i] = x[i] + numbers + k / f->group;
-        }
-        dot(&s, part, sums, lanes);
+    for (int i = 0; i < m; i++) {
+        part[i] = x[i] + k;
+        x_sums[i] = x[i] + numbers + k / f->group;
     }
-    for (int i = 0; i < m; i++)
-        y[i * y_row] = lanes_sum(lanes[i]);
+    if (arranged_in_place(w, x[0]))
+        dots = in_place_dots(f);
+    dots[m / 2](&s, (int)rows, part, x_sums, lanes);
+}
+
+/* Rows of w whose scales fit a span's. */
+static int64_t
+rows_together(const mr_quant_matrix *w)
+{
+    int64_t fit =
+        w->cols > MR_QUANT_SPAN ? 1 : MR_QUANT_GROUPS / (w->cols / w->f.group);
+
+    return fit < MR_QUANT_TOGETHER ? fit : MR_QUANT_TOGETHER;
 }
 
 void
 mr__quant_dot(const mr_quant_matrix *w, int64_t j0, int64_t j1, int m,
               const float *const *arranged, float *y, int64_t y_row)
 {
-    for (int64_t j = j0; j < j1; j++)
-        for (int i = 0, rows; i < m; i += rows) {
-            rows = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
-            row_dot(w, j, rows, arranged + i, y + i * y_row + (j - j0), y_row);
+    int64_t together = rows_together(w), rows;
+    float lanes[MR_QUANT_ROWS * MR_QUANT_TOGETHER][16];
+
+    for (int64_t j = j0; j < j1; j += rows) {
+        rows = j1 - j < together ? j1 - j : together;
+        for (int i = 0, now; i < m; i += now) {
+            now = rows_alike(w, arranged + i, m - i);
+            memset(lanes, 0, (size_t)now * MR_QUANT_TOGETHER * sizeof *lanes);
+            for (int64_t k = 0, n; k < w->cols; k += n) {
+                n = w->cols - k < MR_QUANT_SPAN ? w->cols - k : MR_QUANT_SPAN;
+                span_dot(w, j, rows, k, n, now, arranged + i, lanes);
+            }
+            for (int r = 0; r < now; r++)
+                quant_tier()->sums(lanes + r * MR_QUANT_TOGETHER, (int)rows,
+                                   y + (i + r) * y_row + (j - j0));
         }
+    }
 }

@@ -8,12 +8,11 @@
  * bias (multiplied, rounded, added), or element * scale, where elements of 4
  * bits are E2M1 and of 8 bits E4M3.
  *
- * Products keep 16 virtual lanes in every tier.  A step takes one vector of
- * codes: for 1, 2 and 4 bits 16 words side by side, which hold the codes l * C
- * + i of a block in lane l (C codes a word; x is arranged to suit, mr__quant_
- * arrange), for other widths 16 codes in a row.  The sum of a group's lanes is
- * scaled once; biases meet the sums of x over the groups.  So the bits depend
- * on the operands alone, not on the tier (but baseline) or the threads.
+ * Products keep 16 virtual lanes in every tier.  A cell is 16 * C codes: lane l
+ * has the codes l * C + i (C is 32, 16, 8, 8, 4, 4, 4 for 1, 2, 3, 4, 5, 6, 8
+ * bits; x is arranged to suit, mr__quant_arrange), added up by i and scaled
+ * once; biases meet the sums of x over the groups.  So the bits depend on the
+ * operands alone, not on the tier (but baseline) or the threads.
  */
 #ifndef MR_KERNELS_QUANT_H
 #define MR_KERNELS_QUANT_H
@@ -59,6 +58,8 @@ typedef struct mr_quant_matrix {
 #define MR_QUANT_GROUPS (MR_QUANT_SPAN / 16)
 /* Rows of x in one product. */
 #define MR_QUANT_ROWS 4
+/* Rows of w whose lanes wait for their sums together. */
+#define MR_QUANT_TOGETHER 16
 /* Numbers of the largest group that is not affine. */
 #define MR_QUANT_FLOAT_GROUP 32
 
@@ -101,17 +102,22 @@ void mr__quant_dot(const mr_quant_matrix *w, int64_t j0, int64_t j1, int m,
                    const float *const *arranged, float *y, int64_t y_row);
 
 /* ---- what a tier gives (tier/quant.c) -------------------------------------
- * One call takes at most MR_QUANT_SPAN codes of a row. */
+ */
+/* Some columns of some rows: one call takes at most MR_QUANT_SPAN codes of a
+ * row and MR_QUANT_TOGETHER rows. */
 typedef struct mr_quant_span {
-    const uint8_t *from; /* packed bytes */
-    int64_t n;           /* codes, a multiple of the group */
+    const uint8_t *from, *end; /* packed bytes; what may be read ends there */
+    int64_t n;                 /* codes, a multiple of the group */
     int group, n_groups;
-    const float *scale, *bias; /* padded with 16 zeros; bias NULL: none */
+    /* 16 more scales may be read; bias NULL: none */
+    const float *scale, *bias;
+    int64_t row_bytes, row_groups; /* from a row to the next */
 } mr_quant_span;
 
-/* lanes[i][0..16) += the products of x[i] with the span. */
-typedef void mr_quant_dot_fn(const mr_quant_span *s, const float *const *x,
-                             const float *const *x_sums, float (*lanes)[16]);
+/* lanes[i * MR_QUANT_TOGETHER + r] += the products of x[i] with row r. */
+typedef void mr_quant_dot_fn(const mr_quant_span *s, int rows,
+                             const float *const *x, const float *const *x_sums,
+                             float (*lanes)[16]);
 typedef void mr_quant_unpack_fn(const uint8_t *from, int64_t n, int64_t behind,
                                 float *to);
 
@@ -138,13 +144,17 @@ typedef struct mr_quant_tier {
     mr_quant_unpack_fn *unpack[MR_N_QUANT_KINDS];
     /* by the number of rows: 1, 2, 4 */
     mr_quant_dot_fn *dot[MR_N_QUANT_KINDS][3];
-    /* the same bits faster, for groups of 64 and more, on processors with
-       AVX512-VBMI; NULL where there is nothing to win */
+    /* the same bits faster, from x arranged `in place`: each number divided by
+       2 to the place of its code in the lane (3, 5, 6 bits: only on processors
+       with AVX512-VBMI, `bytes`); NULL where there is nothing to win */
+    mr_quant_dot_fn *in_place[MR_N_QUANT_KINDS][3];
     mr_quant_dot_fn *bytes[MR_N_QUANT_KINDS][3];
     /* lanes of rows side by side: from words[i][lane] the n codes of each lane
        (a multiple of 16), scaled: to[k * step + lane] */
     int32_t lanes;
     mr_quant_lanes_fn *turned[MR_N_QUANT_KINDS];
+    /* to[i] = the sum of row i of n, in a fixed order */
+    void (*sums)(float (*lanes)[16], int n, float *to);
     /* bytes as scales: E8M0, E4M3 */
     void (*scales[2])(const uint8_t *from, int64_t n, float *to);
     /* x[i] = x[i] * scale + bias, rounded twice; bias may be 0 */

@@ -248,6 +248,39 @@ dot__gives_the_products_and_stays_inside(void **state)
         }
 }
 
+/* Tiny numbers are not divided further; all else of the two ways is equal. */
+static void
+dot__gives_equal_bits_of_tiny_numbers(void **state)
+{
+    const float tiny = 0x1p-93F;
+
+    (void)state;
+    for (int i = 0; i < N_FORMATS; i++)
+        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3) {
+            const mr_quant_format *f = &formats[i];
+            int64_t cols = groups * f->group, rows = 3;
+            int64_t floats = mr__quant_arranged_floats(f, cols);
+            mr_quant_matrix w = matrix(f, rows, cols);
+            float *x = ending_at_a_guard((size_t)cols * 4);
+            float *to = aligned_alloc(64, (size_t)floats * 6 * 4), y[6][3];
+            const float *arranged[6];
+
+            for (int m = 0; m < 6; m++) {
+                for (int64_t k = 0; k < cols; k++)
+                    x[k] = number((uint32_t)(k + m / 2)) * (m % 2 ? tiny : 1);
+                x[0] = m % 2 ? tiny / 4 : 0.25F;
+                arranged[m] = to + m * floats;
+                mr__quant_arrange(f, cols, x, to + m * floats);
+            }
+            mr__quant_dot(&w, 0, rows, 6, arranged, y[0], 3);
+            free(to);
+            for (int m = 0; m < 6; m += 2)
+                for (int64_t j = 0; j < rows; j++)
+                    assert_true(y[m][j] * tiny == y[m + 1][j]);
+            release_all();
+        }
+}
+
 /* ---- tiers
  * --------------------------------------------------------------------
  */
@@ -261,21 +294,25 @@ tiers__give_equal_bits(void **state)
     enum { N = 1056, GROUP = 32, X = 2048 };
     static _Alignas(64) float x[4][X];
     static float numbers[2][N];
-    float scale[N / GROUP + 32] = {0}, lanes[2][4][16];
-    uint8_t bytes[N + 64];
+    float scale[N / GROUP + 32] = {0};
+    static float lanes[2][4 * MR_QUANT_TOGETHER][16];
+    enum { BYTES = 3 * N };
+    uint8_t bytes[BYTES];
     const float *rows[4] = {x[0], x[1], x[2], x[3]};
 
     (void)state;
     if (!tiers[0] || !tiers[1])
         skip();
-    for (int i = 0; i < N + 64; i++)
+    for (int i = 0; i < BYTES; i++)
         bytes[i] = (uint8_t)(noise((uint32_t)i) & 0xf7);
     for (int i = 0; i < 4 * X; i++)
         x[i / X][i % X] = number((uint32_t)i);
     for (int i = 0; i < N / GROUP; i++)
         scale[i] = number((uint32_t)i);
     for (int kind = 0; kind < MR_N_QUANT_KINDS; kind++) {
-        mr_quant_span s = {bytes, N, GROUP, N / GROUP, scale, scale};
+        mr_quant_span s = {bytes, bytes + BYTES,      N,
+                           GROUP, N / GROUP,          scale,
+                           scale, N / 8 * bits[kind], 1};
 
         for (int t = 0; t < 2; t++)
             tiers[t]->unpack[kind](bytes, N, N * (8 - bits[kind]) / 8,
@@ -284,7 +321,7 @@ tiers__give_equal_bits(void **state)
         for (int m = 0; m < 3; m++) {
             memset(lanes, 0, sizeof lanes);
             for (int t = 0; t < 2; t++)
-                tiers[t]->dot[kind][m](&s, rows, rows, lanes[t]);
+                tiers[t]->dot[kind][m](&s, 3, rows, rows, lanes[t]);
             assert_memory_equal(lanes[0], lanes[1], sizeof lanes[0]);
         }
     }
@@ -297,6 +334,7 @@ main(void)
         cmocka_unit_test(read__gives_the_values_and_stays_inside),
         cmocka_unit_test(panels__hold_the_values_and_zeros),
         cmocka_unit_test(dot__gives_the_products_and_stays_inside),
+        cmocka_unit_test(dot__gives_equal_bits_of_tiny_numbers),
         cmocka_unit_test(tiers__give_equal_bits),
     };
 

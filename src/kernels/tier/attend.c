@@ -16,18 +16,37 @@
 
 #define INFINITE C(__builtin_inff())
 
+/* Which masks a tile has; each a copy of the loop. */
+enum { PLAIN, KEEP, ADD, ANY };
+
+/* x where a byte of `keep` is not 0. */
+INLINE R
+kept(R x, const uint8_t *keep, R low)
+{
+#if MR_TIER_ID == MR_TIER_AVX512
+    __m128i b = _mm_loadu_si128((const __m128i *)(const void *)keep);
+
+    return (R)_mm512_mask_mov_ps((__m512)low, _mm_test_epi8_mask(b, b),
+                                 (__m512)x);
+#else
+    return v_select(m_load(keep), x, low);
+#endif
+}
+
 /* Score k of a column after its masks. */
 INLINE R
 masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R limit,
-       int64_t c)
+       int64_t c, const int which)
 {
     R x = v_load(s + at), low = v_set(MR_ATTEND_MASKED);
 
-    if (m->limit)
+    if (which == PLAIN)
+        return x;
+    if (which == ANY && m->limit)
         x = v_select(v_le(v_set((float)k), limit), x, low);
-    if (m->keep)
-        x = v_select(m_load(m->keep + at + c), x, low);
-    if (m->add)
+    if (which == KEEP || (which == ANY && m->keep))
+        x = kept(x, m->keep + at + c, low);
+    if (which == ADD || (which == ANY && m->add))
         x = x + v_load(m->add + at + c);
     v_store(s + at, x);
     return x;
@@ -36,37 +55,43 @@ masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R limit,
 /* The largest of a column. */
 INLINE R
 column_top(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
-           int64_t c, R top, const bool plain)
+           int64_t c, R top, const int which)
 {
     R most[4] = {top, top, top, top};
-    R limit = m->limit ? v_load(m->limit + c) : top;
+    R limit = which == ANY && m->limit ? v_load(m->limit + c) : top;
     int64_t k = 0;
 
     for (; k + 4 <= n_keys; k += 4)
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
-            most[j] =
-                v_larger(plain ? v_load(s + (k + j) * row)
-                               : masked(s, (k + j) * row, k + j, m, limit, c),
-                         most[j]);
+            most[j] = v_larger(
+                masked(s, (k + j) * row, k + j, m, limit, c, which), most[j]);
     for (; k < n_keys; k++)
-        most[0] = v_larger(plain ? v_load(s + k * row)
-                                 : masked(s, k * row, k, m, limit, c),
-                           most[0]);
+        most[0] = v_larger(masked(s, k * row, k, m, limit, c, which), most[0]);
     return v_larger(v_larger(most[0], most[1]), v_larger(most[2], most[3]));
+}
+
+INLINE R
+column_top_of(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
+              int64_t c, R top)
+{
+    if (m->limit || (m->keep && m->add))
+        return column_top(s, row, n_keys, m, c, top, ANY);
+    if (m->keep)
+        return column_top(s, row, n_keys, m, c, top, KEEP);
+    if (m->add)
+        return column_top(s, row, n_keys, m, c, top, ADD);
+    return column_top(s, row, n_keys, m, c, top, PLAIN);
 }
 
 static void
 step(float *s, int64_t row, int64_t n_keys, int64_t width,
      const mr_attend_masks *masks, float *top, float *sum, float *fade)
 {
-    bool plain = !masks->keep && !masks->add && !masks->limit;
-
     for (int64_t c = 0; c < width; c += N_LANES, s += N_LANES) {
         R old = v_load(top + c), most, from, f, total = (R){0};
 
-        most = plain ? column_top(s, row, n_keys, masks, c, old, true)
-                     : column_top(s, row, n_keys, masks, c, old, false);
+        most = column_top_of(s, row, n_keys, masks, c, old);
         /* -inf - -inf is no number: such a row has weights of 0 so far. */
         from = v_select(v_eq(most, v_neg(INFINITE)), (R){0}, most);
         for (int64_t k = 0; k < n_keys; k++) {
@@ -81,6 +106,65 @@ step(float *s, int64_t row, int64_t n_keys, int64_t width,
         v_store(sum + c, multiply_add(v_load(sum + c), f, total));
     }
 }
+
+/* ---- masks turned ----------------------------------------------------------
+ * to[k * to_row + i] = from[i * from_row + k], by squares of 16 bytes each way:
+ * interleaving the first half of the lines with the second turns a square in
+ * as many rounds as halve it to one. */
+#define TURN(name, type, n, rounds, low, high)                                 \
+    typedef type name##_line __attribute__((vector_size(16)));                 \
+    INLINE void name##_square(type *to, int64_t to_row, const type *from,      \
+                              int64_t from_row)                                \
+    {                                                                          \
+        name##_line x[n], y[n];                                                \
+                                                                               \
+        UNROLL(n)                                                              \
+        for (int i = 0; i < n; i++)                                            \
+            memcpy(&x[i], from + i * from_row, sizeof x[i]);                   \
+        UNROLL(4) for (int r = 0; r < rounds; r++)                             \
+        {                                                                      \
+            UNROLL(n) for (int i = 0; i < n / 2; i++)                          \
+            {                                                                  \
+                y[2 * i] = __builtin_shufflevector(x[i], x[i + n / 2], low);   \
+                y[2 * i + 1] =                                                 \
+                    __builtin_shufflevector(x[i], x[i + n / 2], high);         \
+            }                                                                  \
+            UNROLL(n) for (int i = 0; i < n; i++) x[i] = y[i];                 \
+        }                                                                      \
+        UNROLL(n)                                                              \
+        for (int i = 0; i < n; i++)                                            \
+            memcpy(to + i * to_row, &x[i], sizeof x[i]);                       \
+    }                                                                          \
+    static void name(void *to, int64_t to_row, const void *from,               \
+                     int64_t from_row, int64_t n_rows, int64_t n_keys)         \
+    {                                                                          \
+        const type *a = from;                                                  \
+        type *b = to;                                                          \
+        int64_t i = 0, k;                                                      \
+                                                                               \
+        for (; i + n <= n_rows; i += n) {                                      \
+            for (k = 0; k + n <= n_keys; k += n)                               \
+                name##_square(b + k * to_row + i, to_row,                      \
+                              a + i * from_row + k, from_row);                 \
+            for (; k < n_keys; k++)                                            \
+                for (int j = 0; j < n; j++)                                    \
+                    b[k * to_row + i + j] = a[(i + j) * from_row + k];         \
+        }                                                                      \
+        for (; i < n_rows; i++)                                                \
+            for (k = 0; k < n_keys; k++)                                       \
+                b[k * to_row + i] = a[i * from_row + k];                       \
+    }
+#define UNROLL(n)  UNROLL_(GCC unroll n)
+#define UNROLL_(x) _Pragma(#x)
+#define LOW_4      0, 4, 1, 5
+#define HIGH_4     2, 6, 3, 7
+#define LOW_8      0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_8     4, 12, 5, 13, 6, 14, 7, 15
+#define LOW_16     0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_16    8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+TURN(turn_bytes, uint8_t, 16, 4, LOW_16, HIGH_16)
+TURN(turn_halves, uint16_t, 8, 3, LOW_8, HIGH_8)
+TURN(turn_words, uint32_t, 4, 2, LOW_4, HIGH_4)
 
 /* A row of the way back. */
 INLINE void
@@ -247,6 +331,7 @@ DOTS(dots_bf16, MR_GEMM_BFLOAT16)
 
 const mr_attend_tier MR_TIER_SYM(mr__attend_tier) = {
     .step = step,
+    .turn = {turn_bytes, turn_halves, turn_words},
     .back = back,
     .multiply = multiply,
     .divide = divide,

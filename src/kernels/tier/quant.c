@@ -3,11 +3,11 @@
  * quant.c -- unpacking of codes and products with packed rows, once per
  * instruction set.
  *
- * Words of 1, 2 and 4 bits are taken 16 at a time, one a lane, and shifted:
- * codes need no shuffle, and a table of 16 numbers turns the low four bits of
- * a lane into a number without mask or conversion.  Other widths go 16 codes
- * at a time: each lane gets the two bytes that hold its code, is shifted and
- * masked.  ../quant.h has the order of the sums.
+ * Products take 16 lanes of some codes each (quant_dot.h) and shift: where a
+ * lane is a word, codes need no shuffle, and a table of 16 numbers turns the
+ * low four bits of a lane into a number without mask or conversion.  Unpacking
+ * goes 16 codes at a time: each lane gets the two bytes that hold its code, is
+ * shifted and masked.  ../quant.h has the order of the sums.
  */
 #include "kernels/quant.h"
 
@@ -16,6 +16,8 @@
 #include "kernels/tier/lanes.h"
 
 #define VECTORS (16 / N_LANES) /* of the 16 virtual lanes */
+
+typedef float F4 __attribute__((vector_size(16)));
 
 INLINE U
 u_load(const void *p)
@@ -55,18 +57,19 @@ number_integer(U c, const int bits)
     return u_to_float(c & u_set((1U << bits) - 1));
 }
 
-/* Of a code whose sign fills the lane; NaN is taken for 480. */
+/* Of a code in the bits from 20 on whose sign fills those above; NaN is taken
+ * for 480. */
 INLINE R
-number_e4m3_signed(U c)
+number_e4m3_top(U c)
 {
-    return (R)((c << 20) & 0x87F00000) * C(0x1p120F);
+    return (R)(c & 0x87F00000) * C(0x1p120F);
 }
 
 INLINE R
 number_e4m3(U c)
 {
     M nan = (M)((c & 0x7f) == 0x7f);
-    R x = number_e4m3_signed((U)((M)(c << 24) >> 24));
+    R x = number_e4m3_top((U)((M)(c << 24) >> 4));
 
     return v_select(nan, v_from_bits(u_set(0x7fc00000)), x);
 }
@@ -307,348 +310,126 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
  * ----------------------------------------------------------------
  */
 
-INLINE void
-lanes_load(R (*sum)[VECTORS], float (*lanes)[16], const int m)
+/* What comes next is brought near: rows are read once and no prefetcher follows
+ * them from a page to the next.  How far ahead: the same place in the rows that
+ * are next, where rows are short. */
+#define AHEAD      4096
+#define SHORT_ROWS 16384
+
+INLINE int64_t
+bytes_ahead(int64_t row_bytes, int nr)
 {
-    for (int i = 0; i < m; i++)
-        for (int v = 0; v < VECTORS; v++)
-            sum[i][v] = v_load(lanes[i] + v * N_LANES);
+    int64_t ahead = nr * row_bytes;
+
+    while (ahead < AHEAD)
+        ahead += nr * row_bytes;
+    return row_bytes > SHORT_ROWS ? AHEAD : ahead;
 }
 
 INLINE void
-lanes_store(R (*sum)[VECTORS], float (*lanes)[16], const int m)
+bring(const void *from, int64_t ahead)
 {
-    for (int i = 0; i < m; i++)
-        for (int v = 0; v < VECTORS; v++)
-            v_store(lanes[i] + v * N_LANES, sum[i][v]);
+    __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)ahead));
 }
 
-/* Biases times the sums of x: group g in lane g % 16. */
+/* Gathers in the top bit of a byte whether its seven low bits are set. */
+INLINE U
+e4m3_nans(U w)
+{
+    return (w & 0x7F7F7F7F) + 0x01010101;
+}
+
+INLINE bool
+e4m3_has_nan(U nans)
+{
+    return m_any((M)(nans & 0x80808080) != 0);
+}
+
+/* Biases of row r times the sums of x: group g in lane g % 16. */
 INLINE void
-add_biases(const mr_quant_span *s, const float *const *x_sums,
-           R (*sum)[VECTORS], const int m)
+add_biases(const mr_quant_span *s, int64_t r, const float *x_sums, R *sum)
 {
-    if (!s->bias)
-        return;
-    for (int g = 0; g < s->n_groups; g += 16)
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
-            R b = v_load(s->bias + g + v * N_LANES);
+    const float *bias = s->bias + r * s->row_groups;
 
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++)
-                sum[i][v] = multiply_add(b, v_load(x_sums[i] + g + v * N_LANES),
-                                         sum[i][v]);
-        }
-}
+    for (int g = 0; g < s->n_groups; g += 16) {
+        const float *from = bias + g;
+        float last[16] = {0.0F};
 
-/* The scales of 16 words, one a lane: `per` is words a group, 1 << shift. */
-INLINE R
-word_scales(const float *scale, const int v, int shift)
-{
-    M word;
-
-    memcpy(&word, lane_number, sizeof word);
-    return v_pick(scale, (U)((word + v * N_LANES) >> shift));
-}
-
-/* A block of 16 words. */
-INLINE void
-block(const U *w, const R *scale, const float *const *x, int64_t at,
-      R (*sum)[VECTORS], const mr_quant_kind kind, const int m)
-{
-    const int bits = kind_bits(kind), count = 32 / bits;
-
-#pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-        R t[MR_QUANT_ROWS];
-
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++)
-            t[i] = (R){0};
-#pragma GCC unroll 32
-        for (int j = 0; j < count; j++) {
-            R q = number(w[v] >> (unsigned)(j * bits), kind);
-
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++)
-                t[i] = multiply_add(v_load(x[i] + at + j * 16 + v * N_LANES), q,
-                                    t[i]);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++)
-            sum[i][v] = multiply_add(t[i], scale[v], sum[i][v]);
-    }
-}
-
-INLINE void
-dot_words(const mr_quant_span *s, const float *const *x,
-          const float *const *x_sums, float (*lanes)[16],
-          const mr_quant_kind kind, const int m)
-{
-    const int count = 32 / kind_bits(kind);
-    int64_t words = s->n / count, at = 0;
-    int per = s->group / count, shift = __builtin_ctz((unsigned)per);
-    R sum[MR_QUANT_ROWS][VECTORS], scale[VECTORS];
-    U w[VECTORS];
-
-    lanes_load(sum, lanes, m);
-    for (; at < words; at += 16) {
-        const uint8_t *from = s->from + at * 4;
-        const float *scales = s->scale + (at >> shift);
-        uint32_t last[16] = {0};
-
-        if (words - at < 16) {
-            memcpy(last, from, (size_t)(words - at) * 4);
-            from = (const uint8_t *)last;
-        }
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
-            w[v] = u_load(from + v * VEC_BYTES);
-            scale[v] = word_scales(scales, v, shift);
-        }
-        block(w, scale, x, at * count, sum, kind, m);
-    }
-    add_biases(s, x_sums, sum, m);
-    lanes_store(sum, lanes, m);
-}
-
-/* The N_LANES codes of 8 bits at a byte as numbers; E4M3: none of them NaN. */
-INLINE R
-bytes_numbers(const uint8_t *from, const bool e4m3)
-{
-#if MR_TIER_ID == MR_TIER_AVX512
-    if (e4m3)
-        return number_e4m3_signed((U)_mm512_cvtepi8_epi32(
-            _mm_loadu_si128((const __m128i *)(const void *)from)));
-#elif MR_TIER_ID == MR_TIER_AVX2
-    if (e4m3)
-        return number_e4m3_signed((U)_mm256_cvtepi8_epi32(
-            _mm_loadl_epi64((const __m128i *)(const void *)from)));
-#endif
-    U c = codes_at(from, 8);
-
-    if (e4m3)
-        return number_e4m3_signed((U)((M)(c << 24) >> 24));
-#if N_LANES == 4
-    c &= 0xff;
-#endif
-    return u_to_float(c);
-}
-
-INLINE void
-dot_whole_bytes(const mr_quant_span *s, const float *const *x,
-                const float *const *x_sums, float (*lanes)[16], const bool e4m3,
-                const int m)
-{
-    R sum[MR_QUANT_ROWS][VECTORS], t[MR_QUANT_ROWS][VECTORS];
-    const uint8_t *from = s->from;
-    int64_t at = 0;
-
-    lanes_load(sum, lanes, m);
-    for (int g = 0; g < s->n_groups; g++) {
-        R scale = v_set(s->scale[g]);
-
-        for (int i = 0; i < m; i++)
-            for (int v = 0; v < VECTORS; v++)
-                t[i][v] = (R){0};
-        for (int k = 0; k < s->group; k += 16, at += 16, from += 16)
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) {
-                R q = bytes_numbers(from + v * N_LANES, e4m3);
-
-#pragma GCC unroll 4
-                for (int i = 0; i < m; i++)
-                    t[i][v] = multiply_add(v_load(x[i] + at + v * N_LANES), q,
-                                           t[i][v]);
-            }
-        for (int i = 0; i < m; i++)
-            for (int v = 0; v < VECTORS; v++)
-                sum[i][v] = multiply_add(t[i][v], scale, sum[i][v]);
-    }
-    add_biases(s, x_sums, sum, m);
-    lanes_store(sum, lanes, m);
-}
-
-static bool
-e4m3_has_nan(const uint8_t *from, int64_t n)
-{
-    uint8_t found = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        found |= (uint8_t)((from[i] & 0x7f) == 0x7f);
-    return found != 0;
-}
-
-/* 16 codes in a row: t += x * code. */
-INLINE void
-sixteen(const uint8_t *from, const float *const *x, int64_t at, R (*t)[VECTORS],
-        const mr_quant_kind kind, const int m)
-{
-    const int bits = kind_bits(kind);
-    float numbers[16];
-
-    if (STEP > N_LANES) {
-        step_numbers(from, numbers, kind);
-        step_numbers(from + bits, numbers + 8, kind);
-    }
-#pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-        R q = STEP > N_LANES
-                  ? v_load(numbers + v * N_LANES)
-                  : number(codes_at(from + v * N_LANES * bits / 8, bits), kind);
-
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++)
-            t[i][v] = multiply_add(v_load(x[i] + at + v * N_LANES), q, t[i][v]);
-    }
-}
-
-INLINE void
-dot_codes(const mr_quant_span *s, const float *const *x,
-          const float *const *x_sums, float (*lanes)[16],
-          const mr_quant_kind kind, const int m)
-{
-    const int bits = kind_bits(kind);
-    R sum[MR_QUANT_ROWS][VECTORS], t[MR_QUANT_ROWS][VECTORS];
-    uint8_t last[128 + BEHIND] = {0};
-    const uint8_t *from = s->from;
-    int64_t at = 0;
-
-    if (kind == MR_QUANT_8 ||
-        (kind == MR_QUANT_E4M3 && !e4m3_has_nan(s->from, s->n))) {
-        dot_whole_bytes(s, x, x_sums, lanes, kind == MR_QUANT_E4M3, m);
-        return;
-    }
-    lanes_load(sum, lanes, m);
-    for (int g = 0; g < s->n_groups; g++) {
-        R scale = v_set(s->scale[g]);
-
-        if (g == s->n_groups - 1) { /* it may be read behind its end */
-            memcpy(last, from, (size_t)(s->group * bits / 8));
+        if (s->n_groups - g < 16) {
+            memcpy(last, from, (size_t)(s->n_groups - g) * sizeof *last);
             from = last;
         }
-        for (int i = 0; i < m; i++)
-            for (int v = 0; v < VECTORS; v++)
-                t[i][v] = (R){0};
-        for (int k = 0; k < s->group; k += 16, at += 16, from += 2 * bits)
-            sixteen(from, x, at, t, kind, m);
-        for (int i = 0; i < m; i++)
-            for (int v = 0; v < VECTORS; v++)
-                sum[i][v] = multiply_add(t[i][v], scale, sum[i][v]);
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            sum[v] = multiply_add(v_load(from + v * N_LANES),
+                                  v_load(x_sums + g + v * N_LANES), sum[v]);
     }
-    add_biases(s, x_sums, sum, m);
-    lanes_store(sum, lanes, m);
 }
+
+/* Codes of a lane. */
+INLINE int
+kind_count(const mr_quant_kind kind)
+{
+    const int bits = kind_bits(kind);
+
+    return bits == 3 ? 8 : bits == 5 || bits == 6 ? 4 : 32 / bits;
+}
+
+/* Bits of a lane's codes: 32, 24 or 20. */
+INLINE int
+lane_bits(const mr_quant_kind kind)
+{
+    return kind_count(kind) * kind_bits(kind);
+}
+
+/* E4M3 without NaN. */
+#define CLEAN MR_N_QUANT_KINDS
 
 #if MR_TIER_ID == MR_TIER_AVX512
-/* Codes of 3, 5 and 6 bits by 64 at once, on processors that pick any eight
- * bits of a word for each byte: the same numbers in the same order, in fewer
- * instructions.  Groups are of 64 or 128. */
-#define BYTES      __attribute__((target("avx512vbmi")))
-#define FAR_BEHIND 64
-
-#define SPREAD_8(q, b)                                                         \
-    (q) * (b), (q) * (b) + 1, (q) * (b) + 2, (q) * (b) + 3, (q) * (b) + 4,     \
-        (q) * (b) + 5, 0, 0
-#define SPREAD(b)                                                              \
-    {                                                                          \
-        SPREAD_8(0, b), SPREAD_8(1, b), SPREAD_8(2, b), SPREAD_8(3, b),        \
-            SPREAD_8(4, b), SPREAD_8(5, b), SPREAD_8(6, b), SPREAD_8(7, b)     \
-    }
-/* Eight codes to a word; then the first bit of each in it. */
-static const uint8_t spread[7][64] = {{0}, {0},       {0},      SPREAD(3),
-                                      {0}, SPREAD(5), SPREAD(6)};
-#define FIRST_BITS(b) (0x0706050403020100ULL * (b)&0x3F3F3F3F3F3F3F3FULL)
-
-static inline __attribute__((always_inline, target("avx512vbmi"))) __m512i
-codes_64(const uint8_t *from, const int bits)
+/* The code where it is, times the power of two that x was divided by. */
+INLINE R
+number_in_place(U w, const int j, const int bits)
 {
-    __m512i first = _mm512_set1_epi64((long long)FIRST_BITS((unsigned)bits));
-    __m512i c = _mm512_permutexvar_epi8(_mm512_loadu_si512(spread[bits]),
-                                        _mm512_loadu_si512(from));
+    uint64_t mask = ((1U << bits) - 1) << (j * bits);
 
-    c = _mm512_multishift_epi64_epi8(first, c);
-    return _mm512_and_si512(c, _mm512_set1_epi8((char)((1 << bits) - 1)));
+    /* every second lane of 20 bits begins in the midst of a byte */
+    mask |= mask << (bits == 5 ? 36 : 32);
+    w &= (U)_mm512_set1_epi64((long long)mask);
+    return (R)_mm512_cvtepu32_ps((__m512i)w);
 }
-
-/* Bytes 16 q ... as lanes. */
-static inline __attribute__((always_inline, target("avx512vbmi"))) R
-quarter(__m512i c, const int q)
-{
-    __m512i at = _mm512_loadu_si512(lane_number);
-
-    at = _mm512_add_epi32(at, _mm512_set1_epi32(16 * q));
-    return (R)_mm512_cvtepi32_ps(
-        _mm512_maskz_permutexvar_epi8(0x1111111111111111ULL, at, c));
-}
-
-static inline __attribute__((always_inline, target("avx512vbmi"))) void
-dot_bytes(const mr_quant_span *s, const float *const *x,
-          const float *const *x_sums, float (*lanes)[16], const int bits,
-          const int m)
-{
-    R sum[MR_QUANT_ROWS][VECTORS];
-    uint8_t last[128 + FAR_BEHIND] = {0};
-    const uint8_t *from = s->from;
-    int64_t at = 0;
-
-    lanes_load(sum, lanes, m);
-    for (int g = 0; g < s->n_groups; g++) {
-        R scale = v_set(s->scale[g]), t[MR_QUANT_ROWS];
-
-        if (g >= s->n_groups - 2) { /* they may be read behind their end */
-            memcpy(last, from, (size_t)(s->group * bits / 8));
-            from = last;
-        }
-        for (int i = 0; i < m; i++)
-            t[i] = (R){0};
-        for (int k = 0; k < s->group; k += 64, at += 64, from += 8 * bits) {
-            __m512i c = codes_64(from, bits);
-
-#pragma GCC unroll 4
-            for (int q = 0; q < 4; q++) {
-                R number = quarter(c, q);
-
-#pragma GCC unroll 4
-                for (int i = 0; i < m; i++)
-                    t[i] =
-                        multiply_add(v_load(x[i] + at + 16 * q), number, t[i]);
-            }
-        }
-        if (g >= s->n_groups - 2)
-            from = s->from + (g + 1) * (s->group * bits / 8);
-        for (int i = 0; i < m; i++)
-            sum[i][0] = multiply_add(t[i], scale, sum[i][0]);
-    }
-    add_biases(s, x_sums, sum, m);
-    lanes_store(sum, lanes, m);
-}
-
-#define DOT_BYTES(name, bits, m)                                               \
-    BYTES static void name(const mr_quant_span *s, const float *const *x,      \
-                           const float *const *x_sums, float(*lanes)[16])      \
-    {                                                                          \
-        dot_bytes(s, x, x_sums, lanes, bits, m);                               \
-    }
-DOT_BYTES(bytes_3_1, 3, 1)
-DOT_BYTES(bytes_3_2, 3, 2)
-DOT_BYTES(bytes_3_4, 3, 4)
-DOT_BYTES(bytes_5_1, 5, 1)
-DOT_BYTES(bytes_5_2, 5, 2)
-DOT_BYTES(bytes_5_4, 5, 4)
-DOT_BYTES(bytes_6_1, 6, 1)
-DOT_BYTES(bytes_6_2, 6, 2)
-DOT_BYTES(bytes_6_4, 6, 4)
 #endif
 
-#define DOT(name, how, kind, m)                                                \
-    static void name(const mr_quant_span *s, const float *const *x,            \
-                     const float *const *x_sums, float(*lanes)[16])            \
-    {                                                                          \
-        how(s, x, x_sums, lanes, kind, m);                                     \
-    }
-#define KERNELS(name, how, kind)                                               \
+/* Code j of each lane as a number. */
+INLINE R
+number_at(U w, const int j, const mr_quant_kind kind, const bool in_place)
+{
+    const int bits = kind_bits(kind), at = j * bits;
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    if (in_place)
+        return number_in_place(w, j, bits);
+#else
+    (void)in_place;
+#endif
+    if (kind == CLEAN)
+        return number_e4m3_top((U)((M)(w << (unsigned)(24 - at)) >> 4));
+    return number(w >> (unsigned)at, kind);
+}
+
+#define TARGET
+#define NAMED(x) x
+#include "kernels/tier/quant_dot.h"
+#undef TARGET
+#undef NAMED
+#if MR_TIER_ID == MR_TIER_AVX512
+/* The same for processors that shuffle bytes of whole registers. */
+#define TARGET   __attribute__((target("avx512vbmi")))
+#define NAMED(x) bytes_##x
+#define PICKS_BYTES
+#include "kernels/tier/quant_dot.h"
+#endif
+
+#define KERNELS(name, kind)                                                    \
     static void unpack_##name(const uint8_t *from, int64_t n, int64_t behind,  \
                               float *to)                                       \
     {                                                                          \
@@ -659,19 +440,30 @@ DOT_BYTES(bytes_6_4, 6, 4)
                               float *to, int64_t step)                         \
     {                                                                          \
         turned(words, n, scale, bias, to, step, kind);                         \
-    }                                                                          \
-    DOT(dot_##name##_1, how, kind, 1)                                          \
-    DOT(dot_##name##_2, how, kind, 2)                                          \
-    DOT(dot_##name##_4, how, kind, 4)
-KERNELS(1, dot_words, MR_QUANT_1)
-KERNELS(2, dot_words, MR_QUANT_2)
-KERNELS(3, dot_codes, MR_QUANT_3)
-KERNELS(4, dot_words, MR_QUANT_4)
-KERNELS(5, dot_codes, MR_QUANT_5)
-KERNELS(6, dot_codes, MR_QUANT_6)
-KERNELS(8, dot_codes, MR_QUANT_8)
-KERNELS(e2m1, dot_words, MR_QUANT_E2M1)
-KERNELS(e4m3, dot_codes, MR_QUANT_E4M3)
+    }
+KERNELS(1, MR_QUANT_1)
+KERNELS(2, MR_QUANT_2)
+KERNELS(3, MR_QUANT_3)
+KERNELS(4, MR_QUANT_4)
+KERNELS(5, MR_QUANT_5)
+KERNELS(6, MR_QUANT_6)
+KERNELS(8, MR_QUANT_8)
+KERNELS(e2m1, MR_QUANT_E2M1)
+KERNELS(e4m3, MR_QUANT_E4M3)
+
+/* The sum of 16 lanes of each of n rows: halves added to halves. */
+static void
+sums(float (*lanes)[16], int n, float *to)
+{
+    for (int i = 0; i < n; i++) {
+        float *a = lanes[i];
+        F4 b[4];
+
+        memcpy(b, a, sizeof b);
+        b[0] = (b[0] + b[2]) + (b[1] + b[3]);
+        to[i] = (b[0][0] + b[0][2]) + (b[0][1] + b[0][3]);
+    }
+}
 
 /* ---- scales of a byte ------------------------------------------------------
  * Loops that the compiler makes vectors of. */
@@ -763,7 +555,7 @@ codes(const float *x, int n, float factor, float bias, float largest,
 
 #define ROWS(name)                                                             \
     {                                                                          \
-        dot_##name##_1, dot_##name##_2, dot_##name##_4                         \
+        name##_1, name##_2, name##_4                                           \
     }
 const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
     .unpack = {unpack_1, unpack_2, unpack_3, unpack_4, unpack_5, unpack_6,
@@ -771,13 +563,16 @@ const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
     .lanes = N_LANES,
     .turned = {turned_1, turned_2, turned_3, turned_4, turned_5, turned_6,
                turned_8, turned_e2m1, turned_e4m3},
-    .dot = {ROWS(1), ROWS(2), ROWS(3), ROWS(4), ROWS(5), ROWS(6), ROWS(8),
-            ROWS(e2m1), ROWS(e4m3)},
+    .dot = {ROWS(dot_1), ROWS(dot_2), ROWS(dot_3), ROWS(dot_4), ROWS(dot_5),
+            ROWS(dot_6), ROWS(dot_8), ROWS(dot_e2m1), ROWS(dot_e4m3)},
 #if MR_TIER_ID == MR_TIER_AVX512
-    .bytes = {[MR_QUANT_3] = {bytes_3_1, bytes_3_2, bytes_3_4},
-              [MR_QUANT_5] = {bytes_5_1, bytes_5_2, bytes_5_4},
-              [MR_QUANT_6] = {bytes_6_1, bytes_6_2, bytes_6_4}},
+    .in_place =
+        {[MR_QUANT_4] = ROWS(in_place_4), [MR_QUANT_8] = ROWS(in_place_8)},
+    .bytes = {[MR_QUANT_3] = ROWS(in_place_3),
+              [MR_QUANT_5] = ROWS(in_place_5),
+              [MR_QUANT_6] = ROWS(in_place_6)},
 #endif
+    .sums = sums,
     .scales = {scales_e8m0, scales_e4m3},
     .scale = scale,
     .extremes = extremes,

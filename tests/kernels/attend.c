@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attend.c -- steps of attention: masks turned as scores lie, and the tiers
+ * with fused multiply-add give equal bits whatever the masks.
+ */
+#include "support/base.h"
+
+#include <string.h>
+
+#include "kernels/attend.h"
+#include "kernels/tier/tier.h"
+
+enum { ROWS = 35, KEYS = 70, WIDTH = 32 };
+
+static uint32_t
+noise(uint32_t i)
+{
+    uint64_t h = (i + 1) * 0x9E3779B97F4A7C15ULL;
+
+    h ^= h >> 29;
+    h *= 0xBF58476D1CE4E5B9ULL;
+    return (uint32_t)(h >> 32);
+}
+
+static void
+turn__puts_each_element_in_its_place(void **state)
+{
+    enum { FROM_ROW = KEYS + 3, TO_ROW = ROWS + 5 };
+    static uint8_t from[ROWS * FROM_ROW * 4], to[KEYS * TO_ROW * 4];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)noise((uint32_t)i);
+    for (int id = 0; id < MR_N_TIERS; id++)
+        for (size_t log = 0; mr__attend_of_tier(id) && log < 3; log++)
+            for (int64_t rows = 1; rows <= ROWS; rows += 1 + rows / 2) {
+                size_t size = (size_t)1 << log;
+                int64_t keys = KEYS - rows;
+
+                memset(to, 0, sizeof to);
+                mr__attend_of_tier(id)->turn[log](to, TO_ROW, from, FROM_ROW,
+                                                  rows, keys);
+                for (int64_t k = 0; k < KEYS; k++)
+                    for (int64_t i = 0; i < TO_ROW; i++) {
+                        static const uint8_t none[4] = {0};
+                        bool there = k < keys && i < rows;
+                        const uint8_t *want =
+                            from + (size_t)(i * FROM_ROW + k) * size;
+
+                        assert_memory_equal(to +
+                                                (size_t)(k * TO_ROW + i) * size,
+                                            there ? want : none, size);
+                    }
+            }
+}
+
+static void
+step__gives_equal_bits_in_tiers(void **state)
+{
+    static uint8_t keep[KEYS * WIDTH];
+    static float add[KEYS * WIDTH], s[2][KEYS * WIDTH];
+    const mr_attend_tier *tiers[2] = {mr__attend_of_tier(MR_TIER_AVX2),
+                                      mr__attend_of_tier(MR_TIER_AVX512)};
+    float limit[WIDTH], top[2][WIDTH], sum[2][WIDTH], fade[2][WIDTH];
+
+    (void)state;
+    if (!tiers[0] || !tiers[1])
+        skip();
+    for (uint32_t i = 0; i < KEYS * WIDTH; i++) {
+        keep[i] = noise(i) % 3 != 0;
+        add[i] = (float)(int32_t)noise(i + 7) * 0x1p-30F;
+    }
+    for (uint32_t i = 0; i < WIDTH; i++)
+        limit[i] = (float)(noise(i) % KEYS);
+    for (int which = 0; which < 8; which++) {
+        mr_attend_masks m = {which & 1 ? keep : NULL, which & 2 ? add : NULL,
+                             which & 4 ? limit : NULL};
+
+        for (int t = 0; t < 2; t++) {
+            for (uint32_t i = 0; i < KEYS * WIDTH; i++)
+                s[t][i] = (float)(int32_t)noise(i + 3) * 0x1p-29F;
+            for (int i = 0; i < WIDTH; i++) {
+                top[t][i] = -1.0F;
+                sum[t][i] = 1.0F;
+            }
+            tiers[t]->step(s[t], WIDTH, KEYS, WIDTH, &m, top[t], sum[t],
+                           fade[t]);
+        }
+        assert_memory_equal(s[0], s[1], sizeof s[0]);
+        assert_memory_equal(top[0], top[1], sizeof top[0]);
+        assert_memory_equal(sum[0], sum[1], sizeof sum[0]);
+        assert_memory_equal(fade[0], fade[1], sizeof fade[0]);
+        for (int i = 0; which == 5 && i < KEYS * WIDTH; i++)
+            if (!keep[i] || (float)(i / WIDTH) > limit[i % WIDTH])
+                assert_true(s[1][i] == 0.0F);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turn__puts_each_element_in_its_place),
+        cmocka_unit_test(step__gives_equal_bits_in_tiers),
+    };
+
+    return cmocka_run_group_tests_name("kernels/attend", tests, NULL, NULL);
+}
