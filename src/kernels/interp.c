@@ -421,7 +421,11 @@ fold_rows(run *r, const mr_step *t, int64_t outer, int64_t inner)
     uint32_t *index = (uint32_t *)(void *)at_blocks(r, t->dst);
 
     if (t->kind == MR_STEP_FOLD) {
-        t->fn.fold->rows(acc, x, inner, outer, r->row_bytes[v]);
+        if (t->near != NULL)
+            t->near->rows(acc, x, inner, outer, r->row_bytes[v],
+                          at_row(r, t->arg[1]));
+        else
+            t->fn.fold->rows(acc, x, inner, outer, r->row_bytes[v]);
         mr__fold_finish(r, t, acc, outer, inner);
         return;
     }

@@ -216,6 +216,7 @@ const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
     .arg = {{argmax_row, argmax_cols, argmax_merge},
             {argmin_row, argmin_cols, argmin_merge}},
 #if MR_KIND == MR_KIND_FLOAT
+    .near = {MR_NEAR_TABLE(SQUARE), MR_NEAR_TABLE(EXP)},
     .rows = {rows_softmax, rows_norm},
 #endif
 };
