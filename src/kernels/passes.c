@@ -22,6 +22,8 @@
 
 #include "kernels/run.h"
 
+#define FORESEEN_ROWS 4
+
 static int64_t
 min64(int64_t a, int64_t b)
 {
@@ -93,7 +95,8 @@ chunk_foresee(const mr_run *r, const mr_pass *pass, int64_t p, int64_t n,
 {
     const mr_geometry *g = &r->s->g;
 
-    n = min64(n, g->outer);
+    /* folds of what lies in memory foresee all but their first rows */
+    n = min64(n, pass->only_folds && g->hop > 1 ? FORESEEN_ROWS : g->outer);
     for (int i = 0; pass->inputs >> i != 0; i++) {
         const mr_block_io *io = &r->l->in[i];
         int64_t size = (int64_t)mr__reg_size(r, i);

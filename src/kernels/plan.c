@@ -461,6 +461,9 @@ plan_tiles(mr_block_ready *b)
     if (g->strategy == MR_RUN_LONG || g->strategy == MR_RUN_COLS)
         tile_points = g->points * mr__tile_rows(g) * b->low.n_pass;
     p->strategy = (int32_t)g->strategy;
+    if (g->strategy == MR_RUN_MAP &&
+        wants_stream(b->code, b->schedule.l, g->n_tiles * tile_points))
+        p->strategy |= MR_PLAN_STREAM;
     g->per_unit = pieces_of_unit(tile_points, cost);
     p->n_units = (g->n_tiles + g->per_unit - 1) / g->per_unit;
     p->unit_cost = (g->per_unit < g->n_tiles ? g->per_unit : g->n_tiles) *

@@ -166,9 +166,12 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
     pass->n = 0;
     pass->inputs = 0;
     pass->folds = false;
+    pass->only_folds = true;
     for (int i = 0; i < low->n_step; i++) {
         if (!take[i])
             continue;
+        pass->only_folds &=
+            low->step[i].kind == MR_STEP_FOLD || low->step[i].row;
         pass->folds |= is_fold(&low->step[i]);
         pass->step[pass->n++] = (uint16_t)i;
     }

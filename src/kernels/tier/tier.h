@@ -161,8 +161,8 @@ typedef struct mr_row_fns {
 typedef struct mr_tier_dtype {
     mr_dtype dtype, acc;
     mr_map_fn *map[MR_N_K]; /* NULL where the dtype has no such operation */
-    /* add, subtract, multiply with stores that go past the caches, for
-     * results larger than these; NULL for other operations */
+    /* some, with stores that go past the caches, for results larger than
+     * these (mr_tier_moves.past_end follows); NULL for other operations */
     mr_map_fn *stream[MR_N_K];
     mr_chain_fn *chain; /* or NULL */
     mr_fold_fns fold[MR_N_FOLDS];
@@ -187,6 +187,13 @@ typedef struct mr_tier_moves {
     /* out[r][c] (rows of out_row bytes) = in[c][r] (rows of in_row bytes) */
     void (*transpose[5])(void *out, int64_t out_row, const void *in,
                          int64_t in_row, int64_t n_rows, int64_t n_cols);
+    /* The same past the caches, for out and out_row aligned to 64 bytes; NULL
+     * for some sizes. */
+    void (*transpose_past[5])(void *out, int64_t out_row, const void *in,
+                              int64_t in_row, int64_t n_rows, int64_t n_cols);
+    /* Orders what went past the caches before what follows: whoever calls
+     * such functions calls this at the end. */
+    void (*past_end)(void);
     void (*fill[5])(void *out, const void *value, int64_t n);
 } mr_tier_moves;
 
