@@ -16,7 +16,11 @@
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-enum { PIECE_BYTES = 1 << 18 };
+enum {
+    PIECE_BYTES = 1 << 18,
+    PAST_BYTES = 1 << 24, /* copies of as much go past the caches */
+    RUN_BYTES = 1024 /* of a row of what is transposed: copy.c of kernels/ */
+};
 
 /* ---- boxes ------------------------------------------------------------------
  */
@@ -31,6 +35,7 @@ typedef struct cut {
     int32_t axis;  /* cut here: outer axes are walked, this one split */
     int64_t split; /* entries of the axis in a piece */
     int64_t pieces_of_axis;
+    bool past;
 } cut;
 
 /* Without dims of size 1, neighbours that are one run merged. */
@@ -76,9 +81,9 @@ cut_piece(void *ctx, int64_t begin, int64_t end)
         memcpy(dim, c->dim + c->axis,
                (size_t)(c->ndim - c->axis) * sizeof *dim);
         dim[0] = dim[0] - first < c->split ? dim[0] - first : c->split;
-        mr__copy_strided(c->item, c->ndim - c->axis, dim, to,
-                         c->to_stride + c->axis, from,
-                         c->from_stride + c->axis);
+        (c->past ? mr__copy_strided_past : mr__copy_strided)(
+            c->item, c->ndim - c->axis, dim, to, c->to_stride + c->axis, from,
+            c->from_stride + c->axis);
     }
 }
 
@@ -98,6 +103,7 @@ mr__cpu_copy_box(const mr_box *b)
                          c.from_stride);
         return;
     }
+    c.past = bytes >= PAST_BYTES;
     /* the outermost axis whose entries are not too large for a piece */
     for (; c.axis < c.ndim - 1; c.axis++) {
         bytes /= c.dim[c.axis];
@@ -109,6 +115,12 @@ mr__cpu_copy_box(const mr_box *b)
         bytes = b->item;
     c.split = PIECE_BYTES / bytes;
     c.split = c.split < 1 ? 1 : c.split;
+    if (c.from_stride[c.axis] == b->item) { /* transposed: longer runs of it */
+        int64_t run = RUN_BYTES / b->item;
+
+        run = run < c.dim[c.axis] / 8 ? run : c.dim[c.axis] / 8;
+        c.split = c.split < run ? run : c.split;
+    }
     c.pieces_of_axis = (c.dim[c.axis] - 1) / c.split + 1;
     mr__cpu_for(outer * c.pieces_of_axis, 1, cut_piece, &c);
 }

@@ -279,6 +279,73 @@ gather_items(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+/* The same straight from an index array that is one run: indices and elements
+ * in one pass, which brings a run of elements near before it reads them.  Only
+ * the fresh output is written to when an index turns out bad. */
+typedef struct gather_run {
+    gather g;
+    const mr_index_axis *axis;
+    int64_t step;
+    _Atomic int64_t bad;
+} gather_run;
+
+static void
+gather_direct(void *ctx, int64_t begin, int64_t end)
+{
+    gather_run *r = ctx;
+    const mr_index_axis *x = r->axis;
+    int64_t item = (int64_t)r->g.item, at[RUN];
+
+    for (int64_t i = begin, n; i < end; i += n) {
+        gather g = r->g;
+        int64_t good;
+
+        n = end - i < RUN ? end - i : RUN;
+        good = mr__index_run(x->index, i * r->step, r->step, n, x->n, x->n - 1,
+                             at);
+        if (good < n) {
+            mr__index_note(&r->bad, i + good);
+            return;
+        }
+        for (int64_t k = 0; k < n; k++) {
+            at[k] *= x->stride;
+            __builtin_prefetch(g.from + at[k] * item);
+        }
+        g.offset = at;
+        g.to += i * item;
+        gather_items(&g, 0, n);
+    }
+}
+
+/* false: not of this kind; else *code is what came of it. */
+static bool
+gather_at_once(const gather *g, const mr_index_axis *axes, int n_axes,
+               int64_t count, mr_code *code)
+{
+    gather_run r = {.g = *g, .axis = axes};
+    mr_walk w;
+    int64_t bad;
+
+    if (n_axes != 1 || g->slice != 1 || axes[0].size != 1)
+        return false;
+    mr__walk_init(&w, axes[0].index->ndim, axes[0].index->dim, 0);
+    mr__walk_add(&w, axes[0].index->ndim, axes[0].index->stride, 0);
+    mr__walk_merge(&w);
+    if (w.ndim > 1)
+        return false;
+    r.step = w.ndim == 0 ? 0 : w.stride[0][0];
+    atomic_init(&r.bad, INT64_MAX);
+    mr__cpu_for(count, mr__cpu_grain(4.0), gather_direct, &r);
+    bad = atomic_load_explicit(&r.bad, memory_order_relaxed);
+    *code = MR_OK;
+    if (bad != INT64_MAX) {
+        mr__walk_seek(&w, bad);
+        *code = mr__index_fail(mr__index_read(axes[0].index, w.offset[0]),
+                               axes[0].axis, axes[0].n);
+    }
+    return true;
+}
+
 static void
 gather_slices(void *ctx, int64_t begin, int64_t end)
 {
@@ -325,9 +392,6 @@ mr__cpu_gather(const mr_kernel_args *a)
         axes[k] = (mr_index_axis){&a->in[1 + k], axis, x->dim[axis],
                                   p->sizes.v[axis], x->stride[axis]};
     }
-    code = mr__index_offsets(axes, (int)p->axes.n, count, a->workspace);
-    if (code != MR_OK || a->out[0].size == 0)
-        return code;
     mr__walk_init(&w, x->ndim, p->sizes.v, 0);
     mr__walk_add(&w, x->ndim, x->stride, 0);
     mr__walk_merge(&w);
@@ -339,6 +403,12 @@ mr__cpu_gather(const mr_kernel_args *a)
         g.from_stride[k] = w.stride[0][k] * (int64_t)g.item;
         g.to_stride[k] *= (int64_t)g.item;
     }
+    if (a->out[0].size > 0 &&
+        gather_at_once(&g, axes, (int)p->axes.n, count, &code))
+        return code;
+    code = mr__index_offsets(axes, (int)p->axes.n, count, a->workspace);
+    if (code != MR_OK || a->out[0].size == 0)
+        return code;
     ns = 4.0 + 0.1 * (double)g.slice * (double)g.item;
     mr__cpu_for(count, mr__cpu_grain(ns),
                 g.slice == 1 ? gather_items : gather_slices, &g);

@@ -180,6 +180,8 @@ is_mine(const scatter *s, int64_t owner, int64_t offset)
         const type *from = (const type *)(const void *)s->from;                \
                                                                                \
         for (int64_t k = 0; k < n; k++)                                        \
+            __builtin_prefetch(&to[s->offset[mine[k]]], 1);                    \
+        for (int64_t k = 0; k < n; k++)                                        \
             to[s->offset[mine[k]]] op from[mine[k] * step];                    \
     } while (0)
 

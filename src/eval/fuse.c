@@ -147,6 +147,8 @@ may_phase(const mr_fuse_group *g, uint32_t mask)
 {
     /* a reduction over axes of size 1 alone has an empty mask: it is none of
      * the others' */
+    if (g->columns)
+        return mask != 0 && mask == g->red_axes;
     return mask != 0 &&
            (g->red_axes == mask || (g->red_axes == 0 && !g->has_reduction)) &&
            is_trailing(mask, g->ndim, g->dim) &&
@@ -182,6 +184,17 @@ leads_to_reduction(const mr_fuse_node *n, uint32_t mask, mr_fuses_fn fuses,
     return false;
 }
 
+/* Reductions of columns take of their producers what becomes a sum of squares
+ * of x - c: its values are never stored. */
+static bool
+fits_columns(const mr_array *x)
+{
+    mr_k k = mr__fuse_k(x);
+
+    return x->op->fuse.kind != MR_FUSE_ELEMENTWISE || k == MR_K_SQUARE ||
+           k == MR_K_SUBTRACT || k == MR_K_CAST;
+}
+
 /* The role n would have in g; false when it cannot be a member. */
 static bool
 can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
@@ -190,7 +203,7 @@ can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
     const mr_array *x = n->x;
 
     *mask = g->red_axes;
-    if (x->stream != g->root->x->stream || g->columns)
+    if (x->stream != g->root->x->stream || (g->columns && !fits_columns(x)))
         return false;
     if (fusable(x, MR_FUSE_ELEMENTWISE, fuses)) {
         if (same_shape(x, g->ndim, g->dim)) {
@@ -385,7 +398,7 @@ group_start(mr_arena *arena, mr_fuse_node *n, mr_fuses_fn fuses)
         g->dim = x->in[0]->dim;
         g->red_axes = reduced_mask(x);
         g->phased = may_phase(g, g->red_axes);
-        /* 64 lanes a column leave no room for the producers' values: they
+        /* 64 lanes a column leave little room for the producers' values: most
          * are cheaper written down first */
         g->columns = !is_trailing(g->red_axes, g->ndim, g->dim);
     }

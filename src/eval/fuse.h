@@ -79,7 +79,7 @@ struct mr_fuse_group {
     const int64_t *dim;
     uint32_t red_axes; /* axes of S that are reduced, size-1 axes left out */
     bool has_reduction, phased;
-    bool columns;  /* reduces leading axes: reads memory, pulls nothing */
+    bool columns;  /* reduces leading axes: reads memory, pulls little */
     int32_t n_ext; /* distinct arrays from outside */
     mr_array *ext[MR_FUSE_MAX_IN];
     mr_fuse_group *next; /* in the order in which they may run */

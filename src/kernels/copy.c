@@ -4,8 +4,8 @@
  *
  * The two dims that matter are the one along which the output is contiguous
  * and the one along which the input is.  When they differ the copy goes in
- * tiles of TILE x TILE elements, so that whole cache lines are used on both
- * sides.
+ * tiles: long pieces of each row of the input (short ones of rows far apart
+ * take three times as long), which are as many rows of the output.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 #include "kernels/tier/tier.h"
 #include "marram/types.h"
 
-#define TILE 64
+#define TILE_BYTES 1024 /* of a row of the input */
+#define TILE_COLS  64
 
 static int
 size_row(size_t size)
@@ -161,13 +162,30 @@ strided_line(const mr_tier_moves *m, size_t size, char *out, int64_t os,
         memcpy(out + i * os, in + i * is, size);
 }
 
+typedef void transpose_fn(void *out, int64_t out_row, const void *in,
+                          int64_t in_row, int64_t n_rows, int64_t n_cols);
+
+static transpose_fn *
+transpose_of(const nest *s, int p, size_t size, const char *out, bool past)
+{
+    const mr_tier_moves *m = mr__tier()->moves;
+    int row = size_row(size);
+
+    if (past && m->transpose_past[row] != NULL &&
+        ((uintptr_t)out | (uintptr_t)s->out[p]) % 64 == 0)
+        return m->transpose_past[row];
+    return m->transpose[row];
+}
+
 /* The last dim is the columns, dim p the rows. */
 static void
-plane(const nest *s, int p, size_t size, char *out, const char *in)
+plane(const nest *s, int p, size_t size, char *out, const char *in, bool past)
 {
     const mr_tier_moves *m = mr__tier()->moves;
     int c = s->n - 1;
     int64_t rows = s->dim[p], cols = s->dim[c];
+    int64_t tile = TILE_BYTES / (int64_t)size;
+    transpose_fn *transpose;
 
     if (s->in[p] != (int64_t)size || s->out[c] != (int64_t)size) {
         for (int64_t r = 0; r < rows; r++)
@@ -175,23 +193,24 @@ plane(const nest *s, int p, size_t size, char *out, const char *in)
                          in + r * s->in[p], s->in[c], cols);
         return;
     }
-    for (int64_t r = 0; r < rows; r += TILE) {
-        int64_t n_rows = rows - r < TILE ? rows - r : TILE;
+    transpose = transpose_of(s, p, size, out, past);
+    for (int64_t r = 0; r < rows; r += tile) {
+        int64_t n_rows = rows - r < tile ? rows - r : tile;
 
-        for (int64_t k = 0; k < cols; k += TILE) {
-            int64_t n_cols = cols - k < TILE ? cols - k : TILE;
+        for (int64_t k = 0; k < cols; k += TILE_COLS) {
+            int64_t n_cols = cols - k < TILE_COLS ? cols - k : TILE_COLS;
 
-            m->transpose[size_row(size)](
-                out + r * s->out[p] + k * s->out[c], s->out[p],
-                in + r * s->in[p] + k * s->in[c], s->in[c], n_rows, n_cols);
+            transpose(out + r * s->out[p] + k * s->out[c], s->out[p],
+                      in + r * s->in[p] + k * s->in[c], s->in[c], n_rows,
+                      n_cols);
         }
     }
 }
 
-void
-mr__copy_strided(size_t size, int ndim, const int64_t *dim, void *out,
-                 const int64_t *out_stride, const void *in,
-                 const int64_t *in_stride)
+static void
+copy_nest(size_t size, int ndim, const int64_t *dim, void *out,
+          const int64_t *out_stride, const void *in, const int64_t *in_stride,
+          bool past)
 {
     int64_t index[MR_MAX_NDIM] = {0};
     char *o = out;
@@ -210,7 +229,7 @@ mr__copy_strided(size_t size, int ndim, const int64_t *dim, void *out,
     for (;;) {
         int i = s.n - 2;
 
-        plane(&s, p, size, o, a);
+        plane(&s, p, size, o, a, past);
         for (; i >= 0; i--) {
             if (i == p)
                 continue;
@@ -225,4 +244,21 @@ mr__copy_strided(size_t size, int ndim, const int64_t *dim, void *out,
         if (i < 0)
             return;
     }
+}
+
+void
+mr__copy_strided(size_t size, int ndim, const int64_t *dim, void *out,
+                 const int64_t *out_stride, const void *in,
+                 const int64_t *in_stride)
+{
+    copy_nest(size, ndim, dim, out, out_stride, in, in_stride, false);
+}
+
+void
+mr__copy_strided_past(size_t size, int ndim, const int64_t *dim, void *out,
+                      const int64_t *out_stride, const void *in,
+                      const int64_t *in_stride)
+{
+    copy_nest(size, ndim, dim, out, out_stride, in, in_stride, true);
+    mr__tier()->moves->past_end();
 }

@@ -16,6 +16,12 @@ void mr__copy_strided(size_t size, int ndim, const int64_t *dim, void *out,
                       const int64_t *out_stride, const void *in,
                       const int64_t *in_stride);
 
+/* A part of a copy that is larger than the caches: transposed layouts go past
+ * them. */
+void mr__copy_strided_past(size_t size, int ndim, const int64_t *dim, void *out,
+                           const int64_t *out_stride, const void *in,
+                           const int64_t *in_stride);
+
 /* A 2-d piece: rows x cols elements into or out of contiguous memory. */
 void mr__copy_in(size_t size, void *out, const void *in, int64_t rows,
                  int64_t row_stride, int64_t cols, int64_t col_stride);

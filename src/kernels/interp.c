@@ -55,8 +55,9 @@ step_run(const mr_step *t, void *out, const void *const *arg,
 }
 
 static void
-value_run(run *r, const mr_step *t, void *out, int64_t n)
+value_run(run *r, const mr_step *t, void *out, int64_t n, bool past)
 {
+    mr_map_fn *stream = NULL;
     const void *arg[3];
     int64_t step[3];
 
@@ -64,7 +65,13 @@ value_run(run *r, const mr_step *t, void *out, int64_t n)
         arg[i] = r->ptr[t->arg[i]];
         step[i] = r->step[t->arg[i]];
     }
-    step_run(t, out, arg, step, n, reg_size(r, t->dst));
+    if (past && t->kind == MR_STEP_MAP)
+        stream =
+            r->tier->dtype[r->low->dtype[t->arg[t->n_arg - 1]]]->stream[t->k];
+    if (stream != NULL)
+        stream(out, arg, step, n);
+    else
+        step_run(t, out, arg, step, n, reg_size(r, t->dst));
     r->ptr[t->dst] = out;
     r->step[t->dst] = 1;
 }
@@ -421,7 +428,11 @@ fold_rows(run *r, const mr_step *t, int64_t outer, int64_t inner)
     uint32_t *index = (uint32_t *)(void *)at_blocks(r, t->dst);
 
     if (t->kind == MR_STEP_FOLD) {
-        t->fn.fold->rows(acc, x, inner, outer, r->row_bytes[v]);
+        if (t->near != NULL)
+            t->near->rows(acc, x, inner, outer, r->row_bytes[v],
+                          at_row(r, t->arg[1]));
+        else
+            t->fn.fold->rows(acc, x, inner, outer, r->row_bytes[v]);
         mr__fold_finish(r, t, acc, outer, inner);
         return;
     }
@@ -530,7 +541,7 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
         if (end > i)
             chain_run(r, pass, i, out, outer * inner);
         else
-            value_run(r, t, out, outer * inner);
+            value_run(r, t, out, outer * inner, r->past && slot < 0);
         r->row_bytes[t->dst] = inner * (int64_t)reg_size(r, t->dst);
     }
 }
@@ -624,6 +635,8 @@ one_run(const mr_block_code *c, const mr_block_launch *l,
     one_operands(&w, c, l, splat, tier);
     one_range(&w, l->out[0].data, unit_begin * chunk,
               min64(n, unit_end * chunk));
+    if ((p->strategy & MR_PLAN_STREAM) != 0)
+        tier->moves->past_end();
 }
 
 /* ---- the doors
@@ -707,9 +720,12 @@ job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
     r.beyond = false;
     r.native = b->native;
     r.n_rounds = b->plan.n_rounds;
+    r.past = (b->plan.strategy & MR_PLAN_STREAM) != 0;
     memset(r.held, 0, sizeof r.held);
     splats_make(&r);
     job_units(&r, j);
+    if (r.past)
+        r.tier->moves->past_end();
     return r.beyond;
 }
 

@@ -257,6 +257,138 @@ logsumexp(lowering *w, uint16_t dst, uint16_t r)
         cast_new(w, dst, sum);
 }
 
+/* ---- values that only reductions read
+ * --------------------------------------------------------------
+ * A half in memory need not be widened before it is folded, nor x - c be
+ * stored where the sum of its squares, or of its exponentials, is wanted. */
+
+typedef struct readers {
+    int16_t maker[MR_LOW_REGS]; /* the step that computes a register, or -1 */
+    uint8_t n[MR_LOW_REGS];     /* steps and outputs that read it, up to 2 */
+} readers;
+
+static void
+readers_count(const mr_lowered *o, readers *u)
+{
+    for (int r = 0; r < o->n_reg; r++) {
+        u->maker[r] = -1;
+        u->n[r] = 0;
+    }
+    for (int i = 0; i < o->n_step; i++) {
+        const mr_step *t = &o->step[i];
+
+        u->maker[t->dst] = (int16_t)i;
+        for (int j = 0; j < t->n_arg; j++)
+            u->n[t->arg[j]] += u->n[t->arg[j]] < 2;
+    }
+    for (int i = 0; i < o->n_out; i++)
+        u->n[o->out_reg[i]] = 2;
+}
+
+static bool
+is_in_memory(const mr_lowered *o, uint16_t r)
+{
+    return o->kind[r] == MR_REG_INPUT && is_plain_value(o, r);
+}
+
+/* The half in memory that register r is the float32 of; else r. */
+static uint16_t
+half_of(const mr_lowered *o, const readers *u, uint16_t r)
+{
+    const mr_step *t = u->maker[r] >= 0 ? &o->step[u->maker[r]] : NULL;
+
+    if (t != NULL && t->kind == MR_STEP_CAST && o->dtype[r] == MR_FLOAT32 &&
+        is_half((mr_dtype)o->dtype[t->arg[0]]) && is_in_memory(o, t->arg[0]))
+        return t->arg[0];
+    return r;
+}
+
+static const mr_step *
+map_of(const mr_lowered *o, const readers *u, uint16_t r, mr_k k)
+{
+    const mr_step *t = u->maker[r] >= 0 ? &o->step[u->maker[r]] : NULL;
+
+    return t != NULL && t->kind == MR_STEP_MAP && t->k == k && u->n[r] == 1
+               ? t
+               : NULL;
+}
+
+static void
+fold_near(lowering *w, const readers *u, mr_step *t)
+{
+    const mr_step *f = map_of(w->o, u, t->arg[0], MR_K_SQUARE), *d;
+    mr_near near = MR_NEAR_SQUARE;
+    uint16_t x, centre;
+
+    if (f == NULL) {
+        f = map_of(w->o, u, t->arg[0], MR_K_EXP);
+        near = MR_NEAR_EXP;
+    }
+    d = f != NULL ? map_of(w->o, u, f->arg[0], MR_K_SUBTRACT) : NULL;
+    if (d == NULL || t->fold != MR_FOLD_SUM)
+        return;
+    x = half_of(w->o, u, d->arg[0]);
+    centre = d->arg[1];
+    if (!is_in_memory(w->o, x) || !w->o->row[centre] ||
+        w->o->kind[centre] != MR_REG_RESULT || w->o->dtype[centre] != t->acc ||
+        w->tier->dtype[w->o->dtype[x]]->near[near].rows == NULL)
+        return;
+    t->near = &w->tier->dtype[w->o->dtype[x]]->near[near];
+    t->arg[0] = x;
+    t->arg[1] = centre;
+    t->n_arg = 2;
+}
+
+/* Steps that nobody reads any more are left out. */
+static void
+steps_drop(mr_lowered *o)
+{
+    readers u;
+    bool drop[MR_LOW_REGS];
+    int n = 0;
+
+    readers_count(o, &u);
+    for (int i = o->n_step - 1; i >= 0; i--) {
+        const mr_step *t = &o->step[i];
+
+        drop[i] = (t->kind == MR_STEP_MAP || t->kind == MR_STEP_CAST) &&
+                  !t->row && u.n[t->dst] == 0;
+        for (int j = 0; drop[i] && j < t->n_arg; j++)
+            u.n[t->arg[j]] -= u.n[t->arg[j]] == 1;
+    }
+    for (int i = 0; i < o->n_step; i++)
+        if (!drop[i])
+            o->step[n++] = o->step[i];
+    o->n_step = n;
+}
+
+static void
+folds_from_memory(lowering *w)
+{
+    mr_lowered *o = w->o;
+    bool changed = false;
+    readers u;
+
+    readers_count(o, &u);
+    for (int i = 0; i < o->n_step; i++) {
+        mr_step *t = &o->step[i];
+        uint16_t v = t->arg[0], h;
+
+        if (t->kind != MR_STEP_FOLD)
+            continue;
+        h = half_of(o, &u, v);
+        if (h != v) {
+            t->fn.fold = &w->tier->dtype[o->dtype[h]]->fold[t->fold];
+            t->arg[0] = h;
+        } else {
+            fold_near(w, &u, t);
+        }
+        changed |= t->arg[0] != v;
+    }
+    if (changed)
+        steps_drop(o);
+}
+
 /* ---- the whole
  * ----------------------------------------------------------------- */
 
@@ -353,6 +485,8 @@ mr__lower(const mr_block_code *c, const mr_block_launch *l, const mr_tier *tier,
             map_new(&w, k, in->dst, in->arg);
     }
     outputs(&w, c);
+    if (o->n_fold > 0 && o->n_step > 1)
+        folds_from_memory(&w);
     o->n_pass = 1;
     o->max_size = 1;
     for (int r = 0; r < o->n_reg; r++) {

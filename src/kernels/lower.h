@@ -28,6 +28,8 @@ typedef struct mr_step {
         const mr_fold_fns *fold;
         const mr_arg_fns *arg_fns;
     } fn;
+    const mr_near_fns *near; /* FOLD: adds up a function of arg[0] - arg[1],
+                                a value of the row; or NULL */
     uint16_t dst, arg[3];
     uint8_t kind; /* mr_step_kind */
     uint8_t n_arg;

@@ -444,7 +444,7 @@ inputs_read_later(const maker *k, const mr_native_segment *g, int p)
 
     for (int i = 0; i < low->n_step; i++) {
         const mr_step *t = &low->step[i];
-        int phase = is_fold(t) ? low->phase[t->arg[0]] : low->phase[t->dst];
+        int phase = low->phase[t->dst] - is_fold(t);
 
         if (!t->row && phase > p)
             return true;
@@ -476,7 +476,7 @@ phase_make(maker *k, int p, mr_native_segment *g)
     for (int i = 0; i < low->n_step && !k->failed; i++) {
         const mr_step *t = &low->step[i];
 
-        if (is_fold(t) && low->phase[t->arg[0]] == p)
+        if (is_fold(t) && low->phase[t->dst] == p + 1)
             fold[n_fold++] = (uint16_t)i;
         else if (t->row && low->phase[t->dst] == p)
             before[g->n_before++] = (uint16_t)i;

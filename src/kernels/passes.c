@@ -22,6 +22,8 @@
 
 #include "kernels/run.h"
 
+#define FORESEEN_ROWS 4
+
 static int64_t
 min64(int64_t a, int64_t b)
 {
@@ -93,7 +95,8 @@ chunk_foresee(const mr_run *r, const mr_pass *pass, int64_t p, int64_t n,
 {
     const mr_geometry *g = &r->s->g;
 
-    n = min64(n, g->outer);
+    /* folds of what lies in memory foresee all but their first rows */
+    n = min64(n, pass->only_folds && g->hop > 1 ? FORESEEN_ROWS : g->outer);
     for (int i = 0; pass->inputs >> i != 0; i++) {
         const mr_block_io *io = &r->l->in[i];
         int64_t size = (int64_t)mr__reg_size(r, i);
@@ -184,7 +187,13 @@ folds_take(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
         void *lanes = mr__at_lanes(r, t->dst);
         uint32_t *index = (uint32_t *)(void *)mr__at_blocks(r, t->dst);
 
-        if (t->kind == MR_STEP_FOLD && cols)
+        if (t->near != NULL && cols)
+            t->near->cols(lanes, r->f->lane_bytes[t->dst], r->ptr[v],
+                          r->row_bytes[v], p - block, outer, inner,
+                          mr__at_row(r, t->arg[1]));
+        else if (t->near != NULL)
+            t->near->step(lanes, r->ptr[v], inner, mr__at_row(r, t->arg[1]));
+        else if (t->kind == MR_STEP_FOLD && cols)
             t->fn.fold->cols(lanes, r->f->lane_bytes[t->dst], r->ptr[v],
                              r->row_bytes[v], p - block, outer, inner);
         else if (t->kind == MR_STEP_FOLD)
@@ -261,7 +270,11 @@ lane_run(mr_run *r, const mr_pass *pass, int64_t block, int i, int64_t n,
             int64_t width = r->f->lane_bytes[t->dst];
             int v = t->arg[0];
 
-            if (t->kind == MR_STEP_FOLD)
+            if (t->near != NULL)
+                t->near->cols(mr__at_lanes(r, t->dst) + top * width, 0,
+                              r->ptr[v], r->row_bytes[v], 0, m, inner,
+                              mr__at_row(r, t->arg[1]));
+            else if (t->kind == MR_STEP_FOLD)
                 t->fn.fold->cols(mr__at_lanes(r, t->dst) + top * width, 0,
                                  r->ptr[v], r->row_bytes[v], 0, m, inner);
         }
@@ -443,7 +456,7 @@ split_enter(mr_run *r, void *scratch, int64_t tile, int p, int64_t outer,
 
             if (!is_fold(t))
                 continue;
-            if (r->low->phase[t->arg[0]] == q - 1) {
+            if (r->low->phase[t->dst] == q) {
                 memcpy(mr__at_row(r, t->dst), state_at(r, scratch, tile, fold),
                        mr__reg_size(r, t->dst) * (size_t)r->rows);
                 mr__run_publish(r, t->dst, outer, inner);
@@ -464,7 +477,7 @@ split_leave(mr_run *r, void *scratch, int64_t tile, int p)
 
         if (!is_fold(t))
             continue;
-        if (r->low->phase[t->arg[0]] == p)
+        if (r->low->phase[t->dst] == p + 1)
             memcpy(state_at(r, scratch, tile, fold), mr__at_row(r, t->dst),
                    mr__reg_size(r, t->dst) * (size_t)r->rows);
         fold++;

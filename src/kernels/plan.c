@@ -13,17 +13,19 @@
 #include "kernels/native_make.h"
 #include "kernels/ready.h"
 
-#define UNIT_NANOSECONDS 30000
-#define MAX_ROWS_OF_TILE 128
-#define LANES_BYTES      (16 * 1024) /* of all lanes of a tile of columns */
-#define PANEL_BYTES      (20 * 1024) /* the same, lane by lane */
-#define ALONE_POINTS     512         /* a row of several passes: a tile */
-#define SHORT_COLUMNS    32          /* all lanes at once */
-#define LONG_COLUMNS     256
-#define STREAM_BYTES     (16LL << 20) /* outputs beyond this skip the caches */
-#define TRANSPOSED_INNER 32
-#define NARROW_COLUMNS   8
-#define SMALL_COUNT      1024
+#define UNIT_NANOSECONDS  30000
+#define MAX_ROWS_OF_TILE  128
+#define LANES_BYTES       (16 * 1024)  /* of all lanes of a tile of columns */
+#define PANEL_BYTES       (20 * 1024)  /* the same, lane by lane */
+#define FOLDS_BYTES       (128 * 1024) /* of rows that only folds read */
+#define FOLDS_AGAIN_BYTES (24 * 1024)  /* the same, several times */
+#define ALONE_POINTS      512          /* a row of several passes: a tile */
+#define SHORT_COLUMNS     32           /* all lanes at once */
+#define LONG_COLUMNS      256
+#define STREAM_BYTES      (16LL << 20) /* outputs beyond this skip the caches */
+#define TRANSPOSED_INNER  32
+#define NARROW_COLUMNS    8
+#define SMALL_COUNT       1024
 
 /* ---- cost
  * ------------------------------------------------------------------------ */
@@ -338,6 +340,34 @@ schedule_of(mr_block_room *room, const mr_block_launch *l, int64_t tile)
     mr__frame_make(&b->frame, &b->schedule, &room->frame);
 }
 
+/* Rows that folds alone read take no room: as many to a tile as make a tile's
+ * own cost small, and fit the first-level cache where they are passed over
+ * again. */
+static void
+widen_folds(mr_block_room *room, const mr_block_launch *l)
+{
+    mr_block_ready *b = &room->ready;
+    const mr_lowered *low = &b->low;
+    const mr_geometry *was = &b->schedule.g;
+    int64_t bytes = low->n_pass > 1 ? FOLDS_AGAIN_BYTES : FOLDS_BYTES, rows;
+    mr_geometry g;
+
+    if (was->strategy != MR_RUN_ROWS || low->n_in != 1 ||
+        ((b->schedule.direct_in | b->schedule.rowwise_in) & 1) == 0)
+        return;
+    for (int i = 0; i < low->n_step; i++)
+        if (!low->step[i].row && low->step[i].kind != MR_STEP_FOLD)
+            return;
+    rows = bytes /
+           (was->points * (int64_t)mr__elem_size((mr_dtype)low->dtype[0]) + 1);
+    rows = rows > MAX_ROWS_OF_TILE ? MAX_ROWS_OF_TILE : rows;
+    if (rows <= was->outer)
+        return;
+    mr__geometry_make(&g, MR_RUN_ROWS, low, l, -1, rows, was->points);
+    mr__schedule_make(&b->schedule, low, l, &g, &room->schedule);
+    mr__frame_make(&b->frame, &b->schedule, &room->frame);
+}
+
 /* The largest tile of the sizes tried that fits the frame.  A tile of a whole
  * block is worth it when nothing is stored in between; one of a whole row when
  * the row is passed over several times. */
@@ -352,8 +382,10 @@ schedule_fit(mr_block_room *room, const mr_block_launch *l)
         schedule_of(room, l, big);
         if (b->frame.bytes <= MR_FRAME_BYTES &&
             (b->schedule.n_slot == 0 ||
-             (b->low.n_pass > 1 && b->schedule.g.strategy == MR_RUN_ROWS)))
+             (b->low.n_pass > 1 && b->schedule.g.strategy == MR_RUN_ROWS))) {
+            widen_folds(room, l);
             return;
+        }
     }
     for (;; tile /= 2) {
         schedule_of(room, l, tile);
@@ -429,6 +461,9 @@ plan_tiles(mr_block_ready *b)
     if (g->strategy == MR_RUN_LONG || g->strategy == MR_RUN_COLS)
         tile_points = g->points * mr__tile_rows(g) * b->low.n_pass;
     p->strategy = (int32_t)g->strategy;
+    if (g->strategy == MR_RUN_MAP &&
+        wants_stream(b->code, b->schedule.l, g->n_tiles * tile_points))
+        p->strategy |= MR_PLAN_STREAM;
     g->per_unit = pieces_of_unit(tile_points, cost);
     p->n_units = (g->n_tiles + g->per_unit - 1) / g->per_unit;
     p->unit_cost = (g->per_unit < g->n_tiles ? g->per_unit : g->n_tiles) *

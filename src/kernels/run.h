@@ -23,6 +23,7 @@ typedef struct mr_run {
     const char *held[MR_CODE_MAX_IO];
     int64_t held_outer[MR_CODE_MAX_IO], held_inner[MR_CODE_MAX_IO];
     bool beyond; /* a mean is not finite */
+    bool past;   /* outputs go past the caches */
     int n_rounds;
     uint32_t in_place; /* outputs that steps of this tile wrote directly */
     const void *ptr[MR_LOW_REGS];   /* values: over the tile, or a splat */

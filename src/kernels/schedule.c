@@ -158,7 +158,7 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
     for (int i = low->n_step - 1; i >= 0; i--) {
         const mr_step *t = &low->step[i];
 
-        take[i] = whole || (is_fold(t) ? low->phase[t->arg[0]] == p
+        take[i] = whole || (is_fold(t) ? low->phase[t->dst] == p + 1
                                        : !t->row && wanted[t->dst]);
         for (int j = 0; take[i] && j < t->n_arg; j++)
             wanted[t->arg[j]] = true;
@@ -166,9 +166,12 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
     pass->n = 0;
     pass->inputs = 0;
     pass->folds = false;
+    pass->only_folds = true;
     for (int i = 0; i < low->n_step; i++) {
         if (!take[i])
             continue;
+        pass->only_folds &=
+            low->step[i].kind == MR_STEP_FOLD || low->step[i].row;
         pass->folds |= is_fold(&low->step[i]);
         pass->step[pass->n++] = (uint16_t)i;
     }
@@ -443,7 +446,7 @@ spread_make(mr_schedule *s)
     for (int i = 0; i < low->n_step && mr__tile_rows(&s->g) > 1; i++) {
         const mr_step *t = &low->step[i];
 
-        for (int j = 0; j < t->n_arg && !t->row; j++)
+        for (int j = 0; j < t->n_arg && !t->row && !is_fold(t); j++)
             s->spread[t->arg[j]] |= low->row[t->arg[j]];
     }
 }

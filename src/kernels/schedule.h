@@ -54,7 +54,7 @@ typedef struct mr_pass {
     uint32_t inputs;  /* read in this pass */
     uint32_t rowwise; /* of these, read where they are, but row by row: folds */
     uint32_t outputs; /* value outputs written in this pass */
-    bool folds;
+    bool folds, only_folds;
     uint16_t *step; /* n, in order */
     /* Steps from here on that run as one chain: at least 1; 0 inside. */
     uint8_t *chain;

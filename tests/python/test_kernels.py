@@ -225,3 +225,76 @@ def test_transposed_copy__of_odd_sizes(dtype: str) -> None:
     for shape in ((1, 7), (16, 16), (17, 33), (8, 100), (129, 65), (700, 300)):
         x = np.arange(np.prod(shape)).reshape(shape).astype(dtype if dtype != "int64" else "i8")
         np.testing.assert_array_equal(np.array(mx.contiguous(mx.array(x).T)), x.T)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_transposed_copy__larger_than_the_caches(dtype: str) -> None:
+    for shape in ((2048, 2064), (4111, 1030)):
+        x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+        a = mx.array(x, dtype=getattr(mx, dtype))
+        np.testing.assert_array_equal(np.array(mx.contiguous(a.T)), x.T)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "complex64"])
+def test_elementwise__of_results_larger_than_the_caches(dtype: str) -> None:
+    n = (5 << 20) + 7
+    x = RNG.integers(-99, 99, n).astype(dtype)
+    a = mx.array(x)
+    np.testing.assert_array_equal(np.array(mx.where(mx.real(a) > 0, a, a[::-1])), np.where(x.real > 0, x, x[::-1]))
+    np.testing.assert_array_equal(np.array(-a[1:]), -x[1:])
+    np.testing.assert_array_equal(np.array(mx.abs(a[3:])), np.abs(x[3:]))
+
+
+def bits(a: mx.array) -> np.ndarray:
+    return np.array(a.astype(mx.float32)).view("u4")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["normal", "below zero", "zeros of both signs", "infinite", "not a number"])
+def test_extremes__are_exact_whichever_way_a_row_is_read(dtype: str, kind: str) -> None:
+    for shape in ((37, 1000), (5, 64), (3, 33), (4, 31), (2, 9000), (130, 700)):
+        x = RNG.standard_normal(shape).astype("f4")
+        some = RNG.random(shape) < 0.02
+        if kind == "below zero":
+            x = -np.abs(x) - 1
+        elif kind == "zeros of both signs":
+            x = np.where(x < 0, np.float32(-0.0), np.float32(0.0)) * (RNG.random(shape) < 0.99)
+        elif kind == "infinite":
+            x[some] = np.copysign(np.inf, x[some])
+        elif kind == "not a number":
+            x[some] = np.copysign(np.nan, x[some])
+        a = mx.array(x).astype(getattr(mx, dtype))
+        wide = np.array(a.astype(mx.float32))
+        for axis in (0, 1):
+            for ours, theirs in ((mx.max, np.max), (mx.min, np.min)):
+                np.testing.assert_array_equal(np.array(ours(a, axis).astype(mx.float32)), theirs(wide, axis))
+                turned = ours(mx.contiguous(a.T), 1 - axis)
+                np.testing.assert_array_equal(bits(turned), bits(ours(a, axis)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("shape", [(37, 1000), (9, 17), (2, 9000), (9000, 7), (700, 130), (4100, 40)])
+def test_variance_and_logsumexp__are_those_of_their_parts(dtype: str, shape: tuple[int, int]) -> None:
+    """One fold, without values in between, has the bits of the steps one by one."""
+    a = mx.array(RNG.standard_normal(shape)).astype(getattr(mx, dtype))
+    wide = a.astype(mx.float64 if dtype == "float64" else mx.float32)
+    for axis in (0, 1):
+        d = wide - mx.mean(wide, axis, keepdims=True)
+        mx.eval(d)
+        s = mx.square(d)
+        mx.eval(s)
+        np.testing.assert_array_equal(np.array(mx.var(wide, axis)), np.array(mx.mean(s, axis)))
+        np.testing.assert_array_equal(bits(mx.var(a, axis)), bits(mx.mean(s, axis).astype(a.dtype)))
+        x = np.array(wide).astype("f8")
+        np.testing.assert_allclose(np.array(mx.var(wide, axis)), x.var(axis), rtol=2e-6)
+        exact = np.log(np.exp(x - x.max(axis, keepdims=True)).sum(axis)) + x.max(axis)
+        np.testing.assert_allclose(np.array(mx.logsumexp(wide, axis)), exact, rtol=2e-6, atol=1e-6)
+
+
+def test_gather__of_single_elements_names_the_first_bad_index() -> None:
+    x, i = RNG.standard_normal(1 << 16).astype("f4"), RNG.integers(-(1 << 16), 1 << 16, 100_003)
+    np.testing.assert_array_equal(np.array(mx.array(x)[mx.array(i)]), x[i])
+    np.testing.assert_array_equal(np.array(mx.array(x)[::2][mx.array(i // 2)[::-1]]), x[::2][(i // 2)[::-1]])
+    i[90_001], i[50_000] = 1 << 17, 1 << 16
+    with pytest.raises(IndexError, match="index 65536 is out of range for axis 0 of size 65536"):
+        mx.eval(mx.array(x)[mx.array(i)])

@@ -9,6 +9,7 @@
 #define MR_LANE_BITS  32
 #define MR_LANE_FLOAT 1
 #define MR_HALF       1
+#define HALF_INFINITY 0x7C00
 #define half_widen    f16_widen
 #define half_round    f16_round
 #include "kernels/tier/ops.h"

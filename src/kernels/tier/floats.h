@@ -135,16 +135,34 @@ v_isnan(R x)
     return v_ne(x, x);
 }
 
-/* Is any lane of either NaN? */
-INLINE bool
-v_any_nan(R a, R b)
+/* Was there a NaN among many vectors?  The answer is asked for at the end. */
+#if MR_TIER_ID == MR_TIER_AVX512
+#define NAN_SEEN      unsigned
+#define NAN_SEEN_NONE 0U
+#else
+#define NAN_SEEN      M
+#define NAN_SEEN_NONE m_set(false)
+#endif
+
+INLINE NAN_SEEN
+nan_see(NAN_SEEN seen, R a, R b)
 {
 #if MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 32
-    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) != 0;
+    return seen | _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
 #elif MR_TIER_ID == MR_TIER_AVX512
-    return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_UNORD_Q) != 0;
+    return seen | _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_UNORD_Q);
 #else
-    return m_any(m_or(v_isnan(a), v_isnan(b)));
+    return m_or(seen, m_or(v_isnan(a), v_isnan(b)));
+#endif
+}
+
+INLINE bool
+nan_seen(NAN_SEEN seen)
+{
+#if MR_TIER_ID == MR_TIER_AVX512
+    return seen != 0;
+#else
+    return m_any(seen);
 #endif
 }
 

@@ -47,32 +47,127 @@ fold_lanes(V *v, int64_t n_lanes, fold_op *op)
     return x;
 }
 
+/* Blocks of lanes are read two vectors at a time, into any order of lanes that
+ * pairs_apart and pairs_together agree on. */
+#ifdef MR_HALF_PAIRS
+INLINE void
+pair_load(const elem *p, V *x, V *y)
+{
+    half_widen_pair(p, x, y);
+}
+
+INLINE void
+pair_apart(V *x, V *y)
+{
+    V even = v_even(*x, *y), odd = v_odd(*x, *y);
+
+    *x = even;
+    *y = odd;
+}
+
+INLINE void
+pair_together(V *x, V *y)
+{
+    V low = v_zip_low(*x, *y), high = v_zip_high(*x, *y);
+
+    *x = low;
+    *y = high;
+}
+#elif N_VECS > 1
+INLINE void
+pair_load(const elem *p, V *x, V *y)
+{
+    *x = x_load(p);
+    *y = x_load(p + N_LANES);
+}
+
+INLINE void
+pair_apart(V *x, V *y)
+{
+    (void)x;
+    (void)y;
+}
+
+INLINE void
+pair_together(V *x, V *y)
+{
+    (void)x;
+    (void)y;
+}
+#endif
+
+#if N_VECS > 1
+INLINE void
+pairs_apart(V *v)
+{
+#pragma GCC unroll 16
+    for (int j = 0; j < N_VECS; j += 2)
+        pair_apart(&v[j], &v[j + 1]);
+}
+
+INLINE void
+pairs_together(V *v)
+{
+#pragma GCC unroll 16
+    for (int j = 0; j < N_VECS; j += 2)
+        pair_together(&v[j], &v[j + 1]);
+}
+#endif
+
 #if MR_KIND == MR_KIND_FLOAT
+/* Blocks of lanes between two looks for NaN. */
+#define NAN_BLOCKS 8
+
+/* v takes whole blocks by an op that knows no NaN; was there one? */
+INLINE bool
+blocks_ordered(V *v, const elem *in, int64_t n_blocks, fold_op *op)
+{
+    NAN_SEEN seen = NAN_SEEN_NONE;
+
+    for (; n_blocks > 0; n_blocks--, in += MR_LANES) {
+#pragma GCC unroll 16
+        for (int j = 0; j < N_VECS; j += 2) {
+            V x, y;
+
+            pair_load(in + j * N_LANES, &x, &y);
+            seen = nan_see(seen, x, y);
+            v[j] = op(v[j], x);
+            v[j + 1] = op(v[j + 1], y);
+        }
+    }
+    return nan_seen(seen);
+}
+
 /* The maximum, or minimum, of whole blocks of lanes while there is no NaN, by
  * one instruction each: how many elements these were. */
 INLINE int64_t
 fold_ordered(V *v, const elem *in, int64_t n, fold_op *op)
 {
-    int64_t i = 0;
-    bool nan = false;
+    int64_t i = 0, left = n / MR_LANES;
+    NAN_SEEN seen = NAN_SEEN_NONE;
 
+#pragma GCC unroll 16
     for (int j = 0; j < N_VECS; j += 2)
-        nan |= v_any_nan(v[j], v[j + 1]);
-    for (; !nan && i + MR_LANES <= n; i += MR_LANES) {
-        V x[N_VECS];
+        seen = nan_see(seen, v[j], v[j + 1]);
+    if (nan_seen(seen))
+        return 0;
+    pairs_apart(v);
+    while (left > 0) {
+        int64_t m = left < NAN_BLOCKS ? left : NAN_BLOCKS;
+        V w[N_VECS];
 
 #pragma GCC unroll 16
         for (int j = 0; j < N_VECS; j++)
-            x[j] = x_load(in + i + j * N_LANES);
-#pragma GCC unroll 16
-        for (int j = 0; j < N_VECS; j += 2)
-            nan |= v_any_nan(x[j], x[j + 1]);
-        if (nan)
+            w[j] = v[j];
+        if (blocks_ordered(w, in + i, m, op))
             break;
 #pragma GCC unroll 16
         for (int j = 0; j < N_VECS; j++)
-            v[j] = op(v[j], x[j]);
+            v[j] = w[j];
+        i += m * MR_LANES;
+        left -= m;
     }
+    pairs_together(v);
     return i;
 }
 #endif
@@ -90,15 +185,31 @@ fold_block(V *v, const elem *in, int64_t n, fold_op *op)
         in += done;
     }
 #endif
+#ifdef MR_HALF_PAIRS
+    pairs_apart(v);
+    for (; n >= MR_LANES; n -= MR_LANES, in += MR_LANES) {
+#pragma GCC unroll 16
+        for (int j = 0; j < N_VECS; j += 2) {
+            V x, y;
+
+            pair_load(in + j * N_LANES, &x, &y);
+            v[j] = op(v[j], x);
+            v[j + 1] = op(v[j + 1], y);
+        }
+    }
+    pairs_together(v);
+#else
     for (; n >= MR_LANES; n -= MR_LANES, in += MR_LANES) {
 #pragma GCC unroll 16
         for (int j = 0; j < N_VECS; j++)
             v[j] = op(v[j], x_load(in + j * N_LANES));
     }
-    for (int j = 0; n > 0 && j < N_VECS; j++, n -= N_LANES, in += N_LANES) {
+#endif
+#pragma GCC unroll 16
+    for (int j = 0; j < N_VECS; j++, n -= N_LANES, in += N_LANES) {
         if (n >= N_LANES)
             v[j] = op(v[j], x_load(in));
-        else
+        else if (n > 0)
             v[j] = k_select(m_below(n), op(v[j], x_load_n(in, n)), v[j]);
     }
 }
@@ -109,6 +220,28 @@ acc_store_1(acc *p, V x)
     acc_store_n(p, x, 1);
 }
 
+/* The maximum, or minimum, of many halves without widening them. */
+INLINE bool
+fold_unwidened(const elem *in, int64_t n, fold_op *op, V *x)
+{
+#ifdef MR_HALF
+    bool largest = op == k_maximum;
+    elem h;
+
+    if ((largest || op == k_minimum) && n >= N_HALVES &&
+        halves_extreme(in, n, largest, &h)) {
+        *x = half_widen(h - (HALF){0});
+        return true;
+    }
+#else
+    (void)in;
+    (void)n;
+    (void)op;
+    (void)x;
+#endif
+    return false;
+}
+
 INLINE void
 fold_rows(void *out, const void *in, int64_t n, int64_t n_rows,
           int64_t row_bytes, fold_op *op, V identity, bool exact_identity)
@@ -117,11 +250,16 @@ fold_rows(void *out, const void *in, int64_t n, int64_t n_rows,
     const char *row = in;
 
     for (int64_t r = 0; r < n_rows; r++, row += row_bytes) {
+        const elem *x = (const elem *)(const void *)row;
         V v[N_VECS];
 
+        if (fold_unwidened(x, n, op, v)) {
+            acc_store_1(o + r, v[0]);
+            continue;
+        }
         for (int j = 0; j < N_VECS; j++)
             v[j] = identity;
-        fold_block(v, (const elem *)(const void *)row, n, op);
+        fold_block(v, x, n, op);
         acc_store_1(o + r, fold_lanes(v, lanes_in_use(n, exact_identity), op));
     }
 }
@@ -132,6 +270,10 @@ fold_step(void *lanes, const void *in, int64_t n, fold_op *op)
     acc *a = lanes;
     V v[N_VECS];
 
+    if (fold_unwidened(in, n, op, v)) {
+        acc_store_1(a, op(acc_load(a), v[0]));
+        return;
+    }
     for (int j = 0; j < N_VECS; j++)
         v[j] = acc_load(a + j * N_LANES);
     fold_block(v, in, n, op);
@@ -160,32 +302,88 @@ fold_line(acc *a, const elem *x, int64_t n, fold_op *op)
         acc_store_n(a, op(acc_load_n(a, n), x_load_n(x, n)), n);
 }
 
-/* Rows that all go to one lane: four at a time, while the next are brought
+/* Rows that all go to one lane: eight at a time, while the next are brought
  * near (they lie far apart). */
+#define DOWN_ROWS 4
+
+#if N_VECS > 1
+/* Two vectors of eight rows; ordered is op where there is no NaN. */
+INLINE void
+down_pair(acc *a, const elem *x, int64_t row, fold_op *op, fold_op *ordered)
+{
+    V v = acc_load(a), w = acc_load(a + N_LANES), y, z;
+#if MR_KIND == MR_KIND_FLOAT
+    NAN_SEEN seen = NAN_SEEN_NONE;
+    V v0, w0;
+#endif
+
+    (void)op;
+    pair_apart(&v, &w);
+#if MR_KIND == MR_KIND_FLOAT
+    v0 = v;
+    w0 = w;
+    if (ordered != op)
+        seen = nan_see(seen, v, w);
+#endif
+#pragma GCC unroll 8
+    for (int i = 0; i < DOWN_ROWS; i++) {
+        pair_load(x + i * row, &y, &z);
+#if MR_KIND == MR_KIND_FLOAT
+        if (ordered != op)
+            seen = nan_see(seen, y, z);
+#endif
+        v = ordered(v, y);
+        w = ordered(w, z);
+    }
+#if MR_KIND == MR_KIND_FLOAT
+    if (ordered != op && nan_seen(seen)) {
+        v = v0;
+        w = w0;
+        for (int i = 0; i < DOWN_ROWS; i++) {
+            pair_load(x + i * row, &y, &z);
+            v = op(v, y);
+            w = op(w, z);
+        }
+    }
+#endif
+    pair_together(&v, &w);
+    acc_store(a, v);
+    acc_store(a + N_LANES, w);
+}
+#endif
+
 INLINE void
 fold_down(acc *a, const char *row, int64_t row_bytes, int64_t n_rows,
           int64_t n_cols, fold_op *op)
 {
-    for (; n_rows >= 4; n_rows -= 4, row += 4 * row_bytes) {
-        const elem *x[4], *next = (const elem *)(const void *)row;
-        int64_t c = 0;
+#if N_VECS > 1
+    fold_op *ordered = op;
+    const int64_t step = row_bytes / (int64_t)sizeof(elem);
 
-        for (int i = 0; i < 4; i++)
-            x[i] = (const elem *)(const void *)(row + i * row_bytes);
-        for (; c + N_LANES <= n_cols; c += N_LANES) {
-            V v = acc_load(a + c);
+#if MR_KIND == MR_KIND_FLOAT
+    if (op == k_maximum)
+        ordered = v_larger;
+    if (op == k_minimum)
+        ordered = v_lesser;
+#endif
+    for (; n_rows >= DOWN_ROWS && row_bytes % (int64_t)sizeof(elem) == 0;
+         n_rows -= DOWN_ROWS, row += DOWN_ROWS * row_bytes) {
+        const elem *x = (const elem *)(const void *)row;
+        int64_t ahead = n_rows - DOWN_ROWS, c = 0;
 
-            for (int i = 0; i < 4 && n_rows >= 8; i++)
-                __builtin_prefetch((const char *)(next + c) +
-                                   (4 + i) * row_bytes);
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++)
-                v = op(v, x_load(x[i] + c));
-            acc_store(a + c, v);
+        ahead = ahead < DOWN_ROWS ? ahead : DOWN_ROWS;
+        for (; c + 2 * N_LANES <= n_cols; c += 2 * N_LANES) {
+            for (int64_t i = 0; i < ahead; i++)
+                for (int64_t b = 0; b < 2 * N_LANES * (int64_t)sizeof(elem);
+                     b += 64)
+                    __builtin_prefetch(
+                        (const char *)(x + c + (DOWN_ROWS + i) * step) + b);
+            down_pair(a + c, x + c, step, op, ordered);
         }
-        for (int i = 0; c < n_cols && i < 4; i++)
-            fold_line(a + c, x[i] + c, n_cols - c, op);
+        for (int i = 0; c < n_cols && i < DOWN_ROWS; i++)
+            fold_line(a + c, x + i * step + c, n_cols - c, op);
     }
+#endif
     for (; n_rows > 0; n_rows--, row += row_bytes)
         fold_line(a, (const elem *)(const void *)row, n_cols, op);
 }
@@ -260,6 +458,152 @@ fold_fill(void *out, int64_t n, V identity)
     if (n > 0)
         acc_store_n(o, identity, n);
 }
+
+#if MR_KIND == MR_KIND_FLOAT
+/* ---- sums of a function of x - c ------------------------------------------
+ * c is one number a row: what a variance and a log-sum-exp add up.  The same
+ * operations in the same order as the values computed first and then added. */
+
+typedef V near_op(V x, V c);
+
+INLINE V
+near_square(V x, V c)
+{
+    return k_square(k_subtract(x, c));
+}
+
+INLINE V
+near_exp(V x, V c)
+{
+    return k_exp(k_subtract(x, c));
+}
+
+INLINE void
+near_block(V *v, const elem *in, int64_t n, V c, near_op *f)
+{
+    for (; n >= MR_LANES; n -= MR_LANES, in += MR_LANES) {
+#pragma GCC unroll 16
+        for (int j = 0; j < N_VECS; j++)
+            v[j] = k_add(v[j], f(x_load(in + j * N_LANES), c));
+    }
+    for (int j = 0; n > 0; j++, n -= N_LANES, in += N_LANES)
+        v[j] = k_select(m_below(n), k_add(v[j], f(operand(in, 1, n), c)), v[j]);
+}
+
+INLINE void
+near_rows(void *out, const void *in, int64_t n, int64_t n_rows,
+          int64_t row_bytes, const void *centre, near_op *f)
+{
+    acc *o = out;
+    const acc *c = centre;
+    const char *row = in;
+
+    for (int64_t r = 0; r < n_rows; r++, row += row_bytes) {
+        V v[N_VECS];
+
+        for (int j = 0; j < N_VECS; j++)
+            v[j] = MR_IDENTITY_SUM;
+        near_block(v, (const elem *)(const void *)row, n, v_set(c[r]), f);
+        acc_store_1(o + r, fold_lanes(v, lanes_in_use(n, true), k_add));
+    }
+}
+
+INLINE void
+near_step(void *lanes, const void *in, int64_t n, const void *centre,
+          near_op *f)
+{
+    acc *a = lanes;
+    V v[N_VECS];
+
+    for (int j = 0; j < N_VECS; j++)
+        v[j] = acc_load(a + j * N_LANES);
+    near_block(v, in, n, v_set(*(const acc *)centre), f);
+    for (int j = 0; j < N_VECS; j++)
+        acc_store(a + j * N_LANES, v[j]);
+}
+
+INLINE void
+near_line(acc *a, const elem *x, const acc *c, int64_t n, near_op *f)
+{
+    for (; n >= N_LANES; n -= N_LANES, a += N_LANES, x += N_LANES, c += N_LANES)
+        acc_store(a, k_add(acc_load(a), f(x_load(x), acc_load(c))));
+    if (n > 0)
+        acc_store_n(
+            a, k_add(acc_load_n(a, n), f(x_load_n(x, n), acc_load_n(c, n))), n);
+}
+
+/* As fold_down. */
+INLINE void
+near_down(acc *a, const char *row, int64_t row_bytes, int64_t n_rows,
+          int64_t n_cols, const acc *centre, near_op *f)
+{
+    for (; n_rows >= 4; n_rows -= 4, row += 4 * row_bytes) {
+        const elem *x[4];
+        int64_t c = 0;
+
+        for (int i = 0; i < 4; i++)
+            x[i] = (const elem *)(const void *)(row + i * row_bytes);
+        for (; c + N_LANES <= n_cols; c += N_LANES) {
+            V v = acc_load(a + c), m = acc_load(centre + c);
+
+            for (int i = 0; i < 4 && n_rows >= 8; i++)
+                __builtin_prefetch((const char *)(x[i] + c) + 4 * row_bytes);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                v = k_add(v, f(x_load(x[i] + c), m));
+            acc_store(a + c, v);
+        }
+        for (int i = 0; c < n_cols && i < 4; i++)
+            near_line(a + c, x[i] + c, centre + c, n_cols - c, f);
+    }
+    for (; n_rows > 0; n_rows--, row += row_bytes)
+        near_line(a, (const elem *)(const void *)row, centre, n_cols, f);
+}
+
+INLINE void
+near_cols(void *lanes, int64_t lane_bytes, const void *in, int64_t row_bytes,
+          int64_t k0, int64_t n_rows, int64_t n_cols, const void *centre,
+          near_op *f)
+{
+    const char *row = in;
+
+    if (lane_bytes == 0) {
+        near_down(lanes, row, row_bytes, n_rows, n_cols, centre, f);
+        return;
+    }
+    for (int64_t r = 0; r < n_rows; r++, row += row_bytes)
+        near_line(
+            (acc *)(void *)((char *)lanes + (k0 + r) % MR_LANES * lane_bytes),
+            (const elem *)(const void *)row, centre, n_cols, f);
+}
+
+#define MR_NEARS(X) X(SQUARE, near_square) X(EXP, near_exp)
+
+#define MR_X(id, f)                                                            \
+    static void near_##id##_rows(void *o, const void *in, int64_t n,           \
+                                 int64_t n_rows, int64_t row_bytes,            \
+                                 const void *centre)                           \
+    {                                                                          \
+        near_rows(o, in, n, n_rows, row_bytes, centre, f);                     \
+    }                                                                          \
+    static void near_##id##_step(void *lanes, const void *in, int64_t n,       \
+                                 const void *centre)                           \
+    {                                                                          \
+        near_step(lanes, in, n, centre, f);                                    \
+    }                                                                          \
+    static void near_##id##_cols(                                              \
+        void *lanes, int64_t lane_bytes, const void *in, int64_t row_bytes,    \
+        int64_t k0, int64_t n_rows, int64_t n_cols, const void *centre)        \
+    {                                                                          \
+        near_cols(lanes, lane_bytes, in, row_bytes, k0, n_rows, n_cols,        \
+                  centre, f);                                                  \
+    }
+MR_NEARS(MR_X)
+#undef MR_X
+
+#define MR_NEAR_TABLE(id)                                                      \
+    [MR_NEAR_##id] = {near_##id##_rows, near_##id##_step, near_##id##_cols}
+#endif
 
 #define MR_EXACT_SUM  true
 #define MR_EXACT_PROD (MR_KIND != MR_KIND_COMPLEX)

@@ -22,6 +22,17 @@ bf16_widen(HALF h)
     return (R)(__builtin_convertvector(h, U) << 16);
 }
 
+/* 2 N_LANES neighbours: those at even places, and those at odd ones. */
+INLINE void
+bf16_widen_pair(const uint16_t *p, R *even, R *odd)
+{
+    U both;
+
+    memcpy(&both, p, sizeof both);
+    *even = (R)(both << 16);
+    *odd = (R)(both & 0xFFFF0000);
+}
+
 INLINE HALF
 bf16_round(R x)
 {
@@ -116,5 +127,117 @@ f16_round(R x)
     return __builtin_convertvector(r | sign, HALF);
 }
 
+#endif
+
+#if defined(HALF_INFINITY) && !defined(MR_JIT)
+/* ---- the bits of halves as numbers ------------------------------------------
+ * Of two that are not negative the larger has the larger bits; of two negative
+ * ones the smaller. */
+typedef uint16_t HALVES __attribute__((vector_size(VEC_BYTES)));
+
+#define N_HALVES (VEC_BYTES / 2)
+
+INLINE HALVES
+halves_load(const uint16_t *p)
+{
+    HALVES x;
+
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+/* The larger, and the lesser, as signed numbers. */
+INLINE HALVES
+halves_larger(HALVES a, HALVES b)
+{
+#if MR_TIER_ID == MR_TIER_AVX512
+    return (HALVES)_mm512_max_epi16((__m512i)a, (__m512i)b);
+#elif MR_TIER_ID == MR_TIER_AVX2
+    return (HALVES)_mm256_max_epi16((__m256i)a, (__m256i)b);
+#elif MR_TIER_ID == MR_TIER_NEON
+    return (HALVES)vmaxq_s16((int16x8_t)a, (int16x8_t)b);
+#else
+    return (HALVES)_mm_max_epi16((__m128i)a, (__m128i)b);
+#endif
+}
+
+INLINE HALVES
+halves_lesser(HALVES a, HALVES b)
+{
+    return ~halves_larger(~a, ~b);
+}
+
+/* The larger as unsigned numbers. */
+INLINE HALVES
+halves_above(HALVES a, HALVES b)
+{
+#if MR_TIER_ID == MR_TIER_AVX512
+    return (HALVES)_mm512_max_epu16((__m512i)a, (__m512i)b);
+#elif MR_TIER_ID == MR_TIER_AVX2
+    return (HALVES)_mm256_max_epu16((__m256i)a, (__m256i)b);
+#elif MR_TIER_ID == MR_TIER_NEON
+    return (HALVES)vmaxq_u16((uint16x8_t)a, (uint16x8_t)b);
+#else
+    return (HALVES)_mm_add_epi16((__m128i)b,
+                                 _mm_subs_epu16((__m128i)a, (__m128i)b));
+#endif
+}
+
+/* All lanes by one of these. */
+INLINE uint16_t
+halves_all(HALVES x, HALVES (*op)(HALVES, HALVES))
+{
+    uint16_t two[N_HALVES];
+
+#pragma GCC unroll 4
+    for (int h = N_LANES / 2; h > 0; h /= 2)
+        x = op(x, (HALVES)v_up((R)x, h));
+    x = op(x, (HALVES)((U)x >> 16));
+    memcpy(two, &x, sizeof two);
+    return two[0];
+}
+
+/* The least of n >= N_HALVES as signed numbers. */
+INLINE uint16_t
+halves_least(const uint16_t *p, int64_t n)
+{
+    HALVES x = halves_load(p + n - N_HALVES);
+
+    for (int64_t i = 0; i + N_HALVES <= n; i += N_HALVES)
+        x = halves_lesser(x, halves_load(p + i));
+    return halves_all(x, halves_lesser);
+}
+
+/* The maximum, or minimum, of n >= N_HALVES; false where one is NaN, or where
+ * it is a zero that there may be of both signs. */
+INLINE bool
+halves_extreme(const uint16_t *p, int64_t n, bool largest, uint16_t *out)
+{
+    HALVES s = halves_load(p + n - N_HALVES), u = s, s1 = s, u1 = s;
+    uint16_t top, far;
+    int64_t i = 0;
+
+    for (; i + 2 * N_HALVES <= n; i += 2 * N_HALVES) {
+        HALVES x = halves_load(p + i), y = halves_load(p + i + N_HALVES);
+
+        s = halves_larger(s, x);
+        u = halves_above(u, x);
+        s1 = halves_larger(s1, y);
+        u1 = halves_above(u1, y);
+    }
+    if (i + N_HALVES <= n) {
+        s = halves_larger(s, halves_load(p + i));
+        u = halves_above(u, halves_load(p + i));
+    }
+    top = halves_all(halves_larger(s, s1), halves_larger);
+    far = halves_all(halves_above(u, u1), halves_above);
+    if (far > (HALF_INFINITY | 0x8000) || (top < 0x8000 && top > HALF_INFINITY))
+        return false;
+    if (largest)
+        *out = top >= 0x8000 ? halves_least(p, n) : top;
+    else
+        *out = far < 0x8000 ? halves_least(p, n) : far;
+    return largest ? top != 0 : far != 0x8000;
+}
 #endif
 #endif

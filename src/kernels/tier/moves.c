@@ -47,15 +47,26 @@ MOVES(uint32_t)
 MOVES(uint64_t)
 MOVES(wide)
 
+/* A line of a cache, past it; o is aligned to it. */
+INLINE void
+line_stream(char *o, const void *line)
+{
+    const lane *x = line;
+
+    for (int i = 0; i < 64; i += VEC_BYTES)
+        v_stream((lane *)(void *)(o + i), v_load(x + i));
+}
+
 #define LOW_8   0, 8, 1, 9, 2, 10, 3, 11
 #define HIGH_8  4, 12, 5, 13, 6, 14, 7, 15
 #define LOW_16  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 
+/* stream: past the caches, where out's rows are aligned to whole blocks. */
 #define BLOCK(type, side)                                                      \
     typedef type row_##type __attribute__((vector_size(side * sizeof(type)))); \
     INLINE void block_##type(char *o, int64_t out_row, const char *a,          \
-                             int64_t in_row)                                   \
+                             int64_t in_row, bool stream)                      \
     {                                                                          \
         row_##type t[side], u[side];                                           \
                                                                                \
@@ -74,7 +85,12 @@ MOVES(wide)
                 u[j];                                                          \
         }                                                                      \
         _Pragma("GCC unroll 16") for (int j = 0; j < side; j++)                \
-            memcpy(o + j * out_row, &t[j], sizeof t[j]);                       \
+        {                                                                      \
+            if (stream && sizeof t[j] == 64)                                   \
+                line_stream(o + j * out_row, &t[j]);                           \
+            else                                                               \
+                memcpy(o + j * out_row, &t[j], sizeof t[j]);                   \
+        }                                                                      \
     }
 BLOCK(uint8_t, 16)
 BLOCK(uint16_t, 16)
@@ -82,45 +98,59 @@ BLOCK(uint32_t, 16)
 BLOCK(uint64_t, 8)
 
 INLINE void
-block_wide(char *o, int64_t out_row, const char *a, int64_t in_row)
+block_wide(char *o, int64_t out_row, const char *a, int64_t in_row, bool stream)
 {
+    (void)stream;
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++)
             memcpy(o + i * out_row + j * 16, a + j * in_row + i * 16, 16);
 }
 
-/* The lines of the next block are brought near: they may lie far apart. */
-#define TRANSPOSE(type, side)                                                  \
-    static void transpose_##type(void *out, int64_t out_row, const void *in,   \
-                                 int64_t in_row, int64_t n_rows,               \
-                                 int64_t n_cols)                               \
+/* The lines of the blocks to come are brought near: they may lie far apart. */
+#define AHEAD 2
+
+#define TRANSPOSE_ROWS(type, side, stream)                                     \
+    for (; r + side <= n_rows; r += side) {                                    \
+        int64_t c = 0;                                                         \
+                                                                               \
+        for (; c + side <= n_cols; c += side) {                                \
+            for (int j = AHEAD * side;                                         \
+                 j < (AHEAD + 1) * side && c + j < n_cols; j++)                \
+                __builtin_prefetch(a + (c + j) * in_row + r * size);           \
+            block_##type(o + r * out_row + c * size, out_row,                  \
+                         a + c * in_row + r * size, in_row, stream);           \
+        }                                                                      \
+        for (int i = 0; c < n_cols && i < side; i++)                           \
+            gather_##type(o + (r + i) * out_row + c * size,                    \
+                          a + c * in_row + (r + i) * size, in_row,             \
+                          n_cols - c);                                         \
+    }
+
+#define TRANSPOSE(type, side, stream, name)                                    \
+    static void name##_##type(void *out, int64_t out_row, const void *in,      \
+                              int64_t in_row, int64_t n_rows, int64_t n_cols)  \
     {                                                                          \
         int64_t size = (int64_t)sizeof(type), r = 0;                           \
         char *o = out;                                                         \
         const char *a = in;                                                    \
                                                                                \
-        for (; r + side <= n_rows; r += side) {                                \
-            int64_t c = 0;                                                     \
-                                                                               \
-            for (; c + side <= n_cols; c += side) {                            \
-                for (int j = side; j < 2 * side && c + j < n_cols; j++)        \
-                    __builtin_prefetch(a + (c + j) * in_row + r * size);       \
-                block_##type(o + r * out_row + c * size, out_row,              \
-                             a + c * in_row + r * size, in_row);               \
-            }                                                                  \
-            for (int i = 0; c < n_cols && i < side; i++)                       \
-                gather_##type(o + (r + i) * out_row + c * size,                \
-                              a + c * in_row + (r + i) * size, in_row,         \
-                              n_cols - c);                                     \
-        }                                                                      \
+        TRANSPOSE_ROWS(type, side, stream)                                     \
         for (; r < n_rows; r++)                                                \
             gather_##type(o + r * out_row, a + r * size, in_row, n_cols);      \
     }
-TRANSPOSE(uint8_t, 16)
-TRANSPOSE(uint16_t, 16)
-TRANSPOSE(uint32_t, 16)
-TRANSPOSE(uint64_t, 8)
-TRANSPOSE(wide, 4)
+TRANSPOSE(uint8_t, 16, false, transpose)
+TRANSPOSE(uint16_t, 16, false, transpose)
+TRANSPOSE(uint32_t, 16, false, transpose)
+TRANSPOSE(uint32_t, 16, true, transpose_past)
+TRANSPOSE(uint64_t, 8, false, transpose)
+TRANSPOSE(uint64_t, 8, true, transpose_past)
+TRANSPOSE(wide, 4, false, transpose)
+
+static void
+past_end(void)
+{
+    stream_end();
+}
 
 #define EACH(f)                                                                \
     {                                                                          \
@@ -131,5 +161,8 @@ const mr_tier_moves MR_TIER_SYM(mr__tier_moves) = {
     .gather = EACH(gather),
     .scatter = EACH(scatter),
     .transpose = EACH(transpose),
+    .transpose_past = {NULL, NULL, transpose_past_uint32_t,
+                       transpose_past_uint64_t, NULL},
     .fill = EACH(fill),
+    .past_end = past_end,
 };

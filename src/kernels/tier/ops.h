@@ -110,8 +110,26 @@ map_vv_stream(void *out, const void *const *arg, const int64_t *step, int64_t n,
          n -= N_LANES, o += N_LANES, a += step[0] * N_LANES,
          b += step[1] * N_LANES)
         acc_stream(o, f(x_load(a), x_load(b)));
-    stream_end();
     map_vv(o, (const void *[]){a, b}, step, n, f);
+}
+
+INLINE void
+map_v_stream(void *out, const void *const *arg, const int64_t *step, int64_t n,
+             V (*f)(V))
+{
+    elem *o = out;
+    const elem *a = arg[0];
+    int64_t head = (int64_t)((-(uintptr_t)out % VEC_BYTES) / sizeof(elem));
+
+    head = head < n ? head : n;
+    map_v(out, arg, step, head, f);
+    o += head;
+    a += step[0] * head;
+    n -= head;
+    for (; n >= N_LANES && (uintptr_t)o % VEC_BYTES == 0;
+         n -= N_LANES, o += N_LANES, a += step[0] * N_LANES)
+        acc_stream(o, f(x_load(a)));
+    map_v(o, (const void *[]){a}, step, n, f);
 }
 #endif
 
@@ -147,6 +165,30 @@ map_select(void *out, const void *const *arg, const int64_t *step, int64_t n)
             n);
 }
 
+#if !defined(MR_HALF) && MR_KIND != MR_KIND_BOOL
+static void
+stream_SELECT(void *out, const void *const *arg, const int64_t *step, int64_t n)
+{
+    elem *o = out;
+    const uint8_t *m = arg[0];
+    const elem *a = arg[1], *b = arg[2];
+    int64_t head = (int64_t)((-(uintptr_t)out % VEC_BYTES) / sizeof(elem));
+
+    head = head < n ? head : n;
+    map_select(out, arg, step, head);
+    o += head;
+    m += step[0] * head;
+    a += step[1] * head;
+    b += step[2] * head;
+    n -= head;
+    for (; n >= N_LANES && (uintptr_t)o % VEC_BYTES == 0;
+         n -= N_LANES, o += N_LANES, m += step[0] * N_LANES,
+         a += step[1] * N_LANES, b += step[2] * N_LANES)
+        acc_stream(o, k_select(m_load(m), x_load(a), x_load(b)));
+    map_select(o, (const void *[]){m, a, b}, step, n);
+}
+#endif
+
 #define MR_LOOP(id, name, loop)                                                \
     static void kernel_##id(void *out, const void *const *arg,                 \
                             const int64_t *step, int64_t n)                    \
@@ -179,8 +221,22 @@ MR_MAP_VV_BOOL(MR_X)
     }
 MR_STREAMED(MR_X)
 #undef MR_X
+#if MR_KIND == MR_KIND_COMPLEX
+#define MR_STREAMED_V(X) X(COPY, copy) X(NEGATIVE, negative)
 #else
-#define MR_STREAMED(X)
+#define MR_STREAMED_V(X) X(COPY, copy) X(NEGATIVE, negative) X(ABS, abs)
+#endif
+#define MR_X(id, name)                                                         \
+    static void stream_##id(void *out, const void *const *arg,                 \
+                            const int64_t *step, int64_t n)                    \
+    {                                                                          \
+        map_v_stream(out, arg, step, n, k_##name);                             \
+    }
+MR_STREAMED_V(MR_X)
+#undef MR_X
+#define MR_STREAMED_ALL(X) MR_STREAMED(X) MR_STREAMED_V(X) X(SELECT, select)
+#else
+#define MR_STREAMED_ALL(X) [MR_K_COPY] = NULL,
 #endif
 
 #ifdef MR_CHAIN
@@ -205,7 +261,7 @@ const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
     .stream =
         {
 #define MR_X(id, name) [MR_K_##id] = stream_##id,
-            [MR_K_COPY] = NULL, MR_STREAMED(MR_X)
+            MR_STREAMED_ALL(MR_X)
 #undef MR_X
         },
 #ifdef MR_CHAIN
@@ -216,6 +272,7 @@ const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
     .arg = {{argmax_row, argmax_cols, argmax_merge},
             {argmin_row, argmin_cols, argmin_merge}},
 #if MR_KIND == MR_KIND_FLOAT
+    .near = {MR_NEAR_TABLE(SQUARE), MR_NEAR_TABLE(EXP)},
     .rows = {rows_softmax, rows_norm},
 #endif
 };

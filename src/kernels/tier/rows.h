@@ -25,6 +25,8 @@ row_folded(const elem *x, int64_t n, fold_op *op, V identity)
 {
     V v[N_VECS];
 
+    if (fold_unwidened(x, n, op, v))
+        return v[0];
     for (int j = 0; j < N_VECS; j++)
         v[j] = identity;
     fold_block(v, x, n, op);

@@ -118,6 +118,20 @@ typedef struct mr_fold_fns {
     void (*combine)(void *a, const void *b, int64_t n);
 } mr_fold_fns;
 
+/* Sums of squares of x - c and of exp(x - c), with c a number of each row (acc
+ * elements, one a row; step: one; cols: one a column).  Otherwise as in
+ * mr_fold_fns. */
+typedef enum mr_near { MR_NEAR_SQUARE, MR_NEAR_EXP, MR_N_NEARS } mr_near;
+
+typedef struct mr_near_fns {
+    void (*rows)(void *acc, const void *in, int64_t n, int64_t n_rows,
+                 int64_t row_bytes, const void *centre);
+    void (*step)(void *lanes, const void *in, int64_t n, const void *centre);
+    void (*cols)(void *lanes, int64_t lane_bytes, const void *in,
+                 int64_t row_bytes, int64_t k0, int64_t n_rows, int64_t n_cols,
+                 const void *centre);
+} mr_near_fns;
+
 /* argmax and argmin: the best value so far and its index.  `first` says that
  * there is none yet. */
 typedef struct mr_arg_fns {
@@ -147,13 +161,15 @@ typedef struct mr_row_fns {
 typedef struct mr_tier_dtype {
     mr_dtype dtype, acc;
     mr_map_fn *map[MR_N_K]; /* NULL where the dtype has no such operation */
-    /* add, subtract, multiply with stores that go past the caches, for
-     * results larger than these; NULL for other operations */
+    /* some, with stores that go past the caches, for results larger than
+     * these (mr_tier_moves.past_end follows); NULL for other operations */
     mr_map_fn *stream[MR_N_K];
     mr_chain_fn *chain; /* or NULL */
     mr_fold_fns fold[MR_N_FOLDS];
     mr_arg_fns arg[2]; /* argmax, argmin */
-    mr_row_fns rows;   /* NULL but for floating point */
+    /* NULL but for floating point */
+    mr_near_fns near[MR_N_NEARS];
+    mr_row_fns rows;
 } mr_tier_dtype;
 
 /* out[i] = in[i] in another dtype. */
@@ -171,6 +187,13 @@ typedef struct mr_tier_moves {
     /* out[r][c] (rows of out_row bytes) = in[c][r] (rows of in_row bytes) */
     void (*transpose[5])(void *out, int64_t out_row, const void *in,
                          int64_t in_row, int64_t n_rows, int64_t n_cols);
+    /* The same past the caches, for out and out_row aligned to 64 bytes; NULL
+     * for some sizes. */
+    void (*transpose_past[5])(void *out, int64_t out_row, const void *in,
+                              int64_t in_row, int64_t n_rows, int64_t n_cols);
+    /* Orders what went past the caches before what follows: whoever calls
+     * such functions calls this at the end. */
+    void (*past_end)(void);
     void (*fill[5])(void *out, const void *value, int64_t n);
 } mr_tier_moves;
 
