@@ -8,8 +8,10 @@
  * fewer loops to wait for, and c stays in cache meanwhile.  Chunks alone
  * decide in which order a sum is made.  Small items of a
  * batch go through the loops together, as many as fit GROUP_BYTES.  A block
- * is about 96 rows, whose panels of a stay in the second-level cache while
- * the panels of b, one after the other, pass by.
+ * is about 96 rows and 256 columns: its panels of b (512 KB of a chunk) stay in
+ * the second-level cache, and pass by once for each panel of a, which stays in
+ * the first (24 KB).  Spans are no larger, for what is packed is to stay in the
+ * third.
  * Called by: matmul.c, conv.c.  Calls: kernels/gemm.h, the pool.
  */
 #include <stdatomic.h>
@@ -18,7 +20,6 @@
 #include "cpu/product.h"
 
 enum {
-    CHUNK_DEPTH = 512, /* floats or pairs; half as many doubles */
     BLOCK_ROWS = 96,
     BLOCK_COLS = 256,
     FEW_BLOCKS = 64,
@@ -55,7 +56,7 @@ static void
 packed_plan(const mr_product *p, packed *s)
 {
     int words = p->dtype == MR_FLOAT64 ? 2 : 1;
-    int64_t most = p->pairs ? 2 * CHUNK_DEPTH : CHUNK_DEPTH / words;
+    int64_t most = p->pairs ? MR_GEMM_PAIRS_DEPTH : MR_GEMM_DEPTH / words;
     int64_t n_chunks = (p->k - 1) / most + 1, bytes, steps;
 
     *s = (packed){.p = p,

@@ -7,7 +7,8 @@
  * Both operands are first packed: their lanes (rows of a, columns of b) go into
  * panels as wide as the register tile, depth by depth, halves widened on the
  * way, missing lanes zero.  Then each tile of c is computed in registers.
- * The depth is cut into chunks of MR_GEMM_DEPTH, the same in every tier: each
+ * The depth is cut into chunks of MR_GEMM_DEPTH (half in float64), the same in
+ * every tier: each
  * element is a chain of fused multiply-adds over a chunk, the chunks' sums
  * added in order.  So the bits depend on the operands alone, not on the tier
  * (but baseline, which has no FMA), the tiles or the threads.

@@ -2,6 +2,8 @@
  *
  * gemm.c -- the tiers with fused multiply-add give equal bits.
  */
+#include <math.h>
+
 #include "cpu/kernel_run.h"
 
 #include "kernels/gemm.h"
@@ -104,11 +106,59 @@ tiles__stay_within_their_size(void **state)
             }
 }
 
+/* The same in float64, by the tiles of one tier. */
+static void
+product64(const mr_gemm_tier *t, const double *a, const double *b, double *c)
+{
+    double *pa = aligned_alloc(64, MR_GEMM_MAX_ROWS * 8 * 128);
+    double *pb = aligned_alloc(64, MR_GEMM_MAX_COLS * 8 * 128);
+    int cols = t->cols / 2;
+
+    assert_true(pa && pb);
+    for (int i = 0; i < M; i += t->rows)
+        for (int j = 0; j < N; j += cols) {
+            t->f64->turn(pa, a + (size_t)i * DEPTH, DEPTH, t->rows, t->rows,
+                         DEPTH);
+            t->f64->turn(pb, b + (size_t)j * DEPTH, DEPTH, cols, cols, DEPTH);
+            t->f64->tile[2][1](DEPTH, pa, pb, c + (size_t)i * N + j, N, false);
+            t->f64->tile[2][1](DEPTH, pa, pb, c + (size_t)i * N + j, N, true);
+        }
+    free(pa);
+    free(pb);
+}
+
+static void
+tiers__give_equal_bits_in_float64(void **state)
+{
+    double a[M * DEPTH], b[N * DEPTH], c[2][M * N];
+    int id[2] = {MR_TIER_AVX2, MR_TIER_AVX512};
+
+    (void)state;
+    for (int64_t i = 0; i < M * DEPTH; i++)
+        a[i] = (double)noise(i);
+    for (int64_t i = 0; i < N * DEPTH; i++)
+        b[i] = (double)noise(-i - 1);
+    for (int t = 0; t < 2; t++) {
+        if (!mr__gemm_of_tier(id[t]))
+            skip();
+        product64(mr__gemm_of_tier(id[t]), a, b, c[t]);
+    }
+    assert_memory_equal(c[0], c[1], sizeof c[0]);
+    for (int i = 0; i < M; i++) {
+        double sum = 0.0;
+
+        for (int p = 0; p < DEPTH; p++)
+            sum += 2.0 * a[i * DEPTH + p] * b[5 * DEPTH + p];
+        assert_true(fabs(c[0][i * N + 5] - sum) < 1e-13);
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiers__give_equal_bits),
+        cmocka_unit_test(tiers__give_equal_bits_in_float64),
         cmocka_unit_test(tiles__stay_within_their_size),
     };
 

@@ -100,16 +100,19 @@ matmul__takes_every_layout(void **state)
 static void
 matmul__is_right_for_long_sums(void **state)
 {
-    static const mr_dtype types[] = {MR_FLOAT16, MR_BFLOAT16, MR_FLOAT32};
+    static const mr_dtype types[] = {MR_FLOAT16, MR_BFLOAT16, MR_FLOAT32,
+                                     MR_FLOAT64};
 
     (void)state;
-    for (int d = 0; d < 3; d++) {
+    for (int d = 0; d < 4; d++) {
         case_2d(types[d], PLAIN, PLAIN, 13, 33, 1025);
         case_2d(types[d], TURNED, TURNED, 101, 140, 513);
         case_2d(types[d], PLAIN, PLAIN, 2, 1030, 700);
         case_2d(types[d], PLAIN, TURNED, 4, 9, 40000);
         case_2d(types[d], PLAIN, PLAIN, 200, 2, 600);
         case_2d(types[d], BACKWARD, GAPPED, 24, 40, 600);
+        case_2d(types[d], GAPPED, BACKWARD, 110, 131, 270);
+        case_2d(types[d], TURNED, PLAIN, 109, 150, 541);
     }
     case_2d(MR_FLOAT32, PLAIN, PLAIN, 200, 200, 200);
     case_2d(MR_FLOAT64, PLAIN, TURNED, 300, 270, 20);
