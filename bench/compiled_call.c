@@ -250,6 +250,19 @@ arguments(mr_array **a, mr_array **b)
     return mr_tree_arrays(2, (mr_array *[]){*a, *b});
 }
 
+/* That this process may use. */
+static int
+n_processors(void)
+{
+    cpu_set_t set;
+    int n;
+
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    n = CPU_COUNT(&set);
+    return n < MAX_PROCESSES ? n : MAX_PROCESSES;
+}
+
 /* Before the library is used: processes 1 to n - 1. */
 static void
 begin_apart(int n, pid_t *pid)
@@ -321,8 +334,7 @@ int
 main(void)
 {
     static const int n_threads[] = {1, 2, 4, MAX_THREADS};
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    int n = cpus < MAX_PROCESSES ? (int)cpus : MAX_PROCESSES;
+    int n = n_processors();
     pid_t pid[MAX_PROCESSES];
     mr_array *a, *b;
     mr_tree *args;

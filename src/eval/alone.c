@@ -49,7 +49,7 @@ take(mr_array *x)
 
     /* acq_rel: pairs with the exchange by which another gave it back; fails
      * when it was forbidden */
-    return (x->flags & MR_NODE_ALONE) && x->stream == 0 && x->trace == 0 &&
+    return (x->flags & MR_NODE_ALONE) && x->trace == 0 &&
            atomic_compare_exchange_strong_explicit(
                &x->state, &fresh, MR_SUBMITTED | MR_STATE_ALONE,
                memory_order_acq_rel, memory_order_relaxed);
@@ -76,8 +76,8 @@ give_back(alone *a)
         mr__wait_wake(mr__wait_finish(a->root[--a->n], MR_NEW));
 }
 
-/* All roots, of one call.  An error is of an attempt before: its readers hold
- * the plan lock. */
+/* All roots, of one call and of no stream that was asked for.  An error is of
+ * an attempt before: its readers hold the plan lock. */
 static bool
 take_all(alone *a, size_t n)
 {
@@ -87,7 +87,7 @@ take_all(alone *a, size_t n)
         if (!take(x))
             return false;
         a->n++;
-        if (x->error != NULL || x->in[0] != a->root[0]->in[0])
+        if (x->stream != 0 || x->error != NULL || x->in[0] != a->root[0]->in[0])
             return false;
     }
     a->tuple = a->root[0]->in[0];
