@@ -9,6 +9,15 @@
  * the lane, and x was divided by that power of two.
  */
 
+/* Names of this time. */
+#define short_lanes NAMED(short_lanes)
+#define cell        NAMED(cell)
+#define cell_read   NAMED(cell_read)
+#define cell_copy   NAMED(cell_copy)
+#define whole_lanes NAMED(whole_lanes)
+#define dot_rows    NAMED(dot_rows)
+#define dot         NAMED(dot)
+
 #if MR_TIER_ID == MR_TIER_AVX512
 /* Where in the 64 bytes from a cell's on its lanes begin: lanes of 24 bits, of
  * 20; then by quarters, after a shuffle of words. */
@@ -54,7 +63,7 @@ static const uint32_t lane_first[16] = {0, 4, 0, 4, 0, 4, 0, 4,
 /* N_LANES lanes of 24 bits or 20 that start at a byte; above the 24 bits is
  * nothing, above the 20 anything. */
 TARGET INLINE U
-NAMED(short_lanes)(const uint8_t *from, const int bits, const bool in_place)
+short_lanes(const uint8_t *from, const int bits, const bool in_place)
 {
 #if MR_TIER_ID == MR_TIER_AVX512
     __m512i x = _mm512_loadu_si512(from);
@@ -95,9 +104,9 @@ NAMED(short_lanes)(const uint8_t *from, const int bits, const bool in_place)
 /* A cell; x from number `at` on.  Row i of x and row r of w meet in sum i * nr
  * + r. */
 INLINE void
-NAMED(cell)(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x,
-            int64_t at, R (*sum)[VECTORS], const mr_quant_kind kind,
-            const int m, const int nr, const bool in_place)
+cell(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x, int64_t at,
+     R (*sum)[VECTORS], const mr_quant_kind kind, const int m, const int nr,
+     const bool in_place)
 {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
@@ -135,8 +144,8 @@ NAMED(cell)(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x,
 /* The lanes of a cell and the scales of its groups, each of 1 << shift lanes.
  */
 TARGET INLINE void
-NAMED(cell_read)(const uint8_t *from, const float *scales, int shift, U *w,
-                 R *scale, const mr_quant_kind kind, const bool in_place)
+cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
+          const mr_quant_kind kind, const bool in_place)
 {
     const int bits = lane_bits(kind);
 
@@ -147,8 +156,7 @@ NAMED(cell_read)(const uint8_t *from, const float *scales, int shift, U *w,
         if (bits == 32)
             w[v] = u_load(from + v * VEC_BYTES);
         else
-            w[v] = NAMED(short_lanes)(from + v * N_LANES * bits / 8, bits,
-                                      in_place);
+            w[v] = short_lanes(from + v * N_LANES * bits / 8, bits, in_place);
         memcpy(&index, lane_number, sizeof index);
         scale[v] = shift >= 4
                        ? v_set(*scales)
@@ -159,9 +167,9 @@ NAMED(cell_read)(const uint8_t *from, const float *scales, int shift, U *w,
 /* The same of a cell at lane `at` of n, from copies: beyond its end is another
  * row, or nothing that may be read. */
 TARGET INLINE void
-NAMED(cell_copy)(const uint8_t *from, const float *scales, int64_t lanes,
-                 int64_t groups, int shift, U *w, R *scale,
-                 const mr_quant_kind kind, const bool in_place)
+cell_copy(const uint8_t *from, const float *scales, int64_t lanes,
+          int64_t groups, int shift, U *w, R *scale, const mr_quant_kind kind,
+          const bool in_place)
 {
     const int bytes = 2 * lane_bits(kind), most = shift >= 4 ? 1 : 16 >> shift;
     uint8_t last[CELL_READ] = {0};
@@ -170,13 +178,12 @@ NAMED(cell_copy)(const uint8_t *from, const float *scales, int64_t lanes,
     memcpy(last, from, (size_t)(lanes < 16 ? lanes * bytes / 16 : bytes));
     memcpy(last_scales, scales,
            (size_t)(groups < most ? groups : most) * sizeof *scales);
-    NAMED(cell_read)(last, last_scales, shift, w, scale, kind, in_place);
+    cell_read(last, last_scales, shift, w, scale, kind, in_place);
 }
 
 /* Lanes of whole cells that may be read where they are, of row `row`. */
 INLINE int64_t
-NAMED(whole_lanes)(const mr_quant_span *s, int64_t row,
-                   const mr_quant_kind kind)
+whole_lanes(const mr_quant_span *s, int64_t row, const mr_quant_kind kind)
 {
     const int bytes = 2 * lane_bits(kind);
     int64_t cells = s->n / kind_count(kind) / 16;
@@ -189,15 +196,15 @@ NAMED(whole_lanes)(const mr_quant_span *s, int64_t row,
 /* Rows [row, row + nr) of w, one or two.  False, and nothing is added, when
  * what was taken for CLEAN is not. */
 TARGET INLINE bool
-NAMED(dot_rows)(const mr_quant_span *s, int64_t row, const float *const *x,
-                const float *const *x_sums, float (*lanes)[16],
-                const mr_quant_kind kind, const int m, const int nr,
-                const bool in_place)
+dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
+         const float *const *x_sums, float (*lanes)[16],
+         const mr_quant_kind kind, const int m, const int nr,
+         const bool in_place)
 {
     const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
     int shift = __builtin_ctz((unsigned)(s->group / count));
     int64_t n = s->n / count, at = 0;
-    int64_t stop = NAMED(whole_lanes)(s, row + nr - 1, kind);
+    int64_t stop = whole_lanes(s, row + nr - 1, kind);
     const uint8_t *from[2] = {s->from + row * s->row_bytes,
                               s->from + (row + nr - 1) * s->row_bytes};
     const float *scales[2] = {s->scale + row * s->row_groups,
@@ -216,26 +223,25 @@ NAMED(dot_rows)(const mr_quant_span *s, int64_t row, const float *const *x,
 #pragma GCC unroll 2
         for (int r = 0; r < nr; r++) {
             bring(from[r], ahead);
-            NAMED(cell_read)
-            (from[r], scales[r] + g, shift, w[r], scale[r], kind, in_place);
+            cell_read(from[r], scales[r] + g, shift, w[r], scale[r], kind,
+                      in_place);
             for (int v = 0; v < VECTORS; v++)
                 nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : nans;
             from[r] += bytes;
         }
-        NAMED(cell)(w, scale, x, at * count, sum, kind, m, nr, in_place);
+        cell(w, scale, x, at * count, sum, kind, m, nr, in_place);
     }
     for (; at < n; at += 16) {
         int64_t g = at >> shift;
 
         for (int r = 0; r < nr; r++) {
-            NAMED(cell_copy)
-            (from[r], scales[r] + g, n - at, s->n_groups - g, shift, w[r],
-             scale[r], kind, in_place);
+            cell_copy(from[r], scales[r] + g, n - at, s->n_groups - g, shift,
+                      w[r], scale[r], kind, in_place);
             for (int v = 0; v < VECTORS; v++)
                 nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : nans;
             from[r] += bytes;
         }
-        NAMED(cell)(w, scale, x, at * count, sum, kind, m, nr, in_place);
+        cell(w, scale, x, at * count, sum, kind, m, nr, in_place);
     }
     if (kind == CLEAN && e4m3_has_nan(nans))
         return false;
@@ -253,20 +259,18 @@ NAMED(dot_rows)(const mr_quant_span *s, int64_t row, const float *const *x,
 /* All rows: two at a time where one of x meets them, so that a chain of
  * multiply-adds need not wait for itself. */
 TARGET INLINE void
-NAMED(dot)(const mr_quant_span *s, int rows, const float *const *x,
-           const float *const *x_sums, float (*lanes)[16],
-           const mr_quant_kind kind, const int m, const bool in_place)
+dot(const mr_quant_span *s, int rows, const float *const *x,
+    const float *const *x_sums, float (*lanes)[16], const mr_quant_kind kind,
+    const int m, const bool in_place)
 {
     int r = 0;
 
     for (; m == 1 && r + 2 <= rows; r += 2)
-        if (!NAMED(dot_rows)(s, r, x, x_sums, lanes, kind, m, 2, in_place))
-            NAMED(dot_rows)
-    (s, r, x, x_sums, lanes, MR_QUANT_E4M3, m, 2, false);
+        if (!dot_rows(s, r, x, x_sums, lanes, kind, m, 2, in_place))
+            dot_rows(s, r, x, x_sums, lanes, MR_QUANT_E4M3, m, 2, false);
     for (; r < rows; r++)
-        if (!NAMED(dot_rows)(s, r, x, x_sums, lanes, kind, m, 1, in_place))
-            NAMED(dot_rows)
-    (s, r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, false);
+        if (!dot_rows(s, r, x, x_sums, lanes, kind, m, 1, in_place))
+            dot_rows(s, r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, false);
 }
 
 #define DOT(name, kind, in_place, m)                                           \
@@ -274,7 +278,7 @@ NAMED(dot)(const mr_quant_span *s, int rows, const float *const *x,
                             const float *const *x, const float *const *x_sums, \
                             float(*lanes)[16])                                 \
     {                                                                          \
-        NAMED(dot)(s, rows, x, x_sums, lanes, kind, m, in_place);              \
+        dot(s, rows, x, x_sums, lanes, kind, m, in_place);                     \
     }
 #define DOTS(name, kind, in_place)                                             \
     DOT(name##_1, kind, in_place, 1)                                           \
@@ -299,6 +303,13 @@ DOTS(in_place_4, MR_QUANT_4, true)
 DOTS(in_place_8, MR_QUANT_8, true)
 #endif
 #endif
+#undef short_lanes
+#undef cell
+#undef cell_read
+#undef cell_copy
+#undef whole_lanes
+#undef dot_rows
+#undef dot
 #undef DOT
 #undef DOTS
 #undef LANE
