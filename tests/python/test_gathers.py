@@ -62,8 +62,20 @@ def three_ways(f, *args) -> None:
             assert bits(got) == bits(want), name
 
 
-SHAPES = [((7,), 0), ((5, 6), 0), ((5, 6), 1), ((3, 4, 5), 0), ((3, 4, 5), 1), ((3, 4, 5), 2), ((2, 3, 4, 5), 2),
-          ((40, 1030), 0), ((1000, 3), 1), ((9, 70, 65), 1), ((1, 6), 0), ((6, 1), 1)]
+SHAPES = [
+    ((7,), 0),
+    ((5, 6), 0),
+    ((5, 6), 1),
+    ((3, 4, 5), 0),
+    ((3, 4, 5), 1),
+    ((3, 4, 5), 2),
+    ((2, 3, 4, 5), 2),
+    ((40, 1030), 0),
+    ((1000, 3), 1),
+    ((9, 70, 65), 1),
+    ((1, 6), 0),
+    ((6, 1), 1),
+]
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
@@ -74,7 +86,7 @@ def test_gathers__are_the_same_inside_a_reader(shape: tuple[int, ...], axis: int
     for index_shape in ((), (1,), (11,), (2, 3)):
         three_ways(lambda a, i: take(a, i, axis), x, indices(index_shape, n))
     for size in (1, 4, 70):
-        i = indices((*shape[:axis], size, *shape[axis + 1:]), n)
+        i = indices((*shape[:axis], size, *shape[axis + 1 :]), n)
         three_ways(lambda a, j: along(a, j, axis), x, i)
     three_ways(lambda a, i: a.swapaxes(0, axis)[i], x, indices((9,), n))
 
@@ -186,8 +198,12 @@ print(h.hexdigest())
 
 def test_gathers__give_equal_bits_on_both_tiers_and_any_number_of_threads() -> None:
     seen = set()
-    for more in ({"MARRAM_JIT": "off"}, {"MARRAM_JIT": "now"}, {"MARRAM_JIT": "off", "MARRAM_NUM_THREADS": "1"},
-                 {"MARRAM_JIT": "now", "MARRAM_NUM_THREADS": "5"}):
+    for more in (
+        {"MARRAM_JIT": "off"},
+        {"MARRAM_JIT": "now"},
+        {"MARRAM_JIT": "off", "MARRAM_NUM_THREADS": "1"},
+        {"MARRAM_JIT": "now", "MARRAM_NUM_THREADS": "5"},
+    ):
         r = subprocess.run([sys.executable, "-c", CODE], env={**os.environ, **more}, capture_output=True, text=True, check=True)
         seen.add(r.stdout)
     assert len(seen) == 1

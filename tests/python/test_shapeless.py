@@ -268,7 +268,7 @@ def test_shapeless__cotangents_are_added_in_the_eager_order(name, transform):
 
     def f(x):
         y = GIVEN_BACK[name](x)
-        a, b, c, d = (mx.sin(z * s) for z, s in zip((y, x, y, x), scale))
+        a, b, c, d = (mx.sin(z * s) for z, s in zip((y, x, y, x), scale, strict=True))
         return (a * b + c * d).sum()
 
     g = {"grad": mx.grad(f), "jvp": lambda x: mx.jvp(f, [x], [x])[1][0],
