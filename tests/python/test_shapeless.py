@@ -233,9 +233,21 @@ def _written(index):
     return f
 
 
-@pytest.mark.parametrize("index", [slice(None), slice(0, None), ..., slice(0, 4), slice(-4, None), slice(None, 4),
-                                   (slice(None), slice(None)), (slice(0, 4), [1, 1]), (slice(None), [0, 2]),
-                                   (..., slice(None, None, -1))])
+@pytest.mark.parametrize(
+    "index",
+    [
+        slice(None),
+        slice(0, None),
+        ...,
+        slice(0, 4),
+        slice(-4, None),
+        slice(None, 4),
+        (slice(None), slice(None)),
+        (slice(0, 4), [1, 1]),
+        (slice(None), [0, 2]),
+        (..., slice(None, None, -1)),
+    ],
+)
 def test_shapeless__gradients_through_writes_have_the_eager_bits(index):
     for f in (_written(index), lambda x: (mx.array(-x)[index] * 0).sum()):
         g = mx.grad(f)
@@ -271,8 +283,9 @@ def test_shapeless__cotangents_are_added_in_the_eager_order(name, transform):
         a, b, c, d = (mx.sin(z * s) for z, s in zip((y, x, y, x), scale, strict=True))
         return (a * b + c * d).sum()
 
-    g = {"grad": mx.grad(f), "jvp": lambda x: mx.jvp(f, [x], [x])[1][0],
-         "vmap of grad": lambda x: mx.vmap(mx.grad(f))(x)}[transform]
+    g = {"grad": mx.grad(f), "jvp": lambda x: mx.jvp(f, [x], [x])[1][0], "vmap of grad": lambda x: mx.vmap(mx.grad(f))(x)}[
+        transform
+    ]
     taped = mx.compile(g, shapeless=True)
     for n in (300, 200):
         x = mx.array(rng.standard_normal((n, 3) if transform.startswith("vmap") else (n,)).astype("f4"))
