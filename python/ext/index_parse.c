@@ -170,6 +170,10 @@ push_symbolic_slice(index_plan *p, PyObject *o, int axis)
     }
     if (p->step[axis] == MR_INT_NONE)
         p->step[axis] = 1;
+    if (p->start[axis] == 0 && p->step[axis] == 1)
+        p->start[axis] = MR_INT_NONE;
+    if (p->stop[axis] == PY_SSIZE_T_MAX && p->step[axis] == 1)
+        p->stop[axis] = MR_INT_NONE;
     if (p->start[axis] != MR_INT_NONE || p->stop[axis] != MR_INT_NONE ||
         p->step[axis] != 1)
         p->sliced = true;
@@ -262,6 +266,10 @@ push_slice(index_plan *p, PyObject *o, int axis)
         return push_symbolic_slice(p, o, axis);
     if (PySlice_Unpack(o, &start, &stop, &step) < 0)
         return false;
+    /* The whole axis as it is written, not because it has this size: a trace
+     * that knows no sizes must come to the same operators. */
+    if (start == 0 && stop == PY_SSIZE_T_MAX && step == 1)
+        return push(p, INDEX_SLICE, axis) != NULL;
     n = PySlice_AdjustIndices(size, &start, &stop, step);
     p->start[axis] = start;
     p->stop[axis] = stop < 0 ? MR_INT_NONE : stop;
@@ -270,8 +278,7 @@ push_slice(index_plan *p, PyObject *o, int axis)
         p->start[axis] = p->stop[axis] = 0;
         p->step[axis] = 1;
     }
-    if (n != size || step != 1)
-        p->sliced = true;
+    p->sliced = true;
     p->dim[axis] = n;
     return push(p, INDEX_SLICE, axis) != NULL;
 }

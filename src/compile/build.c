@@ -697,12 +697,14 @@ build_steps(builder *bu)
 
     if (bu->order.n == 0)
         return true;
-    /* grouped as the host would, so that no device makes other groups */
+    /* grouped as the host would, so that no device makes other groups, but
+     * for gathers, which a device's blocks do not read */
     groups = mr__fuse(&bu->scratch, (mr_fuse_node *const *)bu->order.v,
                       bu->order.n, mr__device_host()->fuses,
                       mr__checking() || mr__compile_mode() == MR_COMPILE_NO_FUSE
                           ? MR_FUSE_OFF
-                          : MR_FUSE_ALL);
+                      : is_on_host(bu) ? MR_FUSE_ALL
+                                       : MR_FUSE_NO_GATHERS);
 
     if (groups == NULL)
         return false;

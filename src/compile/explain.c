@@ -236,6 +236,9 @@ static void
 put_block(text *t, const mr_block_code *c)
 {
     put(t, "fused");
+    for (int i = 0; i < c->n_in && c->source != NULL; i++)
+        if (c->source[i].kind == MR_FROM_GATHER)
+            put(t, " gather,");
     for (int i = 0; i < c->n_inst; i++) {
         if (i == 12 && c->n_inst > 14) {
             put(t, ", and %d more", c->n_inst - i);

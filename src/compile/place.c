@@ -141,6 +141,8 @@ may_write_over(const mr_step *s, int j, int k)
     if (s->block == NULL)
         return s->kernel != NULL && k == 0 && s->kernel->over == j + 1;
     c = &s->block->code;
+    if (c->source != NULL && c->source[j].kind != MR_FROM_MEMORY)
+        return false;
     writes = c->out[k].reg - c->n_in - c->n_const;
     for (int i = writes + 1; i < c->n_inst; i++)
         if (c->inst[i].arg[0] == j || c->inst[i].arg[1] == j ||

@@ -237,11 +237,27 @@ check_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 }
 
 static mr_code
-failed_in(const mr_step *s, mr_code rc)
+failed_in(const mr_array *x, mr_code rc)
 {
-    mr__error_annotate(mr__op_label(s->node->op), s->node->site,
+    mr__error_annotate(mr__op_label(x->op), x->site,
                        "inside a compiled function");
     return rc;
+}
+
+/* The operator of a step that failed: of a block the gather inside. */
+static __attribute__((cold)) const mr_array *
+to_blame(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+{
+    const mr_array *x = NULL;
+    operands f;
+
+    if (s->block == NULL || s->block->code.source == NULL)
+        return s->node;
+    if (operands_fill(&f, p, a, s)) {
+        x = mr__block_blame(s->block, f.o, f.o + s->n_in);
+        operands_end(&f);
+    }
+    return x != NULL ? x : s->node;
 }
 
 static mr_code
@@ -255,7 +271,7 @@ compiled_run(const void *plan, const mr_kernel_args *a)
         if (rc == MR_OK && mr__checking())
             rc = check_step(p, a, &p->steps[i]);
         if (rc != MR_OK)
-            return failed_in(&p->steps[i], rc);
+            return failed_in(to_blame(p, a, &p->steps[i]), rc);
     }
     mr__tier1_ran(p);
     return MR_OK;
@@ -323,7 +339,7 @@ compiled_launch(const void *plan, const mr_kernel_args *a, void *queue,
         mr_code rc = launch_step(p, a, s, queue, at);
 
         if (rc != MR_OK)
-            return failed_in(s, rc);
+            return failed_in(s->node, rc);
         at += mr__step_launch_bytes(s);
     }
     return MR_OK;

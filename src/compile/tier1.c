@@ -40,6 +40,10 @@ code_copy(mr_tier1 *t, const mr_block_code *c)
     t->code.consts = copy_of(a, c->consts, c->n_const * sizeof *c->consts);
     t->code.inst = copy_of(a, c->inst, c->n_inst * sizeof *c->inst);
     t->code.out = copy_of(a, c->out, c->n_out * sizeof *c->out);
+    if (c->source != NULL &&
+        (t->code.source = copy_of(a, c->source, c->n_in * sizeof *c->source)) ==
+            NULL)
+        return false;
     return t->code.reg_dtype != NULL && t->code.reg_row != NULL &&
            t->code.consts != NULL && t->code.inst != NULL &&
            t->code.out != NULL;

@@ -18,7 +18,9 @@
 
 #include "base/alloc.h"
 #include "cpu/cpu.h"
+#include "cpu/index.h"
 #include "kernels/ready.h"
+#include "kernels/source.h"
 #include "ops/params.h"
 
 /* ---- running
@@ -29,8 +31,8 @@ typedef struct units {
     const mr_block_launch *launch;
     void *scratch;
     int round;
-    _Atomic bool beyond; /* a unit met a mean beyond its type; read after all
-                            units, so relaxed */
+    _Atomic unsigned met; /* what the units met (ready.h); read after all of
+                             them, so relaxed */
 } units;
 
 static void
@@ -38,33 +40,48 @@ units_run(void *ctx, int64_t begin, int64_t end)
 {
     units *u = ctx;
 
-    if (mr__block_run_ready(u->ready, u->launch, u->scratch, u->round, begin,
-                            end))
-        atomic_store_explicit(&u->beyond, true, memory_order_relaxed);
+    unsigned met = mr__block_run_ready(u->ready, u->launch, u->scratch,
+                                       u->round, begin, end);
+
+    if (met != 0)
+        atomic_fetch_or_explicit(&u->met, met, memory_order_relaxed);
 }
 
-static bool
+static unsigned
 units_all(const mr_block_ready *ready, const mr_block_launch *launch,
           void *scratch)
 {
-    units u = {ready, launch, scratch, 0, false};
-    bool beyond = false;
+    units u = {ready, launch, scratch, 0, 0};
+    unsigned met = 0;
 
     if (ready->plan.n_units == 0)
-        return false;
+        return 0;
     for (; u.round < ready->plan.n_rounds; u.round++) {
         mr__cpu_for(ready->plan.n_units,
                     mr__cpu_grain((double)ready->plan.unit_cost), units_run,
                     &u);
-        beyond |= mr__block_finish_ready(ready, launch, scratch, u.round);
+        met |= mr__block_finish_ready(ready, launch, scratch, u.round);
     }
-    return beyond || atomic_load_explicit(&u.beyond, memory_order_relaxed);
+    return met | atomic_load_explicit(&u.met, memory_order_relaxed);
 }
 
 static char *
 aligned(char *memory)
 {
     return memory + (-(uintptr_t)memory & 63);
+}
+
+/* Says which index of which gather is out of range. */
+static mr_code
+bad_index(const mr_block_code *code, const mr_block_launch *launch)
+{
+    int64_t index;
+
+    for (int i = 0; i < code->n_in; i++)
+        if (code->source[i].kind == MR_FROM_GATHER &&
+            mr__block_bad_index(code, launch, i, &index))
+            return mr__index_fail(index, code->source[i].axis, launch->in[i].n);
+    return MR_E_INDEX; /* somebody writes into the indices meanwhile */
 }
 
 /* The careful program uses a few more registers for each mean. */
@@ -83,6 +100,7 @@ run_careful(const mr_block_code *code, const mr_block_launch *launch)
 {
     mr_block_room *room = mr__alloc(sizeof *room);
     const mr_block_ready *ready;
+    unsigned met = 0;
     char *memory;
 
     if (room == NULL)
@@ -90,12 +108,12 @@ run_careful(const mr_block_code *code, const mr_block_launch *launch)
     ready = mr__block_make_careful(code, launch, room);
     memory = mr__alloc(ready->plan.scratch_bytes + 64);
     if (memory != NULL)
-        (void)units_all(ready, launch, aligned(memory));
+        met = units_all(ready, launch, aligned(memory));
     mr__dealloc(room);
     if (memory == NULL)
         return MR_E_MEMORY;
     mr__dealloc(memory);
-    return MR_OK;
+    return met & MR_RAN_BAD_INDEX ? bad_index(code, launch) : MR_OK;
 }
 
 /* Does a program with a mean write over an input?  It cannot be run again. */
@@ -122,8 +140,9 @@ run_copy(const mr_block_ready *ready, const mr_block_launch *l)
     mr_box b = {.ndim = l->n_kept, .to = l->out[0].data, .from = l->in[0].data};
 
     if (c->n_inst != 1 || c->n_in != 1 || c->n_out != 1 || l->n_red != 0 ||
-        c->inst[0].k != MR_K_COPY || c->out[0].reg != c->inst[0].dst ||
-        !mr__block_is_lowered(ready) || b.to == b.from)
+        c->source != NULL || c->inst[0].k != MR_K_COPY ||
+        c->out[0].reg != c->inst[0].dst || !mr__block_is_lowered(ready) ||
+        b.to == b.from)
         return false;
     b.item = mr__dtype_size((mr_dtype)c->reg_dtype[0]);
     for (int k = 0; k < l->n_kept; k++) {
@@ -142,12 +161,16 @@ static mr_code
 run(const mr_block_ready *ready, const mr_block_launch *launch, void *scratch)
 {
     const mr_block_code *code = ready->code;
+    unsigned met;
 
     if (mean_in_place(code, launch) && careful_fits(code))
         return run_careful(code, launch);
     if (run_copy(ready, launch))
         return MR_OK;
-    if (units_all(ready, launch, scratch) && careful_fits(code))
+    met = units_all(ready, launch, scratch);
+    if (met & MR_RAN_BAD_INDEX)
+        return bad_index(code, launch);
+    if ((met & MR_RAN_BEYOND) && careful_fits(code))
         return run_careful(code, launch);
     return MR_OK;
 }

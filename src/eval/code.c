@@ -28,6 +28,8 @@ typedef struct builder {
     uint8_t phase[MR_CODE_MAX_REG];
     int n_in, n_const, n_inst, n_phases;
     bool rows; /* the program has rows (a reduction) */
+    bool gathers, failed;
+    mr_code_source source[MR_CODE_MAX_IO];
 } builder;
 
 /* ---- operands -------------------------------------------------------------
@@ -52,7 +54,7 @@ static int
 in_find(const builder *bu, const mr_array *x)
 {
     for (int i = 0; i < bu->n_in; i++)
-        if (bu->b->in[i].x == x)
+        if (bu->b->in[i].x == x && bu->source[i].kind == MR_FROM_MEMORY)
             return i;
     return -1;
 }
@@ -68,13 +70,61 @@ add_const(builder *bu, const mr_array *x, const void *bits)
     bu->const_dtype[i] = x->dtype;
 }
 
+static void
+add_in(builder *bu, const mr_block_operand *o, mr_code_source source)
+{
+    bu->b->in[bu->n_in] = *o;
+    bu->source[bu->n_in] = source;
+    bu->dtype[bu->n_in] = o->x->dtype;
+    bu->row[bu->n_in] = o->row;
+    bu->n_in++;
+}
+
+static void *
+keep(mr_arena *a, const void *p, size_t bytes)
+{
+    void *to = mr__arena_alloc(a, bytes ? bytes : 1);
+
+    if (to != NULL && bytes != 0)
+        memcpy(to, p, bytes);
+    return to;
+}
+
+/* The indices, then what is read through them. */
+static void
+collect_gather(builder *bu, mr_fuse_node *m)
+{
+    mr_array *const *x = m->x->in;
+    const mr_gather_map *map = keep(bu->arena, m->gather, sizeof *map);
+
+    bu->gathers = true;
+    if (map == NULL) {
+        bu->failed = true;
+        return;
+    }
+    add_in(bu,
+           &(mr_block_operand){.x = x[1], .node = m->in[1], .axis = map->index},
+           (mr_code_source){.kind = MR_FROM_INDEX});
+    m->reg = (uint16_t)bu->n_in;
+    add_in(bu,
+           &(mr_block_operand){
+               .x = x[0], .node = m->in[0], .axis = map->value, .gather = m->x},
+           (mr_code_source){.kind = MR_FROM_GATHER,
+                            .index = (uint8_t)(bu->n_in - 1),
+                            .axis = (uint8_t)map->axis});
+}
+
 /* Inputs of one member that come from outside. */
 static void
-collect(builder *bu, const mr_fuse_node *m)
+collect(builder *bu, mr_fuse_node *m)
 {
     bool row =
         bu->rows && (m->role == MR_ROLE_ROW || m->role == MR_ROLE_BRIDGE);
 
+    if (m->role == MR_ROLE_GATHER) {
+        collect_gather(bu, m);
+        return;
+    }
     for (int i = 0; i < m->x->n_in; i++) {
         mr_array *x = m->x->in[i];
         const void *bits;
@@ -87,11 +137,8 @@ collect(builder *bu, const mr_fuse_node *m)
             add_const(bu, x, bits);
             continue;
         }
-        bu->b->in[bu->n_in] =
-            (mr_block_operand){.x = x, .node = m->in[i], .row = row};
-        bu->dtype[bu->n_in] = x->dtype;
-        bu->row[bu->n_in] = row;
-        bu->n_in++;
+        add_in(bu, &(mr_block_operand){.x = x, .node = m->in[i], .row = row},
+               (mr_code_source){.kind = MR_FROM_MEMORY});
     }
 }
 
@@ -143,9 +190,10 @@ static void
 emit_all(builder *bu)
 {
     for (mr_fuse_node *m = bu->g->member; m != NULL; m = m->next_member)
-        if (m->role == MR_ROLE_BRIDGE || m->role == MR_ROLE_ALIAS)
+        if (m->role == MR_ROLE_BRIDGE || m->role == MR_ROLE_ALIAS ||
+            m->role == MR_ROLE_LOOK)
             m->reg = operand(bu, m, 0);
-        else
+        else if (m->role != MR_ROLE_GATHER)
             emit(bu, m);
 }
 
@@ -178,16 +226,6 @@ set_loops(builder *bu)
     }
 }
 
-static void *
-keep(mr_arena *a, const void *p, size_t bytes)
-{
-    void *to = mr__arena_alloc(a, bytes ? bytes : 1);
-
-    if (to != NULL && bytes != 0)
-        memcpy(to, p, bytes);
-    return to;
-}
-
 static bool
 set_code(builder *bu)
 {
@@ -218,6 +256,13 @@ set_code(builder *bu)
         keep(bu->arena, bu->consts, (size_t)bu->n_const * sizeof *bu->consts);
     c->inst = keep(bu->arena, bu->inst, (size_t)bu->n_inst * sizeof *bu->inst);
     c->out = keep(bu->arena, out, (size_t)n_out * sizeof *out);
+    c->source = NULL;
+    if (bu->gathers) {
+        c->source =
+            keep(bu->arena, bu->source, (size_t)bu->n_in * sizeof *bu->source);
+        if (c->source == NULL)
+            return false;
+    }
     return c->reg_dtype != NULL && c->reg_row != NULL && c->consts != NULL &&
            c->inst != NULL && c->out != NULL;
 }
@@ -231,12 +276,15 @@ mr__fuse_code(mr_arena *arena, mr_fuse_group *g)
     bu.g = g;
     bu.n_in = bu.n_const = bu.n_inst = bu.n_phases = 0;
     bu.rows = g->has_reduction;
+    bu.gathers = bu.failed = false;
     bu.b = mr__arena_alloc(arena, sizeof *bu.b);
     if (bu.b == NULL)
         return NULL;
     memset(bu.phase, 0, sizeof bu.phase);
     for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
         collect(&bu, m);
+    if (bu.failed)
+        return NULL;
     memset(bu.row + bu.n_in, 0, (size_t)bu.n_const);
     memcpy(bu.dtype + bu.n_in, bu.const_dtype, (size_t)bu.n_const);
     emit_all(&bu);

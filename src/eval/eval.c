@@ -118,7 +118,10 @@ plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
     rc = mr__plan_walk(p, roots, n, more);
     if (rc == MR_OK && p->n > 0) {
         groups = mr__fuse(&p->window->arena, p->node, p->n, device_fuses,
-                          mr__checking() ? MR_FUSE_OFF : MR_FUSE_ALL);
+                          mr__checking() ? MR_FUSE_OFF
+                          : mr__device_has_queues(mr__stream_device(p->stream))
+                              ? MR_FUSE_NO_GATHERS
+                              : MR_FUSE_ALL);
         if (groups != NULL)
             mr__fuse_check(groups);
         rc = groups == NULL ? mr__error_code() : mr__plan_reserve(p, groups);

@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "array/dtype.h"
+
 static bool
 same_shape(const mr_array *x, int32_t ndim, const int64_t *dim)
 {
@@ -237,6 +239,10 @@ can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
     return false;
 }
 
+/* ---- members
+ * ------------------------------------------------------------------
+ */
+
 static int
 ext_find(const mr_fuse_group *g, const mr_array *x)
 {
@@ -296,6 +302,125 @@ add_member(mr_fuse_group *g, mr_fuse_node *n, mr_fuse_role role)
     ext_update(g, n);
 }
 
+/* ---- gathers --------------------------------------------------------------
+ */
+
+/* Views between a gather and its reader. */
+#define LOOKS 6
+
+/* The reader's nodes from n down to a gather that nobody else reads, and how
+ * many they are; 0: there is none. */
+static int
+chain_to_gather(const mr_fuse_group *g, mr_fuse_node *n, mr_fuse_node **chain)
+{
+    for (int k = 0; k <= LOOKS; n = n->in[0]) {
+        if (n == NULL || n->group != NULL || n->n_uses != 1 || n->visible ||
+            n->looked_at || n->x->size == 0 ||
+            n->x->stream != g->root->x->stream)
+            return 0;
+        chain[k++] = n;
+        if (n->x->op->gather != NULL)
+            return n->x->in[0]->size <= INT32_MAX &&
+                           mr__fuse_constant(n->x->in[0]) == NULL &&
+                           mr__fuse_constant(n->x->in[1]) == NULL
+                       ? k
+                       : 0;
+        if (n->x->op->fuse.kind != MR_FUSE_VIEW || n->x->n_in != 1)
+            return 0;
+    }
+    return 0;
+}
+
+/* The map of the gather at the chain's end, seen through the views: strides
+ * that no sum or multiple of others is equal to say which axis is which. */
+static bool
+map_through(mr_fuse_node *const *chain, int n, mr_gather_map *out)
+{
+    const mr_array *from = chain[n - 1]->x, *to = chain[0]->x;
+    mr_gather_map own;
+    mr_layout a, b;
+
+    if (!from->op->gather(from, &own))
+        return false;
+    a.ndim = from->ndim;
+    a.offset = 0;
+    for (int64_t i = 0; i < from->ndim; i++) {
+        a.dim[i] = from->dim[i];
+        a.stride[i] = 1000003 * (from->ndim - i) + i * i * i + 3;
+    }
+    for (int k = n - 2; k >= 0; k--, a = b)
+        if (!chain[k]->x->op->view(chain[k]->x, &a, &b))
+            return false;
+    out->axis = own.axis;
+    for (int i = 0; i < to->ndim && a.offset == 0; i++) {
+        int axis = 0;
+
+        out->value[i] = out->index[i] = -1;
+        if (a.dim[i] == 1 || a.stride[i] == 0)
+            continue;
+        while (axis < from->ndim &&
+               a.stride[i] != 1000003 * (from->ndim - (int64_t)axis) +
+                                  (int64_t)axis * axis * axis + 3)
+            axis++;
+        if (axis == from->ndim)
+            return false;
+        out->value[i] = own.value[axis];
+        out->index[i] = own.index[axis];
+    }
+    return a.offset == 0;
+}
+
+/* Whole rows are copied as fast by the gather's own kernel while the result
+ * stays in the caches, and a tile would copy them too.  Single elements, and
+ * what a reduction reads, are better never written down. */
+#define ROWS_PAY_BYTES (8 << 20)
+
+static bool
+gather_pays(const mr_fuse_group *g, const mr_array *x, const mr_gather_map *map)
+{
+    int last = x->ndim - 1;
+
+    while (last > 0 && x->dim[last] == 1)
+        last--;
+    return last < 0 || map->index[last] >= 0 || g->has_reduction ||
+           x->size * mr__dtype_size((mr_dtype)x->dtype) >= ROWS_PAY_BYTES;
+}
+
+/* Does m read a gather through n that the group can read itself?  It and the
+ * views become members; NULL for its map: no memory. */
+static bool
+pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
+            mr_fuse_node *n, bool *failed)
+{
+    mr_fuse_node *chain[LOOKS + 1];
+    mr_gather_map map, *kept;
+    int k;
+
+    if (m->role == MR_ROLE_ROW || m->role == MR_ROLE_BRIDGE || g->columns ||
+        g->n_gathers == MR_FUSE_MAX_GATHERS ||
+        !same_shape(n->x, g->ndim, g->dim))
+        return false;
+    k = chain_to_gather(g, n, chain);
+    if (k == 0 || g->n_members + k > MR_FUSE_MAX_MEMBERS ||
+        g->n_ext + 2 > MR_FUSE_MAX_IN || !map_through(chain, k, &map) ||
+        !gather_pays(g, n->x, &map))
+        return false;
+    kept = mr__arena_alloc(arena, sizeof *kept);
+    *failed = kept == NULL;
+    if (kept == NULL)
+        return false;
+    *kept = map;
+    for (int i = 0; i < k; i++)
+        add_member(g, chain[i], i == k - 1 ? MR_ROLE_GATHER : MR_ROLE_LOOK);
+    chain[k - 1]->gather = kept;
+    g->n_gathers++;
+    return true;
+}
+
+/* ---- all members
+ * ------------------------------------------------------------------
+ */
+
 /* Can n be a member?  What later groups read becomes an output; a view that
  * they read stays one, and what it looks at becomes an output. */
 static bool
@@ -318,11 +443,13 @@ pull(mr_fuse_group *g, mr_fuse_node *n, mr_fuses_fn fuses, mr_fuse_role *role,
 /* Pull producers until none fits.  `work` is a stack of members whose inputs
  * have not been looked at. */
 static bool
-pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
+pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses,
+         mr_fuse_mode mode)
 {
     mr_fuse_node **work =
         mr__arena_alloc(arena, MR_FUSE_MAX_MEMBERS * sizeof *work);
     int n_work = 0;
+    bool failed = false;
 
     if (work == NULL)
         return false;
@@ -337,6 +464,10 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
 
             if (n == NULL || n->group != NULL)
                 continue;
+            if (mode == MR_FUSE_ALL && pull_gather(arena, g, m, n, &failed))
+                continue;
+            if (failed)
+                return false;
             if (n->candidate != g) {
                 n->candidate = g;
                 n->candidate_uses = 0;
@@ -451,8 +582,8 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
         g = group_start(arena, nodes[i], fuses);
         if (g == NULL)
             return NULL;
-        if (g->kind == MR_GROUP_BLOCK && mode == MR_FUSE_ALL &&
-            !pull_all(arena, g, fuses))
+        if (g->kind == MR_GROUP_BLOCK && mode != MR_FUSE_OFF &&
+            !pull_all(arena, g, fuses, mode))
             return NULL;
         count_later_uses(g);
         g->next = first;

@@ -26,6 +26,8 @@
 #define MR_FUSE_MAX_IN      24
 #define MR_FUSE_MAX_OUT     24
 #define MR_FUSE_MAX_MEMBERS 56 /* registers stay under MR_CODE_MAX_REG */
+/* Gathers of a group: each has two inputs beside those of MR_FUSE_MAX_IN. */
+#define MR_FUSE_MAX_GATHERS 4
 /* Rows longer than this are not fused across a reduction: they leave the
  * cache between the phases. */
 #define MR_FUSE_MAX_ROW 65536
@@ -35,7 +37,9 @@ typedef enum mr_fuse_role {
     MR_ROLE_ROW,    /* elementwise over K */
     MR_ROLE_REDUCE, /* from S to K, or to K without its axes */
     MR_ROLE_BRIDGE, /* a broadcast from K to S: the same register */
-    MR_ROLE_ALIAS   /* an identity: the same register */
+    MR_ROLE_ALIAS,  /* an identity: the same register */
+    MR_ROLE_GATHER, /* read through its index: an input of the program */
+    MR_ROLE_LOOK    /* a view of that: the same register */
 } mr_fuse_role;
 
 typedef enum mr_group_kind {
@@ -66,14 +70,16 @@ struct mr_fuse_node {
     int32_t candidate_uses;
     int32_t later_uses; /* by groups that are made already: they run later */
     bool looked_at;     /* a shared view looks at it */
-    uint16_t reg;       /* code.c */
+    /* MR_ROLE_GATHER: along which axes of its inputs the axes of S go */
+    const mr_gather_map *gather;
+    uint16_t reg; /* code.c */
 };
 
 struct mr_fuse_group {
     mr_group_kind kind;
     mr_fuse_node *root;   /* the last member */
     mr_fuse_node *member; /* the first member, see next_member */
-    int32_t n_members, n_out;
+    int32_t n_members, n_out, n_gathers;
     /* blocks: */
     int32_t ndim;
     const int64_t *dim;
@@ -91,7 +97,8 @@ typedef bool (*mr_fuses_fn)(mr_k k, mr_dtype operand);
 
 typedef enum mr_fuse_mode {
     MR_FUSE_ALL,
-    MR_FUSE_OFF /* every node alone */
+    MR_FUSE_NO_GATHERS, /* all but gathers: devices that have none in blocks */
+    MR_FUSE_OFF         /* every node alone */
 } mr_fuse_mode;
 
 /* Groups of nodes[0..n), linked in order through `next`.  NULL with
@@ -128,6 +135,9 @@ typedef struct mr_block_operand {
     mr_array *x;
     mr_fuse_node *node; /* NULL: a leaf */
     bool row;           /* of the row form K */
+    const int8_t *axis; /* by axis of S: the operand's own axis, or -1; NULL:
+                           the same one */
+    const mr_array *gather; /* the operator that reads x through an index */
 } mr_block_operand;
 
 /* What a group becomes: sizes of code and how arrays map to it. */

@@ -789,6 +789,16 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
  * ------------------------------------------------------------------------------
  */
 
+/* Does a gather read this memory, in an order of its own, or an index? */
+static bool
+is_read_through(const mr_block_group *b, const mr_task *t, const mr_buffer *m)
+{
+    for (int i = 0; i < b->code.n_in; i++)
+        if (b->in[i].axis != NULL && t->in[i].buffer == m)
+            return true;
+    return false;
+}
+
 /* The operand whose memory output k may overwrite, or -1: the instruction
  * that writes must be the last that reads. */
 static int
@@ -801,9 +811,9 @@ donor(const mr_plan *p, const mr_fuse_group *g, const mr_block_group *b,
 
     for (int j = 0; j < c->n_in; j++) {
         const mr_task_operand *o = &t->in[j];
-        bool later = false;
+        bool later = is_read_through(b, t, o->buffer);
 
-        if (taken[j] || o->ndim != x->ndim || o->buffer == NULL ||
+        if (taken[j] || later || o->ndim != x->ndim || o->buffer == NULL ||
             mr__dtype_size(o->dtype) != mr__dtype_size((mr_dtype)x->dtype) ||
             o->size != x->size ||
             memcmp(o->dim, x->dim, (size_t)x->ndim * sizeof *x->dim) != 0 ||
@@ -863,6 +873,8 @@ block_device(mr_plan *p, mr_task *t, const mr_block_group *b)
 {
     const mr_block_code *c = &b->code;
 
+    if (c->source != NULL)
+        return task_settle(p, t, mr__device_host());
     for (int i = 0; i < c->n_inst; i++) {
         mr_dtype operand = (mr_dtype)c->reg_dtype[c->inst[i].arg[0]];
 

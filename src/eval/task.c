@@ -27,6 +27,7 @@
 #include "eval/stats.h"
 #include "eval/stream.h"
 #include "eval/wait.h"
+#include "kernels/source.h"
 #include "marram/error.h"
 
 /* ---- windows ----------------------------------------------------------------
@@ -148,9 +149,31 @@ stride_bytes(const mr_task_operand *o, int axis)
     return axis < 0 ? 0 : o->stride[axis] * mr__dtype_size(o->dtype);
 }
 
+/* What is read through an index, and the index. */
 static void
-fill_input(const mr_block_group *b, const mr_task_operand *o, mr_block_io *io)
+fill_gathered(const mr_block_group *b, int i, const mr_task_operand *o,
+              mr_block_io *io)
 {
+    const mr_code_source *s = &b->code.source[i];
+
+    io->data = o->data;
+    for (int d = 0; d < b->n_kept + b->n_red; d++)
+        io->stride[d] =
+            b->axis[d] < 0 ? 0 : stride_bytes(o, b->in[i].axis[b->axis[d]]);
+    if (s->kind == MR_FROM_GATHER) {
+        io->step = stride_bytes(o, s->axis);
+        io->n = o->dim[s->axis];
+    }
+}
+
+static void
+fill_input(const mr_block_group *b, int i, const mr_task_operand *o,
+           mr_block_io *io)
+{
+    if (b->in[i].axis != NULL) {
+        fill_gathered(b, i, o, io);
+        return;
+    }
     io->data = o->data;
     for (int d = 0; d < b->n_kept + b->n_red; d++) {
         int axis = b->axis[d];
@@ -201,10 +224,27 @@ mr__block_launch_make(const mr_block_group *b, const mr_task_operand *in,
     l->n_red = b->n_red;
     memcpy(l->dim, b->dim, (size_t)(b->n_kept + b->n_red) * sizeof *l->dim);
     for (int i = 0; i < b->code.n_in; i++)
-        fill_input(b, &in[i], &l->in[i]);
+        fill_input(b, i, &in[i], &l->in[i]);
     for (int i = 0; i < b->code.n_out; i++)
         fill_output(b, &out[i], b->code.out[i].per_row, &l->out[i]);
     mr__block_normalise(&b->code, l);
+}
+
+const mr_array *
+mr__block_blame(const mr_block_group *b, const mr_task_operand *in,
+                const mr_task_operand *out)
+{
+    mr_block_launch l;
+    int64_t index;
+
+    if (b->code.source == NULL || mr__error_code() != MR_E_INDEX)
+        return NULL;
+    mr__block_launch_make(b, in, out, &l);
+    for (int i = 0; i < b->code.n_in; i++)
+        if (b->in[i].gather != NULL &&
+            mr__block_bad_index(&b->code, &l, i, &index))
+            return b->in[i].gather;
+    return NULL;
 }
 
 mr_code
@@ -571,8 +611,12 @@ put_once(mr_task *t, void *queue)
 static mr_error_record *
 capture_with_operator(const mr_task *t)
 {
-    mr__error_annotate(mr__op_label(t->node->op), t->node->site,
-                       "while computing %s", mr__op_label(t->node->op));
+    const mr_array *x =
+        t->block == NULL ? NULL : mr__block_blame(t->block, t->in, t->out);
+
+    x = x == NULL ? t->node : x;
+    mr__error_annotate(mr__op_label(x->op), x->site, "while computing %s",
+                       mr__op_label(x->op));
     return mr__error_capture();
 }
 

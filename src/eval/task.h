@@ -103,6 +103,11 @@ typedef struct mr_task {
 void mr__block_launch_make(const mr_block_group *block,
                            const mr_task_operand *in,
                            const mr_task_operand *out, mr_block_launch *l);
+/* After a failure: the gather inside the block that has a bad index, or
+ * NULL. */
+const mr_array *mr__block_blame(const mr_block_group *block,
+                                const mr_task_operand *in,
+                                const mr_task_operand *out);
 /* Run a block program over these operands (compiled programs do it too). */
 mr_code mr__run_block(const mr_device_table *device,
                       const mr_block_group *block, const mr_task_operand *in,

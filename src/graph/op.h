@@ -149,6 +149,14 @@ typedef struct mr_op_exec {
                       void *queue, void *memory);
 } mr_op_exec;
 
+/* A result whose elements are elements of input 0 at places that input 1 has:
+ * for each axis of the result the axis of the input along which it goes, or
+ * -1. */
+typedef struct mr_gather_map {
+    int32_t axis; /* of input 0: the indexed one */
+    int8_t value[MR_MAX_NDIM], index[MR_MAX_NDIM];
+} mr_gather_map;
+
 struct mr_op {
     uint16_t id; /* MR_OP_..., for ever */
     uint8_t version;
@@ -180,6 +188,9 @@ struct mr_op {
     /* the layout of the output over the buffer of input 0; false: the
      * operator needs a copy (its kernel is then asked). */
     bool (*view)(const mr_node *n, const mr_layout *in, mr_layout *out);
+    /* a gather that can be read element by element, inside of what reads its
+     * result; false: this one cannot */
+    bool (*gather)(const mr_node *n, mr_gather_map *out);
     const mr_op_exec *exec; /* NULL: the device's kernel table */
 };
 

@@ -10,6 +10,9 @@
  *
  *   exp  1.02 ULP     tanh 1.30 ULP     erf 0.92 ULP
  *
+ * Those of halves, whose results are rounded to 11 or 8 bits, are shorter;
+ * v_full_exp is for what goes on in float32.
+ *
  * Included by the lane headers of a dialect with float lanes.
  */
 #ifndef MR_KERNELS_APPROX32_H
@@ -46,10 +49,10 @@ exp_normal(R x)
     return v_from_bits(v_bits(p) + (v_bits(z) << 23));
 }
 
+/* p 2^k, where z has k in its low bits. */
 INLINE R
-v_exp(R x)
+exp_scaled(R p, R z, R k)
 {
-    R z, k, p = exp_reduced(v_clamp(x, C(-104.0F), C(89.0F)), &z, &k);
 #if MR_TIER_ID == MR_TIER_AVX512
     (void)z;
     return (R)_mm512_scalef_ps(p, k);
@@ -63,6 +66,14 @@ v_exp(R x)
     p = p * v_from_bits((U)(half + 127) << 23);
     return p * v_from_bits((U)(n - half + 127) << 23);
 #endif
+}
+
+INLINE R
+v_full_exp(R x)
+{
+    R z, k, p = exp_reduced(v_clamp(x, C(-104.0F), C(89.0F)), &z, &k);
+
+    return exp_scaled(p, z, k);
 }
 
 /* Below 0.65 x + x^3 p(x^2), above it 1 - 2 / (exp(2|x|) + 1). */
@@ -133,7 +144,7 @@ static const float erf_c4[16] = {
 };
 
 INLINE R
-v_erf(R x)
+v_full_erf(R x)
 {
     R t = v_at_most(v_abs(x), C(3.9375F));
     R z = v_fma(t, C(1.234375F), C(1.625F));
@@ -147,6 +158,79 @@ v_erf(R x)
     q = v_fma(q, u, v_select(v_lt(z, C(1.75F)), t, v_pick(erf_value, piece)));
     return v_copysign(q, x);
 }
+
+#ifdef MR_HALF
+/* ---- for results that are rounded to a half at once -----------------------
+ */
+
+/* exp to within 2^-18: a sixty-fourth of float16's last place. */
+INLINE R
+v_exp(R x)
+{
+    R magic = C(12582912.0F), t = v_clamp(x, C(-104.0F), C(89.0F));
+    R z = v_fma(t, C(1.44269504F), magic), k = z - magic;
+    R r = v_fma(k, C(-0x1.62e430p-1F), t), q = C(0x1.5411d6p-5F);
+
+    q = v_fma(q, r, C(0x1.57d204p-3F));
+    q = v_fma(q, r, C(0x1.0004p-1F));
+    q = v_fma(q, r, C(0x1.fffb9cp-1F));
+    return exp_scaled(v_fma(q, r, C(1.0F)), z, k);
+}
+
+/* erf to within 2^-15: pieces of one width around its multiples, and a
+ * polynomial of degree 3 in what t is beyond the multiple. */
+static const float half_erf_value[16] = {
+    0x0p+0F,        0x1.287bbep-2F, 0x1.159a44p-1F, 0x1.781c12p-1F,
+    0x1.b9913ap-1F, 0x1.df85eap-1F, 0x1.f2ba6cp-1F, 0x1.fb352ap-1F,
+    0x1.fe797ap-1F, 0x1.ff929ep-1F, 0x1.ffe514p-1F, 0x1.fffa3p-1F,
+    0x1.fffee6p-1F, 0x1.ffffd2p-1F, 0x1.fffffap-1F, 0x1p+0F,
+};
+static const float half_erf_c0[16] = {
+    0x1.20dd98p+0F,  0x1.0da4e4p+0F,  0x1.b6927p-1F,   0x1.36bfccp-1F,
+    0x1.7fab9ap-2F,  0x1.9cb7f8p-3F,  0x1.82cea6p-4F,  0x1.3bd84ep-5F,
+    0x1.c161bcp-7F,  0x1.16846ap-8F,  0x1.2cc668p-10F, 0x1.1af56p-12F,
+    0x1.cfdd7ap-15F, 0x1.4bb9a2p-17F, 0x1.9cee3cp-20F, 0x1.b60426p-23F,
+};
+static const float half_erf_c1[16] = {
+    -0x1.f20ccp-13F,  -0x1.19339p-2F,   -0x1.c9cf46p-2F,  -0x1.e75ebap-2F,
+    -0x1.9214b2p-2F,  -0x1.0f1f3ap-2F,  -0x1.320656p-3F,  -0x1.24c6bcp-4F,
+    -0x1.de7588p-6F,  -0x1.4f846ap-7F,  -0x1.94e694p-9F,  -0x1.a6a16ap-11F,
+    -0x1.7b79f8p-13F, -0x1.414902p-15F, -0x1.264bfap-17F, -0x1.5f87e8p-16F,
+};
+static const float half_erf_c2[16] = {
+    -0x1.7d913cp-2F, -0x1.3931acp-2F, -0x1.0c750cp-3F, 0x1.78f3c8p-5F,
+    0x1.3064acp-3F,  0x1.4e8d3p-3F,   0x1.fe4162p-4F,  0x1.2ff168p-4F,
+    0x1.277366p-5F,  0x1.dec2b4p-7F,  0x1.47376ap-8F,  0x1.7c7822p-10F,
+    0x1.799326p-12F, 0x1.3de03ep-14F, 0x1.d0b172p-17F, -0x1.3b5ec8p-13F,
+};
+
+INLINE R
+v_erf(R x)
+{
+    R magic = C(12582912.0F), t = v_at_most(v_abs(x), C(3.9375F));
+    R z = v_fma(t, C(3.80952381F), magic);
+    R u = v_fma(z - magic, C(-0.2625F), t);
+    U piece = v_bits(z);
+    R q = v_pick(half_erf_c2, piece);
+
+    q = v_fma(q, u, v_pick(half_erf_c1, piece));
+    q = v_fma(q, u, v_pick(half_erf_c0, piece));
+    q = v_fma(q, u, v_pick(half_erf_value, piece));
+    return v_copysign(q, x);
+}
+#else
+INLINE R
+v_exp(R x)
+{
+    return v_full_exp(x);
+}
+
+INLINE R
+v_erf(R x)
+{
+    return v_full_erf(x);
+}
+#endif
 
 /* log of a positive normal number for erfinv: y = 2^n (1 + f), f in [-1/3,
  * 1/3), and n ln 2 + f - f^2 / 2 + f^3 p(f), relative error of p's part below

@@ -75,7 +75,8 @@ mr__frame_make(mr_frame *f, const mr_schedule *s, mr_frame_room *room)
     const mr_lowered *low = s->low;
     int64_t tile = s->g.outer * s->g.inner;
     int64_t rows = mr__tile_rows(&s->g);
-    uint32_t brought = ~(s->direct_in | s->rowwise_in | low->splat_in);
+    uint32_t brought =
+        ~(s->direct_in | s->rowwise_in | low->splat_in | low->index_in);
 
     mr__frame_lists(f, low->n_reg, room->at);
     f->bytes = 0;

@@ -15,6 +15,7 @@
 #include "kernels/copy.h"
 #include "kernels/ready.h"
 #include "kernels/run.h"
+#include "kernels/source.h"
 
 typedef mr_run run;
 
@@ -241,6 +242,46 @@ input_bring(run *r, int i, char *from, int64_t outer, int64_t inner, int64_t p)
                   size, p, inner);
 }
 
+/* The values of a gather for a tile whose points start at p. */
+static void
+gather_bring(run *r, int i, const char *from, int64_t outer, int64_t inner,
+             int64_t p)
+{
+    const mr_geometry *g = &r->s->g;
+    const mr_block_launch *l = r->l;
+    int j = r->low->source[i].index, last = l->n_kept + l->n_red - 1;
+    const mr_block_io *io = &l->in[i], *at = &l->in[j];
+    int64_t size = (int64_t)reg_size(r, i), n = inner;
+    int64_t index_size = (int64_t)reg_size(r, j);
+    mr_gather_run how = {.size = size,
+                         .index_dtype = (mr_dtype)r->low->dtype[j],
+                         .step = io->step,
+                         .n = io->n,
+                         .stride = mr__stride_inner(g, l, io, size),
+                         .index_stride =
+                             mr__stride_inner(g, l, at, index_size)};
+    int64_t so = mr__stride_outer(g, l, io, size);
+    int64_t index_so = mr__stride_outer(g, l, at, index_size);
+    char *to = at_own(r, i);
+
+    if (!points_apart(r)) {
+        const char *index = r->in[j] + mr__point_offset(l, at, p);
+
+        r->bad_index |= !mr__gather_rows(&how, to, from, so, index, index_so,
+                                         outer, r->ahead, inner);
+        return;
+    }
+    how.stride = io->stride[last];
+    how.index_stride = at->stride[last];
+    for (int64_t k = 0; k < outer; k++)
+        for (int64_t q = 0; q < inner; q += n, to += n * size) {
+            n = mr__piece_length(l, p + q, inner - q);
+            r->bad_index |= !mr__gather_run(
+                &how, to, r->in[i] + k * so + mr__point_offset(l, io, p + q),
+                r->in[j] + k * index_so + mr__point_offset(l, at, p + q), n);
+        }
+}
+
 /* Inputs of a tile whose points start at p. */
 void
 mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
@@ -265,6 +306,10 @@ mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
             continue;
         }
         r->ptr[i] = at_own(r, i);
+        if ((r->low->gathered >> i) & 1) {
+            gather_bring(r, i, from, outer, inner, p);
+            continue;
+        }
         if (r->held[i] == from && r->held_outer[i] == outer &&
             r->held_inner[i] == inner && s->alias_out == 0 &&
             !(points_apart(r) && s->g.strategy == MR_RUN_LONG))
@@ -499,6 +544,7 @@ mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner)
     }
     *outer = min64(g->outer, g->outer_n - o);
     *inner = min64(g->inner, g->inner_n - i);
+    r->ahead = g->n_inner == 1 && g->outer_dim >= 0 ? g->outer_n - o : *outer;
     r->rows = g->strategy == MR_RUN_ROWS   ? *outer
               : g->strategy == MR_RUN_COLS ? *inner
                                            : 1;
@@ -702,8 +748,8 @@ job_units(run *r, const job *j)
     }
 }
 
-/* In this frame memory; true when a mean is not finite. */
-static bool
+/* In this frame memory; what it met. */
+static unsigned
 job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
         char *memory)
 {
@@ -717,7 +763,7 @@ job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
     r.l = l;
     r.f = &b->frame;
     r.memory = memory;
-    r.beyond = false;
+    r.beyond = r.bad_index = false;
     r.native = b->native;
     r.n_rounds = b->plan.n_rounds;
     r.past = (b->plan.strategy & MR_PLAN_STREAM) != 0;
@@ -726,10 +772,11 @@ job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
     job_units(&r, j);
     if (r.past)
         r.tier->moves->past_end();
-    return r.beyond;
+    return (r.beyond ? MR_RAN_BEYOND : 0) |
+           (r.bad_index ? MR_RAN_BAD_INDEX : 0);
 }
 
-static __attribute__((noinline)) bool
+static __attribute__((noinline)) unsigned
 job_in_large_frame(const mr_block_ready *b, const mr_block_launch *l,
                    const job *j)
 {
@@ -739,7 +786,7 @@ job_in_large_frame(const mr_block_ready *b, const mr_block_launch *l,
     return job_run(b, l, j, memory);
 }
 
-static __attribute__((noinline)) bool
+static __attribute__((noinline)) unsigned
 job_in_frame(const mr_block_ready *b, const mr_block_launch *l, const job *j)
 {
     _Alignas(64) char memory[MR_FRAME_BYTES];
@@ -747,40 +794,40 @@ job_in_frame(const mr_block_ready *b, const mr_block_launch *l, const job *j)
     return job_run(b, l, j, memory);
 }
 
-static bool
+static unsigned
 program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
 {
     return b->frame.bytes <= MR_FRAME_BYTES ? job_in_frame(b, l, &j)
                                             : job_in_large_frame(b, l, &j);
 }
 
-bool
+unsigned
 mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
                     void *scratch, int round, int64_t unit_begin,
                     int64_t unit_end)
 {
     uint64_t control = mr__control_enter();
-    bool beyond = false;
+    unsigned met = 0;
 
     if ((b->plan.strategy & MR_PLAN_STRATEGY) == MR_RUN_ONE)
         one_run(b->code, l, &b->plan, unit_begin, unit_end);
     else if (b->plan.n_units > 0)
-        beyond = program_run(b, l, (job){scratch, round, unit_begin, unit_end});
+        met = program_run(b, l, (job){scratch, round, unit_begin, unit_end});
     mr__control_leave(control);
-    return beyond;
+    return met;
 }
 
-bool
+unsigned
 mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
                        void *scratch, int round)
 {
     uint64_t control = mr__control_enter();
-    bool beyond = false;
+    unsigned met = 0;
 
     if (b->plan.scratch_bytes > 0)
-        beyond = program_run(b, l, (job){scratch, round, -1, -1});
+        met = program_run(b, l, (job){scratch, round, -1, -1});
     mr__control_leave(control);
-    return beyond;
+    return met;
 }
 
 void

@@ -89,7 +89,8 @@ static bool
 is_one(const mr_block_code *c, const mr_block_launch *l)
 {
     if (c->n_inst != 1 || c->n_out != 1 || l->n_red != 0 || l->n_kept > 1 ||
-        MR_K_IS_REDUCTION(c->inst[0].k) || c->out[0].reg != c->inst[0].dst)
+        c->source != NULL || MR_K_IS_REDUCTION(c->inst[0].k) ||
+        c->out[0].reg != c->inst[0].dst)
         return false;
     for (int i = 0; i < c->n_in; i++) {
         if (!is_contiguous(l, &l->in[i],
@@ -182,6 +183,8 @@ columns_flat(const mr_lowered *low, const mr_block_launch *l)
 {
     int kept = l->n_kept - 1, point = l->n_kept + l->n_red - 1;
 
+    if (low->gathered != 0)
+        return false;
     for (int i = 0; i < low->n_in; i++) {
         int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
 
@@ -533,6 +536,18 @@ native_tile(mr_block_room *room, const mr_block_launch *l)
     plan_tiles(b);
 }
 
+/* What is gathered is brought into the frame: as large a tile as fits. */
+static void
+native_gathered(mr_block_room *room, const mr_block_launch *l)
+{
+    for (int64_t tile = MR_RED_BLOCK; tile >= 256; tile /= 2) {
+        schedule_of(room, l, tile);
+        if (room->ready.frame.bytes <= MR_FRAME_BYTES)
+            break;
+    }
+    plan_tiles(&room->ready);
+}
+
 /* Rows are gone over once for each phase: as many at a time as stay in the
  * first-level cache with all that is read, stored in between and written. */
 #define NATIVE_ROWS_BYTES 32768
@@ -583,6 +598,8 @@ mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
     if (b->schedule.g.strategy == MR_RUN_MAP &&
         mr__native_is_direct(&b->schedule))
         native_tile(&room, l);
+    else if (b->schedule.g.strategy == MR_RUN_MAP && b->low.gathered != 0)
+        native_gathered(&room, l);
     native = mr__native_make(&b->schedule, arena);
     if (native != NULL && b->schedule.g.strategy == MR_RUN_ROWS &&
         b->schedule.g.inner >= MR_NATIVE_NARROW) {

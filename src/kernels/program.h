@@ -58,15 +58,32 @@ typedef struct mr_code_out {
     bool per_row; /* one value a row (a reduction, or computed from such) */
 } mr_code_out;
 
+/* Where an input's values come from.  Those of a gather lie in the memory of
+ * its operand, further along one of that array's axes by what the index says
+ * that another input has for the point: an input of its own, that no
+ * instruction reads.  Negative indices count from the end. */
+typedef enum mr_source_kind {
+    MR_FROM_MEMORY,
+    MR_FROM_INDEX, /* indices, of any integer dtype: see `index` of a gather */
+    MR_FROM_GATHER
+} mr_source_kind;
+
+typedef struct mr_code_source {
+    uint8_t kind;  /* mr_source_kind */
+    uint8_t index; /* gathers: the input that has the indices */
+    uint8_t axis;  /* and the axis, for messages */
+} mr_code_source;
+
 /* Plain data: may be copied, compared and hashed field by field. */
 typedef struct mr_block_code {
     uint16_t n_in, n_const, n_inst, n_out, n_reg, n_phases;
-    const uint8_t *reg_dtype; /* n_reg mr_dtype values */
-    const uint8_t *reg_row;   /* n_reg: 1 if the register is one a row */
-    const mr_const *consts;   /* n_const */
-    const mr_inst *inst;      /* n_inst, in an order that computes operands
-                                 first */
-    const mr_code_out *out;   /* n_out */
+    const uint8_t *reg_dtype;     /* n_reg mr_dtype values */
+    const uint8_t *reg_row;       /* n_reg: 1 if the register is one a row */
+    const mr_const *consts;       /* n_const */
+    const mr_inst *inst;          /* n_inst, in an order that computes operands
+                                     first */
+    const mr_code_out *out;       /* n_out */
+    const mr_code_source *source; /* n_in; NULL: all from memory */
 } mr_block_code;
 
 /* Memory of an operand.  Strides are in bytes, may be 0 (broadcast) or
@@ -75,6 +92,9 @@ typedef struct mr_block_code {
 typedef struct mr_block_io {
     void *data;
     int64_t stride[MR_MAX_NDIM]; /* n_kept + n_red entries */
+    /* Gathers: bytes from entry to entry of the axis, and its entries; the
+     * strides are those of index 0. */
+    int64_t step, n;
 } mr_block_io;
 
 typedef struct mr_block_launch {

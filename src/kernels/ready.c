@@ -73,6 +73,13 @@ keep_launch(pieces *p, mr_block_ready *to, const mr_block_launch *l)
         stride = stride == NULL ? at : stride;
     }
     to->stride = stride;
+    to->axis = NULL;
+    for (int i = 0; i < to->code->n_in && to->code->source != NULL; i++) {
+        int64_t *at =
+            piece(p, (int64_t[]){l->in[i].step, l->in[i].n}, 2 * sizeof *at);
+
+        to->axis = i == 0 ? at : to->axis;
+    }
 }
 
 static void
@@ -124,6 +131,10 @@ mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l)
     memcpy(l->dim, b->dim, n * sizeof *l->dim);
     for (int i = 0; i < b->code->n_in; i++, stride += n)
         memcpy(l->in[i].stride, stride, n * sizeof *stride);
+    for (int i = 0; i < b->code->n_in && b->axis != NULL; i++) {
+        l->in[i].step = b->axis[2 * i];
+        l->in[i].n = b->axis[2 * i + 1];
+    }
     for (int i = 0; i < b->code->n_out; i++, stride += n)
         memcpy(l->out[i].stride, stride, n * sizeof *stride);
 }

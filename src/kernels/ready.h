@@ -25,6 +25,7 @@ typedef struct mr_block_ready {
     int32_t n_kept, n_red;
     const int64_t *dim;
     const int64_t *stride; /* n_kept + n_red for each operand */
+    const int64_t *axis;   /* with gathers: step and n of each input, or NULL */
 } mr_block_ready;
 
 /* Room for the largest program; about 24 KB. */
@@ -59,12 +60,19 @@ const mr_block_ready *mr__block_keep_ready(const mr_block_ready *b,
 /* Everything of a kept one's launch but the data pointers. */
 void mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l);
 
-/* As mr__block_run and mr__block_finish.  True: a mean is not finite, because
- * its sum was not; a careful run tells whether the mean is. */
-bool mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
-                         void *scratch, int round, int64_t unit_begin,
-                         int64_t unit_end);
-bool mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
-                            void *scratch, int round);
+/* What a run met. */
+enum {
+    MR_RAN_BEYOND = 1,   /* a mean is not finite, because its sum was not; a
+                            careful run tells whether the mean is */
+    MR_RAN_BAD_INDEX = 2 /* an index is out of range: source.h finds it */
+};
+
+/* As mr__block_run and mr__block_finish. */
+unsigned mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
+                             void *scratch, int round, int64_t unit_begin,
+                             int64_t unit_end);
+unsigned mr__block_finish_ready(const mr_block_ready *b,
+                                const mr_block_launch *l, void *scratch,
+                                int round);
 
 #endif

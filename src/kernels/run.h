@@ -19,11 +19,13 @@ typedef struct mr_run {
     /* The tile at hand: where it starts in each operand; rows side by side. */
     char *in[MR_CODE_MAX_IO], *out[MR_CODE_MAX_IO];
     int64_t rows;
+    int64_t ahead; /* from its first row on, those that tiles will go over */
     /* What is in own[] of an input: its source and extents. */
     const char *held[MR_CODE_MAX_IO];
     int64_t held_outer[MR_CODE_MAX_IO], held_inner[MR_CODE_MAX_IO];
     bool beyond; /* a mean is not finite */
     bool past;   /* outputs go past the caches */
+    bool bad_index;
     int n_rounds;
     uint32_t in_place; /* outputs that steps of this tile wrote directly */
     const void *ptr[MR_LOW_REGS];   /* values: over the tile, or a splat */

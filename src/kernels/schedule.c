@@ -187,6 +187,7 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
             if (t->arg[j] < low->n_in)
                 pass->rowwise &= ~(1U << t->arg[j]);
     }
+    pass->rowwise &= ~low->gathered;
     for (int i = 0; i < low->n_in; i++) {
         if (!rows_contiguous(&s->g, s->l, &s->l->in[i],
                              (int64_t)mr__elem_size((mr_dtype)low->dtype[i])))
@@ -405,7 +406,8 @@ inputs_make(mr_schedule *s)
     for (int i = 0; i < low->n_in; i++) {
         int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
 
-        if (low->row[i] || ((low->splat_in >> i) & 1))
+        if (low->row[i] ||
+            (((low->splat_in | low->gathered | low->index_in) >> i) & 1))
             continue;
         if (tile_contiguous(&s->g, s->l, &s->l->in[i], size))
             s->direct_in |= 1U << i;

@@ -203,6 +203,28 @@ gather_vmap(const mr_batch *b)
     return mr_squeeze(y, MR_AXES(ndim + 1));
 }
 
+/* Whole slices but for one entry of one axis. */
+static bool
+gather_map(const mr_node *n, mr_gather_map *out)
+{
+    const mr_gather_params *p = mr__params(n);
+    const mr_array *x = n->in[0], *index = n->in[1];
+
+    if (n->n_in != 2)
+        return false;
+    out->axis = (int32_t)p->axes.v[0];
+    for (int32_t i = 0; i < n->ndim; i++) {
+        int32_t axis = i - index->ndim;
+
+        out->index[i] = (int8_t)(axis < 0 ? i : -1);
+        out->value[i] = (int8_t)(axis < 0 || axis == out->axis ? -1 : axis);
+    }
+    for (int32_t i = 0; i < x->ndim; i++)
+        if (p->sizes.v[i] != (i == out->axis ? 1 : x->dim[i]))
+            return false;
+    return true;
+}
+
 static const mr_field gather_fields[] = {
     MR_FIELD(1, INTS, mr_gather_params, axes),
     MR_FIELD(2, DIMS, mr_gather_params, sizes),
@@ -213,7 +235,7 @@ static const mr_field gather_fields[] = {
         .id = MR_OP_INDEX_GATHER, .version = 1, .n_in = -1, .name = "gather",  \
         .label = called, MR__PARAMS(mr_gather_params, gather_fields),          \
         .infer = gather_infer, .vjp = gather_vjp, .jvp = gather_jvp,           \
-        .vmap = gather_vmap,                                                   \
+        .vmap = gather_vmap, .gather = gather_map,                             \
     }
 
 const mr_op mr__op_index_gather = GATHER("x[index] or take");

@@ -216,6 +216,17 @@ take_along_vmap(const mr_batch *b)
                           axis_of(b->node) + 1);
 }
 
+static bool
+take_along_gather(const mr_node *n, mr_gather_map *out)
+{
+    out->axis = axis_of(n);
+    for (int32_t i = 0; i < n->ndim; i++) {
+        out->value[i] = (int8_t)(i == out->axis ? -1 : i);
+        out->index[i] = (int8_t)i;
+    }
+    return true;
+}
+
 const mr_op mr__op_take_along_axis = {
     .id = MR_OP_TAKE_ALONG_AXIS,
     .version = 1,
@@ -227,6 +238,7 @@ const mr_op mr__op_take_along_axis = {
     .vjp = take_along_vjp,
     .jvp = take_along_jvp,
     .vmap = take_along_vmap,
+    .gather = take_along_gather,
 };
 
 /* -- put_along_axis -------------------------------------------------------- */

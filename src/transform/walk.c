@@ -104,6 +104,20 @@ may_depend(mr_walk *w, const mr_node *x)
     return true;
 }
 
+/* Another name of an array (a tape gives one to what a front door handed
+ * back, mx.array to its argument) has no place of its own: sums of cotangents
+ * are taken in the same order with and without it.  A transform's tracers
+ * are none, and only inputs of live traces stay. */
+static mr_node *
+named(mr_node *x)
+{
+    while (x != NULL && x->op == &mr__op_tracer &&
+           !(x->flags & MR_NODE_TRACER) && x->trace != 0 &&
+           mr__trace_live(x->trace) && x->n_in == 1)
+        x = x->in[0];
+    return x;
+}
+
 static bool
 append(mr_walk *w, mr_node *x)
 {
@@ -128,6 +142,7 @@ meet(mr_walk *w, visit_stack *s, mr_node *x, bool *depends)
 {
     void **mark;
 
+    x = named(x);
     if (!may_depend(w, x))
         return true;
     mark = mr__map_at(&w->index, x);
@@ -235,8 +250,11 @@ mr__walk_open(mr_walk *w, mr_rule_kind kind, uint64_t trace,
 size_t
 mr__walk_find(const mr_walk *w, const mr_node *x)
 {
-    uintptr_t mark = (uintptr_t)mr__map_get(&w->index, x);
+    uintptr_t mark;
 
+    if (x->op == &mr__op_tracer)
+        x = named((mr_node *)(uintptr_t)x);
+    mark = (uintptr_t)mr__map_get(&w->index, x);
     return mark < FIRST_NUMBER ? MR_WALK_NONE : mark - FIRST_NUMBER;
 }
 

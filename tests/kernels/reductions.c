@@ -212,7 +212,7 @@ split__gives_many_units(void **state)
     prog_out(&p, prog_op(&p, MR_R_SUM, MR_FLOAT32, a, 0, 0));
     p.l.n_red = 1;
     p.l.dim[0] = n;
-    p.l.in[0] = (mr_block_io){x, {sizeof *x}};
+    p.l.in[0] = (mr_block_io){.data = x, .stride = {sizeof *x}};
     p.l.out[0].data = &out;
     assert_true(prog_run(&p, BACKWARDS) > 4);
     assert_true(out == model_row(MR_R_SUM, x, n));
@@ -242,8 +242,8 @@ split__takes_the_passes_over_a_long_row_in_turn(void **state)
         prog_out(&p, prog_op(&p, MR_R_SUM, MR_FLOAT32, d, 0, 0));
         p.l.n_red = 1;
         p.l.dim[0] = n;
-        p.l.in[0] = (mr_block_io){x, {sizeof *x}};
-        p.l.out[0] = (mr_block_io){away, {sizeof *x}};
+        p.l.in[0] = (mr_block_io){.data = x, .stride = {sizeof *x}};
+        p.l.out[0] = (mr_block_io){.data = away, .stride = {sizeof *x}};
         p.l.out[1].data = &out;
         prog_run(&p, (prog_how)(s % 3));
         mean = model_row(MR_R_SUM, x, n);
@@ -272,7 +272,8 @@ reduce(mr_k k, mr_dtype from, mr_dtype to, const void *x, int64_t n, void *out)
     prog_out(&p, prog_op(&p, k, to, a, 0, 0));
     p.l.n_red = 1;
     p.l.dim[0] = n;
-    p.l.in[0] = (mr_block_io){copy, {(int64_t)prog_size(from)}};
+    p.l.in[0] =
+        (mr_block_io){.data = copy, .stride = {(int64_t)prog_size(from)}};
     p.l.out[0].data = out;
     prog_run(&p, ALL_AT_ONCE);
     free(copy);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -298,3 +299,19 @@ def test_gather__of_single_elements_names_the_first_bad_index() -> None:
     i[90_001], i[50_000] = 1 << 17, 1 << 16
     with pytest.raises(IndexError, match="index 65536 is out of range for axis 0 of size 65536"):
         mx.eval(mx.array(x)[mx.array(i)])
+
+
+@pytest.mark.parametrize(("dtype", "digits", "least"), [("float16", 10, -14), ("bfloat16", 7, -126)])
+@pytest.mark.parametrize("name", ["exp", "erf", "sigmoid", "tanh"])
+def test_functions_of_halves__are_within_0_54_ulp_of_every_value(name, dtype, digits, least):
+    exact = {"exp": np.exp, "erf": np.vectorize(math.erf), "sigmoid": lambda v: 1 / (1 + np.exp(-v)), "tanh": np.tanh}
+    bits = mx.array(np.arange(65536, dtype=np.uint16)).view(getattr(mx, dtype))
+    x = np.array(bits.astype(mx.float32)).astype("f8")
+    got = np.array(getattr(mx, name)(bits).astype(mx.float32)).astype("f8")
+    with np.errstate(all="ignore"):
+        want = exact[name](x)
+        ulp = 2.0 ** (np.maximum(np.floor(np.log2(np.abs(want))), least) - digits)
+        inside = np.isfinite(want) & (np.abs(want) < (65520 if dtype == "float16" else 3.39e38))
+    assert (np.isnan(got) == np.isnan(want)).all()
+    assert np.isinf(got[~inside & ~np.isnan(want)]).all()
+    assert (np.abs(got - want)[inside] <= 0.54 * ulp[inside]).all()

@@ -222,3 +222,71 @@ def test_numbers_out_of_bounds_at_other_sizes__are_errors(at, how):
                 g(rand(*shape))
         else:
             np.testing.assert_array_equal(np.array(g(rand(*shape))), want)
+
+
+def _written(index):
+    def f(x):
+        y = mx.array(-x)
+        y[index] = 0
+        return mx.maximum(y, 1).sum() + (x * x).sum()
+
+    return f
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        slice(None),
+        slice(0, None),
+        ...,
+        slice(0, 4),
+        slice(-4, None),
+        slice(None, 4),
+        (slice(None), slice(None)),
+        (slice(0, 4), [1, 1]),
+        (slice(None), [0, 2]),
+        (..., slice(None, None, -1)),
+    ],
+)
+def test_shapeless__gradients_through_writes_have_the_eager_bits(index):
+    for f in (_written(index), lambda x: (mx.array(-x)[index] * 0).sum()):
+        g = mx.grad(f)
+        taped = mx.compile(g, shapeless=True)
+        for shape in ((4, 4), (6, 4), (4, 5)):
+            x = mx.zeros(shape)
+            want = np.array(g(x))
+            for got in (taped(x), mx.compile(g)(x)):
+                np.testing.assert_array_equal(np.array(got).view("u4"), want.view("u4"))
+
+
+# doors that hand their argument back at these sizes, and no others
+GIVEN_BACK = {
+    "reshape": lambda x: x.reshape(x.shape),
+    "cut": lambda x: x[0 : x.shape[0]],
+    "whole": lambda x: x[0:],
+    "array": mx.array,
+    "astype": lambda x: x.astype(mx.float32),
+    "broadcast": lambda x: mx.broadcast_to(x, x.shape),
+    "swapped": lambda x: mx.swapaxes(x, 0, 0),
+    "stacked": lambda x: mx.array(x.reshape(x.shape)).astype(mx.float32),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_BACK)
+@pytest.mark.parametrize("transform", ["grad", "jvp", "vmap of grad"])
+def test_shapeless__cotangents_are_added_in_the_eager_order(name, transform):
+    rng = np.random.default_rng(0)
+    scale = [10.0**k for k in range(4)]
+
+    def f(x):
+        y = GIVEN_BACK[name](x)
+        a, b, c, d = (mx.sin(z * s) for z, s in zip((y, x, y, x), scale, strict=True))
+        return (a * b + c * d).sum()
+
+    g = {"grad": mx.grad(f), "jvp": lambda x: mx.jvp(f, [x], [x])[1][0], "vmap of grad": lambda x: mx.vmap(mx.grad(f))(x)}[
+        transform
+    ]
+    taped = mx.compile(g, shapeless=True)
+    for n in (300, 200):
+        x = mx.array(rng.standard_normal((n, 3) if transform.startswith("vmap") else (n,)).astype("f4"))
+        np.testing.assert_array_equal(np.array(taped(x)), np.array(g(x)))

@@ -33,11 +33,21 @@ bf16_widen_pair(const uint16_t *p, R *even, R *odd)
     *odd = (R)(both & 0xFFFF0000);
 }
 
+/* The upper half of a number's bits, to nearest, ties to even.  Half a unit
+ * less one is added, and of a tie to an odd number the last bit is set before:
+ * it says no more than "not less than half", and costs less than a second sum.
+ */
+INLINE U
+bf16_rounded(U bits)
+{
+    return (bits | ((bits >> 16) & 1)) + 0x7FFF;
+}
+
 INLINE HALF
 bf16_round(R x)
 {
     U bits = (U)x;
-    U rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    U rounded = bf16_rounded(bits) >> 16;
     U nan = (bits >> 16) | 0x40;
 
     return __builtin_convertvector(u_select((U)v_isnan(x), nan, rounded), HALF);

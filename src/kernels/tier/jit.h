@@ -143,10 +143,7 @@ put(reg *r, int j, V x)
 INLINE HALF
 round_number(R x)
 {
-    U bits = (U)x, even = bits + 0x7FFF, odd = bits + 0x8000;
-
-    return __builtin_convertvector(
-        u_select((U)((bits & 0x10000) != 0), odd, even) >> 16, HALF);
+    return __builtin_convertvector(bf16_rounded((U)x) >> 16, HALF);
 }
 
 INLINE void

@@ -33,6 +33,13 @@ row_folded(const elem *x, int64_t n, fold_op *op, V identity)
     return lane_everywhere(fold_lanes(v, lanes_in_use(n, true), op));
 }
 
+/* Halves are widened first and rounded last. */
+#if MR_LANE_BITS == 32
+#define row_e_to v_full_exp
+#else
+#define row_e_to v_exp
+#endif
+
 /* e = exp(x - top), and its sum. */
 INLINE V
 row_exp(acc *e, const elem *x, int64_t n, V top)
@@ -45,13 +52,13 @@ row_exp(acc *e, const elem *x, int64_t n, V top)
     for (; left >= MR_LANES; left -= MR_LANES, x += MR_LANES, e += MR_LANES) {
 #pragma GCC unroll 16
         for (int j = 0; j < N_VECS; j++) {
-            y = k_exp(k_subtract(x_load(x + j * N_LANES), top));
+            y = row_e_to(k_subtract(x_load(x + j * N_LANES), top));
             acc_store(e + j * N_LANES, y);
             v[j] = k_add(v[j], y);
         }
     }
     for (int j = 0; left > 0; j++, left -= N_LANES, x += N_LANES) {
-        y = k_exp(k_subtract(operand(x, 1, left), top));
+        y = row_e_to(k_subtract(operand(x, 1, left), top));
         if (left >= N_LANES)
             acc_store(e, y);
         else

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * source.c -- gathers as inputs of block programs.
+ *
+ * Indices are resolved some hundreds at a time, without a branch: one that is
+ * out of range reads entry 0 (axes have less than 2^31 entries: eval/fuse.c),
+ * and the run says so when it is over.  Which one it was is looked for only
+ * then.
+ *
+ * Called by: interp.c; blocks.c of cpu/ and eval/ after a bad index.
+ */
+#include "kernels/source.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum { RUN = 256, AHEAD = 8 };
+
+/* Uint64 values that int64 cannot hold are out of any range. */
+static int64_t
+index_at(mr_dtype t, const char *p)
+{
+    switch (t) {
+    case MR_INT8:
+        return *(const int8_t *)p;
+    case MR_BOOL:
+    case MR_UINT8:
+        return *(const uint8_t *)p;
+    case MR_INT16:
+        return *(const int16_t *)(const void *)p;
+    case MR_UINT16:
+        return *(const uint16_t *)(const void *)p;
+    case MR_INT32:
+        return *(const int32_t *)(const void *)p;
+    case MR_UINT32:
+        return *(const uint32_t *)(const void *)p;
+    case MR_INT64:
+        return *(const int64_t *)(const void *)p;
+    case MR_UINT64: {
+        uint64_t i = *(const uint64_t *)(const void *)p;
+
+        return i > INT64_MAX ? INT64_MAX : (int64_t)i;
+    }
+    case MR_FLOAT16:
+    case MR_BFLOAT16:
+    case MR_FLOAT32:
+    case MR_FLOAT64:
+    case MR_COMPLEX64:
+    case MR_COMPLEX128:
+        break;
+    }
+    return INT64_MAX;
+}
+
+/* Entries, from 0 on; false: some are out of range, and entry 0 instead. */
+static bool
+resolve(const mr_gather_run *g, const char *index, int64_t count, int32_t *at)
+{
+    const int32_t *x = (const int32_t *)(const void *)index;
+    uint32_t n = (uint32_t)g->n;
+    int bad = 0;
+
+    if (g->index_dtype == MR_INT32 && g->index_stride == sizeof *x) {
+        for (int64_t k = 0; k < count; k++) {
+            at[k] = (int32_t)((uint32_t)x[k] + ((uint32_t)(x[k] >> 31) & n));
+            bad |= (uint32_t)at[k] >= n;
+        }
+    } else {
+        for (int64_t k = 0; k < count; k++) {
+            int64_t i = index_at(g->index_dtype, index + k * g->index_stride);
+
+            i += i < 0 ? g->n : 0;
+            bad |= i < 0 || i >= g->n;
+            at[k] = (int32_t)(i < 0 || i >= g->n ? 0 : i);
+        }
+    }
+    for (int64_t k = 0; bad && k < count; k++)
+        at[k] = (uint32_t)at[k] < n ? at[k] : 0;
+    return !bad;
+}
+
+#define VALUES(bytes)                                                          \
+    for (int64_t k = 0; k < count; k++, from += stride)                        \
+    memcpy(to + k * (bytes), from + at[k] * step, bytes)
+
+static void
+values(char *to, const char *from, int64_t stride, int64_t step, int64_t size,
+       const int32_t *at, int64_t count)
+{
+    switch (size) {
+    case 1:
+        VALUES(1);
+        break;
+    case 2:
+        VALUES(2);
+        break;
+    case 4:
+        VALUES(4);
+        break;
+    case 8:
+        VALUES(8);
+        break;
+    default:
+        VALUES(16);
+    }
+}
+
+/* All from one entry of the axis: a row of an embedding. */
+static bool
+one_entry(const mr_gather_run *g, char *to, const char *from, const char *index,
+          int64_t count)
+{
+    int32_t at[RUN] = {0}, first;
+    bool good = resolve(g, index, 1, &first);
+
+    from += first * g->step;
+    if (g->stride == g->size) {
+        memcpy(to, from, (size_t)(count * g->size));
+        return good;
+    }
+    for (int64_t k = 0; k < count; k += RUN) {
+        int64_t n = count - k < RUN ? count - k : RUN;
+
+        values(to + k * g->size, from + k * g->stride, g->stride, 0, g->size,
+               at, n);
+    }
+    return good;
+}
+
+/* The lines at the beginning of an entry's row: what follows, the processor
+ * foresees. */
+static void
+foresee(const mr_gather_run *g, const char *from, const char *index)
+{
+    int64_t i = index_at(g->index_dtype, index);
+
+    i += i < 0 ? g->n : 0;
+    if (i < 0 || i >= g->n)
+        return;
+    from += i * g->step;
+    for (int k = 0; k < 4; k++)
+        __builtin_prefetch(from + (ptrdiff_t)64 * k);
+}
+
+bool
+mr__gather_rows(const mr_gather_run *g, char *to, const char *from, int64_t row,
+                const char *index, int64_t index_row, int64_t rows,
+                int64_t ahead, int64_t count)
+{
+    bool good = true;
+
+    for (int64_t k = 0; k < rows; k++, to += count * g->size) {
+        if (g->index_stride == 0 && k + AHEAD < ahead)
+            foresee(g, from + (k + AHEAD) * row,
+                    index + (k + AHEAD) * index_row);
+        good &=
+            mr__gather_run(g, to, from + k * row, index + k * index_row, count);
+    }
+    return good;
+}
+
+bool
+mr__gather_run(const mr_gather_run *g, char *to, const char *from,
+               const char *index, int64_t count)
+{
+    int32_t at[RUN];
+    bool good = true;
+
+    if (g->index_stride == 0 && count > 0)
+        return one_entry(g, to, from, index, count);
+    for (int64_t k = 0, n; k < count; k += n) {
+        n = count - k < RUN ? count - k : RUN;
+        good &= resolve(g, index + k * g->index_stride, n, at);
+        values(to + k * g->size, from + k * g->stride, g->stride, g->step,
+               g->size, at, n);
+    }
+    return good;
+}
+
+bool
+mr__block_bad_index(const mr_block_code *c, const mr_block_launch *l, int i,
+                    int64_t *index)
+{
+    const mr_block_io *io = &l->in[c->source[i].index];
+    mr_dtype t = (mr_dtype)c->reg_dtype[c->source[i].index];
+    int ndim = l->n_kept + l->n_red;
+    int64_t at[MR_MAX_NDIM] = {0}, n = l->in[i].n;
+    const char *p = io->data;
+    int d;
+
+    do {
+        int64_t k = index_at(t, p);
+
+        *index = k;
+        k += k < 0 ? n : 0;
+        if (k < 0 || k >= n)
+            return true;
+        for (d = ndim - 1; d >= 0; d--) {
+            if (io->stride[d] == 0)
+                continue;
+            p += io->stride[d];
+            if (++at[d] < l->dim[d])
+                break;
+            p -= at[d] * io->stride[d];
+            at[d] = 0;
+        }
+    } while (d >= 0);
+    return false;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * source.h -- inputs of block programs that are read through an index.
+ */
+#ifndef MR_KERNELS_SOURCE_H
+#define MR_KERNELS_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/program.h"
+
+/* How n values lie: those of index 0, and the indices, some bytes apart. */
+typedef struct mr_gather_run {
+    int64_t size; /* of a value */
+    mr_dtype index_dtype;
+    int64_t step, n; /* of the indexed axis */
+    int64_t stride, index_stride;
+} mr_gather_run;
+
+/* Values count, one after the other.  False: an index is out of range, and its
+ * value is that of entry 0. */
+bool mr__gather_run(const mr_gather_run *g, char *to, const char *from,
+                    const char *index, int64_t count);
+
+/* The same for rows of count values that begin so many bytes apart; `ahead`
+ * rows, as many at least, lie so from the first on, and will be wanted. */
+bool mr__gather_rows(const mr_gather_run *g, char *to, const char *from,
+                     int64_t row, const char *index, int64_t index_row,
+                     int64_t rows, int64_t ahead, int64_t count);
+
+/* The first index of gather i that is out of range, in the order of the
+ * launch; false: all are in range.  Looks at them one by one. */
+bool mr__block_bad_index(const mr_block_code *c, const mr_block_launch *l,
+                         int i, int64_t *index);
+
+#endif
