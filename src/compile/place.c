@@ -141,6 +141,13 @@ may_write_over(const mr_step *s, int j, int k)
     if (s->block == NULL)
         return s->kernel != NULL && k == 0 && s->kernel->over == j + 1;
     c = &s->block->code;
+    if (mr__step_is_joined(s)) {
+        /* where the product is made the kernel writes before the block reads */
+        j -= mr__step_kernel_inputs(s);
+        if (j < 0 || j == s->block->product || k >= c->n_out ||
+            k == s->block->host)
+            return false;
+    }
     writes = c->out[k].reg - c->n_in - c->n_const;
     for (int i = writes + 1; i < c->n_inst; i++)
         if (c->inst[i].arg[0] == j || c->inst[i].arg[1] == j ||
@@ -478,7 +485,7 @@ finish_step(placing *pl, int32_t n)
         s->workspace = pl->w->value[s->workspace].offset;
     settle(pl, s->n_in, s->in);
     settle(pl, s->n_out, s->out);
-    if (s->block != NULL && !make_ready(pl, s, n))
+    if (s->block != NULL && s->kernel == NULL && !make_ready(pl, s, n))
         return false;
     drop_dead(pl, n);
     return true;

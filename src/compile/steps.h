@@ -49,10 +49,34 @@ typedef struct mr_step {
     _Atomic(mr_tier1 *) tier1;   /* its native code (tier1.h), or NULL */
     const mr_kernel *kernel;     /* or a kernel, or a copy when both NULL */
     const mr_array *node;        /* for params and messages */
+    /* With both, the block follows the kernel: the block's inputs stand behind
+     * the kernel's, the product among them, and the outputs are the block's,
+     * behind them the product where it has memory of its own. */
     int n_in, n_out;
     const mr_slot *in, *out;
     int64_t workspace; /* offset in the workspace, -1: none */
 } mr_step;
+
+static inline bool
+mr__step_is_joined(const mr_step *s)
+{
+    return s->kernel != NULL && s->block != NULL;
+}
+
+/* What the kernel alone reads. */
+static inline int
+mr__step_kernel_inputs(const mr_step *s)
+{
+    return s->block != NULL ? s->node->n_in : s->n_in;
+}
+
+/* What the block reads of the kernel that it follows. */
+static inline const mr_slot *
+mr__step_product(const mr_step *s)
+{
+    return mr__step_is_joined(s) ? &s->in[s->node->n_in + s->block->product]
+                                 : NULL;
+}
 
 /* How often a program has run, until somebody asks for native code. */
 typedef struct mr_heat {

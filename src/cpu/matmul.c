@@ -212,6 +212,14 @@ mr__product_blas_side(const mr_gemm_side *s, int64_t depth)
            s->depth_stride <= INT_MAX;
 }
 
+/* Does what follows run on each tile?  Below 16 KB or so a tile of an item is
+ * done sooner than a program is made ready. */
+bool
+mr__product_blas_follows(const mr_product *p)
+{
+    return p->n_items == 1 || p->m * p->n >= 4096;
+}
+
 typedef struct tiles {
     const mr_product *p;
     int64_t rows, cols, n_rows, n_cols; /* of a tile; tiles of an item */
@@ -250,6 +258,8 @@ blas_tile(const tiles *t, int64_t unit)
     g.c = (char *)c + (i * p->c_row + j) * size;
     g.ldc = p->c_row;
     mr__blas_run(p->dtype, &g);
+    if (p->after != NULL && mr__product_blas_follows(p))
+        mr__product_after(p, item, i, g.m, j, g.n);
 }
 
 static void
@@ -438,9 +448,42 @@ route_run(const mr_product *p, route r, void *workspace)
 }
 
 void
+mr__product_after(const mr_product *p, int64_t item, int64_t i, int64_t m,
+                  int64_t j, int64_t n)
+{
+    mr__cpu_epilogue(p->after, p->after_row + item * p->m + i, m,
+                     p->after_col + j, n);
+}
+
+void
+mr__product_after_all(const mr_product *p)
+{
+    mr__cpu_epilogue_spread(p->after, p->after_row, p->m * p->n_items,
+                            p->after_col, p->n);
+}
+
+/* Does the route run what follows on its tiles as they become ready?  Of the
+ * others the results are small, or not the time. */
+static bool
+follows_tiles(const mr_product *p, route r)
+{
+    return r == ROUTE_STRIPS || r == ROUTE_PACKED ||
+           (r == ROUTE_BLAS && mr__product_blas_follows(p));
+}
+
+/* With what follows. */
+static void
+run_all(const mr_product *p, route r, void *workspace)
+{
+    route_run(p, r, workspace);
+    if (p->after != NULL && !follows_tiles(p, r) && r != ROUTE_NOTHING)
+        mr__product_after_all(p);
+}
+
+void
 mr__product_run(const mr_product *p, void *workspace)
 {
-    route_run(p, route_choose(p), workspace);
+    run_all(p, route_choose(p), workspace);
 }
 
 /* The order of additions of some routes depends on how an operand lies.  So
@@ -548,7 +591,8 @@ mr__cpu_matmul(const mr_kernel_args *a)
 
     lie_down(a, &p, &l);
     if (!l.moved[0] && !l.moved[1]) {
-        route_run(&p, l.route, a->workspace);
+        p.after = a->epilogue;
+        run_all(&p, l.route, a->workspace);
         return MR_OK;
     }
     free = (char *)a->workspace + aligned(route_bytes(&l.p, l.route));
@@ -562,7 +606,8 @@ mr__cpu_matmul(const mr_kernel_args *a)
         free += view_bytes(&a->in[i]);
     }
     product_read(&l.in[0], &l.in[1], &a->out[0], true, &l.p);
-    route_run(&l.p, l.route, a->workspace);
+    l.p.after = a->epilogue;
+    run_all(&l.p, l.route, a->workspace);
     return MR_OK;
 }
 

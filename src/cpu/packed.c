@@ -32,6 +32,7 @@ typedef struct packed {
     int64_t a_floats, b_floats, sum_floats; /* of an item */
     int64_t group;                          /* items at a time */
     bool a_shared, b_shared;                /* all items have the same */
+    bool follows;                           /* blocks run what follows */
     float *a, *b, *sums;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
     /* where the loops are */
@@ -187,6 +188,13 @@ block_run(const packed *s, int64_t unit)
         g.a += s->a_panels * s->rows * g.depth;
         g.b += s->b_panels * s->cols * g.depth;
     }
+    if (s->follows && g.last) {
+        i0 *= s->rows;
+        i1 = i1 * s->rows < p->m ? i1 * s->rows : p->m;
+        j0 *= s->cols;
+        j1 = j1 * s->cols < p->n ? j1 * s->cols : p->n;
+        mr__product_after(p, s->item0 + item, i0, i1 - i0, j0, j1 - j0);
+    }
 }
 
 static void
@@ -232,6 +240,9 @@ mr__product_packed(const mr_product *p, void *workspace)
     packed s;
 
     packed_plan(p, &s);
+    /* Whether it can go in pairs is known once all is packed. */
+    s.follows = p->after != NULL &&
+                (!p->pairs || (s.span >= p->k && s.group == p->n_items));
     s.a = workspace;
     s.b = s.a + (s.a_shared ? 1 : s.group) * s.a_floats;
     s.sums = s.b + (s.b_shared ? 1 : s.group) * s.b_floats;
@@ -241,5 +252,7 @@ mr__product_packed(const mr_product *p, void *workspace)
         s.n_items = left < s.group ? left : s.group;
         group_run(&s);
     }
+    if (p->after != NULL && !s.follows && !unfit(&s))
+        mr__product_after_all(p);
     return !unfit(&s);
 }

@@ -457,17 +457,31 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
                                       : mr__product_packed_bytes(&g);
 }
 
+/* What follows, where no tile of a product has seen to it. */
+static void
+follow(const product *p)
+{
+    const mr_kernel_view *out = &p->a->out[0];
+
+    if (p->a->epilogue != NULL && out->size > 0)
+        mr__cpu_epilogue_spread(p->a->epilogue, 0, out->size / p->outer, 0,
+                                p->outer);
+}
+
 mr_code
 mr__cpu_quantized_matmul(const mr_kernel_args *a)
 {
     product p = product_read(a);
 
-    if (nothing(&p))
+    if (nothing(&p)) {
+        follow(&p);
         return MR_OK;
+    }
     batch_read(&p);
     if (p.m > FEW) {
         mr_product g = many_product(&p);
 
+        g.after = a->epilogue;
         if (mr__product_strips_fit(&g))
             mr__product_strips(&g, a->workspace);
         else
@@ -483,6 +497,7 @@ mr__cpu_quantized_matmul(const mr_kernel_args *a)
             p.jobs[i * p.m + r] = (job){x * p.m + r, w, i * p.m + r};
     }
     few_run(&p);
+    follow(&p);
     return MR_OK;
 }
 
@@ -542,10 +557,13 @@ mr__cpu_gather_qmm(const mr_kernel_args *a)
     if (mr__index_offsets(&x, 1, n, lhs) != MR_OK ||
         mr__index_offsets(&w, 1, n, rhs) != MR_OK)
         return MR_E_INDEX;
-    if (nothing(&p))
+    if (nothing(&p)) {
+        follow(&p);
         return MR_OK;
+    }
     few_place(&p, (char *)a->workspace + gather_bytes(&p, n), n * p.m);
     jobs_sort(&p, n, lhs, rhs, rhs + n);
     few_run(&p);
+    follow(&p);
     return MR_OK;
 }

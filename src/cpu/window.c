@@ -462,9 +462,29 @@ window_unit(const void *ctx, int64_t unit, char *piece)
                               group, from, s0);
 }
 
+/* Positions in phases are not adjacent in the output. */
+bool
+mr__conv_window_follows(const mr_conv *c)
+{
+    return c->p->input_dilation.v[c->n_spatial - 1] == 1;
+}
+
+static void
+joined_unit(const void *ctx, int64_t unit, char *piece)
+{
+    const window *w = ctx;
+    const mr_conv *c = w->c;
+    int64_t row0 = unit * w->rows, left = c->n_rows - row0;
+
+    window_unit(ctx, unit, piece);
+    mr__cpu_epilogue(c->after, row0, left < w->rows ? left : w->rows, 0,
+                     c->outputs);
+}
+
 void
 mr__conv_window(const mr_conv *c, void *workspace)
 {
+    bool joined = c->after != NULL && mr__conv_window_follows(c);
     int64_t n_panels = (c->group_outputs - 1) / mr__window()->cols + 1;
     window w;
 
@@ -477,5 +497,5 @@ mr__conv_window(const mr_conv *c, void *workspace)
                 &w);
     mr__cpu_units(w.n_slots, (c->n_rows - 1) / w.rows + 1,
                   (char *)workspace + shared_bytes(&w), slot_bytes(&w),
-                  window_unit, &w);
+                  joined ? joined_unit : window_unit, &w);
 }

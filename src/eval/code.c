@@ -36,7 +36,7 @@ typedef struct builder {
 static bool
 is_member(const builder *bu, const mr_fuse_node *n)
 {
-    return n != NULL && n->group == bu->g;
+    return n != NULL && n->group == bu->g && n != bu->g->product;
 }
 
 static int
@@ -145,7 +145,7 @@ emit_all(builder *bu)
     for (mr_fuse_node *m = bu->g->member; m != NULL; m = m->next_member)
         if (m->role == MR_ROLE_BRIDGE || m->role == MR_ROLE_ALIAS)
             m->reg = operand(bu, m, 0);
-        else
+        else if (m != bu->g->product)
             emit(bu, m);
 }
 
@@ -222,6 +222,25 @@ set_code(builder *bu)
            c->inst != NULL && c->out != NULL;
 }
 
+/* Where the product is made: in the memory of the last output whose elements
+ * are as large, unless somebody else sees it. */
+static void
+set_product(builder *bu)
+{
+    mr_block_group *b = bu->b;
+    const mr_fuse_node *n = bu->g->product;
+
+    b->product = b->host = -1;
+    if (n == NULL)
+        return;
+    b->product = in_find(bu, n->x);
+    for (int k = 0; k < b->code.n_out && !n->visible; k++)
+        if (mr__dtype_size((mr_dtype)b->out[k]->x->dtype) ==
+                mr__dtype_size((mr_dtype)n->x->dtype) &&
+            b->out[k]->x->size == n->x->size)
+            b->host = k;
+}
+
 mr_block_group *
 mr__fuse_code(mr_arena *arena, mr_fuse_group *g)
 {
@@ -236,10 +255,14 @@ mr__fuse_code(mr_arena *arena, mr_fuse_group *g)
         return NULL;
     memset(bu.phase, 0, sizeof bu.phase);
     for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
-        collect(&bu, m);
+        if (m != g->product)
+            collect(&bu, m);
     memset(bu.row + bu.n_in, 0, (size_t)bu.n_const);
     memcpy(bu.dtype + bu.n_in, bu.const_dtype, (size_t)bu.n_const);
     emit_all(&bu);
     set_loops(&bu);
-    return set_code(&bu) ? bu.b : NULL;
+    if (!set_code(&bu))
+        return NULL;
+    set_product(&bu);
+    return bu.b;
 }
