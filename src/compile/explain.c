@@ -180,6 +180,15 @@ same_points(const mr_block_group *a, const mr_block_group *b)
     return points_of(a) == points_of(b) && a->ndim == b->ndim;
 }
 
+/* As the kernel wrote it. */
+static bool
+is_all_of(const mr_slot *s, const mr_array *x)
+{
+    return s->ndim == x->ndim &&
+           memcmp(s->dim, x->dim, (size_t)x->ndim * sizeof *s->dim) == 0 &&
+           mr__is_contiguous(s->ndim, s->dim, s->stride);
+}
+
 /* Why the block does not follow the kernel, piece by piece. */
 static const char *
 why_not_behind(const mr_program *p, const mr_step *kernel, const mr_step *block,
@@ -191,12 +200,13 @@ why_not_behind(const mr_program *p, const mr_step *kernel, const mr_step *block,
         return "they were asked for on different streams";
     if (has_reduction(block))
         return "it reduces: elementwise work alone follows a kernel";
-    if (in->ndim != block->block->ndim || in->size != points_of(block->block))
+    if (in->size != kernel->node->size || in->size != points_of(block->block))
         return "their points differ: one is broadcast, reduced or reshaped to "
                "the other";
-    if (!mr__is_contiguous(in->ndim, in->dim, in->stride))
+    if (!is_all_of(in, kernel->node))
         return "it is read through a view";
-    return "it has a view, a copy or another step between them, or no room";
+    return "a step between them reads that and is read by it, or it follows "
+           "another kernel";
 }
 
 /* Why reader does not hold what maker does, whose value it reads here. */

@@ -255,9 +255,9 @@ updates__lie_where_the_old_values_were(void **state)
     (void)state;
     enum { SIDE = 256, BYTES = SIDE * SIDE * 4 };
     mr_array *x = data(SIDE, SIDE);
+    mr_scope s = mr_scope_begin();
     mr_array *w = mr_retain(data(SIDE, SIDE)), *m = mr_retain(data(SIDE, SIDE));
     mr_array *g, *m2, *w2;
-    mr_scope s = mr_scope_begin();
     size_t before;
 
     g = mr_matmul(x, x);
