@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "cpu/conv.h"
+#include "cpu/epilogue.h"
 #include "cpu/product.h"
 #include "ops/params.h"
 
@@ -63,7 +64,7 @@ static void
 conv_plan(const mr_kernel_args *a, mr_conv *c)
 {
     mr__conv_plan(a->params, &a->in[0], &a->in[1], &a->out[0], c);
-    c->after = a->epilogue;
+    c->epilogue = a->epilogue;
 }
 
 /* The product of `rows` rows of patches with the weights of a group. */
@@ -77,7 +78,7 @@ conv_product(const mr_conv *c, int64_t rows)
                     .c_row = c->outputs,
                     .c_col = 1,
                     .n_items = 1,
-                    .after = c->after,
+                    .epilogue = c->epilogue,
                     .after_row = c->row0,
                     .after_col = c->group * c->group_outputs};
 
@@ -266,8 +267,8 @@ mr__cpu_conv(const mr_kernel_args *a)
         conv_patches(&c, a->workspace);
         followed = true;
     }
-    if (c.after != NULL && !followed)
-        mr__cpu_epilogue_spread(c.after, 0, c.n_rows, 0, c.outputs);
+    if (c.epilogue != NULL && !followed)
+        mr__after_all(c.epilogue);
     return MR_OK;
 }
 

@@ -27,7 +27,7 @@ typedef struct mr_conv {
     bool runs;  /* taps of the last axis lie side by side in the input */
     const char *x, *w;
     char *to;
-    const mr_epilogue *after; /* what follows, or NULL */
+    const mr_epilogue *epilogue; /* what follows, or NULL */
     /* the chunk being made */
     char *patches;
     int64_t row0, group;

@@ -87,17 +87,6 @@ void mr__cpu_copy_view(void *to, const mr_kernel_view *from);
 /* n elements of `item` bytes, all equal to the one at `value`. */
 void mr__cpu_fill(void *to, int64_t n, const void *value, int64_t item);
 
-/* ---- what follows a kernel (epilogue.c) ---------------------------------- */
-
-/* On rows [row, row + n_rows) of the result (all axes but the last in one) and
- * columns [col, col + n_cols), which have their last bits; on this thread,
- * within mr__cpu_for. */
-void mr__cpu_epilogue(const mr_epilogue *e, int64_t row, int64_t n_rows,
-                      int64_t col, int64_t n_cols);
-/* The same in parallel. */
-void mr__cpu_epilogue_spread(const mr_epilogue *e, int64_t row, int64_t n_rows,
-                             int64_t col, int64_t n_cols);
-
 /* ---- rows of the table (each in the file of its name) -------------------- */
 
 mr_code mr__cpu_copy(const mr_kernel_args *a);

@@ -23,6 +23,7 @@
 
 #include "array/layout.h"
 #include "cpu/blas.h"
+#include "cpu/epilogue.h"
 #include "cpu/product.h"
 
 enum { SMALL = 160 * 160 * 160, ALIGN = 64 };
@@ -451,15 +452,20 @@ void
 mr__product_after(const mr_product *p, int64_t item, int64_t i, int64_t m,
                   int64_t j, int64_t n)
 {
-    mr__cpu_epilogue(p->after, p->after_row + item * p->m + i, m,
-                     p->after_col + j, n);
+    mr__after_piece(p->after, p->after_row + item * p->m + i, m,
+                    p->after_col + j, n);
+}
+
+static void
+after_all(const mr_product *p, const mr_epilogue *e)
+{
+    mr__after_region(e, p->after_row, p->m * p->n_items, p->after_col, p->n);
 }
 
 void
 mr__product_after_all(const mr_product *p)
 {
-    mr__cpu_epilogue_spread(p->after, p->after_row, p->m * p->n_items,
-                            p->after_col, p->n);
+    after_all(p, p->after->e);
 }
 
 /* Does the route run what follows on its tiles as they become ready?  Of the
@@ -471,13 +477,33 @@ follows_tiles(const mr_product *p, route r)
            (r == ROUTE_BLAS && mr__product_blas_follows(p));
 }
 
-/* With what follows. */
+/* Apart, so that other products need no room for a program. */
+static __attribute__((noinline)) void
+run_joined(const mr_product *p, route r, void *workspace)
+{
+    const mr_block_launch *l = p->epilogue->launch;
+    mr_product q = *p;
+    mr_after after;
+
+    if (!follows_tiles(p, r)) {
+        route_run(p, r, workspace);
+        after_all(p, p->epilogue);
+        return;
+    }
+    /* one panel of columns is in one piece whatever the route */
+    mr__after_make(&after, p->epilogue,
+                   p->n == l->dim[l->n_kept - 1] && p->n <= mr__gemm_cols());
+    q.after = &after;
+    route_run(&q, r, workspace);
+}
+
 static void
 run_all(const mr_product *p, route r, void *workspace)
 {
-    route_run(p, r, workspace);
-    if (p->after != NULL && !follows_tiles(p, r) && r != ROUTE_NOTHING)
-        mr__product_after_all(p);
+    if (p->epilogue != NULL && r != ROUTE_NOTHING)
+        run_joined(p, r, workspace);
+    else
+        route_run(p, r, workspace);
 }
 
 void
@@ -591,7 +617,7 @@ mr__cpu_matmul(const mr_kernel_args *a)
 
     lie_down(a, &p, &l);
     if (!l.moved[0] && !l.moved[1]) {
-        p.after = a->epilogue;
+        p.epilogue = a->epilogue;
         run_all(&p, l.route, a->workspace);
         return MR_OK;
     }
@@ -606,7 +632,7 @@ mr__cpu_matmul(const mr_kernel_args *a)
         free += view_bytes(&a->in[i]);
     }
     product_read(&l.in[0], &l.in[1], &a->out[0], true, &l.p);
-    l.p.after = a->epilogue;
+    l.p.epilogue = a->epilogue;
     run_all(&l.p, l.route, a->workspace);
     return MR_OK;
 }

@@ -31,11 +31,12 @@ typedef struct mr_product {
     void (*pack_b)(const void *ctx, int64_t at, int width, int64_t panel,
                    int64_t depth0, int64_t depth, float *to);
     const void *pack_ctx;
-    /* What follows, or NULL (routes called by themselves leave it to their
-     * caller but for strips, packed and BLAS, see above); row i of item 0 is
-     * row after_row + i of the whole result, item after item, column j its
-     * column after_col + j. */
-    const mr_epilogue *after;
+    /* What follows, or NULL; row i of item 0 is row after_row + i of the whole
+     * result, item after item, column j its column after_col + j.  mr__product_
+     * run makes `after` of it; strips, packed and BLAS run that, and a caller
+     * of their own makes it. */
+    const mr_epilogue *epilogue;
+    const struct mr_after *after;
     int64_t after_row, after_col;
     /* Run in pairs (gemm.h): the packed routes say whether they could, c is
      * nothing when not. */

@@ -16,6 +16,7 @@
  */
 #include <string.h>
 
+#include "cpu/epilogue.h"
 #include "cpu/index.h"
 #include "cpu/product.h"
 #include "cpu/quant.h"
@@ -461,11 +462,23 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
 static void
 follow(const product *p)
 {
-    const mr_kernel_view *out = &p->a->out[0];
+    if (p->a->epilogue != NULL && p->a->out[0].size > 0)
+        mr__after_all(p->a->epilogue);
+}
 
-    if (p->a->epilogue != NULL && out->size > 0)
-        mr__cpu_epilogue_spread(p->a->epilogue, 0, out->size / p->outer, 0,
-                                p->outer);
+static void
+many_run(mr_product *g, const mr_epilogue *e, void *workspace)
+{
+    mr_after after;
+
+    if (e != NULL) {
+        mr__after_make(&after, e, false);
+        g->after = &after;
+    }
+    if (mr__product_strips_fit(g))
+        mr__product_strips(g, workspace);
+    else
+        mr__product_packed(g, workspace);
 }
 
 mr_code
@@ -481,11 +494,7 @@ mr__cpu_quantized_matmul(const mr_kernel_args *a)
     if (p.m > FEW) {
         mr_product g = many_product(&p);
 
-        g.after = a->epilogue;
-        if (mr__product_strips_fit(&g))
-            mr__product_strips(&g, a->workspace);
-        else
-            mr__product_packed(&g, a->workspace);
+        many_run(&g, a->epilogue, a->workspace);
         return MR_OK;
     }
     few_place(&p, a->workspace, p.m * p.n_items);

@@ -234,6 +234,16 @@ input_bring(run *r, int i, char *from, int64_t outer, int64_t inner, int64_t p)
                   size, p, inner);
 }
 
+/* Does an output lie in the memory of input i? */
+static bool
+written_over(const run *r, int i)
+{
+    for (int o = 0; o < r->low->n_out && r->s->alias_out != 0; o++)
+        if (r->l->out[o].data == r->l->in[i].data)
+            return true;
+    return false;
+}
+
 /* Inputs of a tile whose points start at p. */
 void
 mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
@@ -259,7 +269,7 @@ mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
         }
         r->ptr[i] = at_own(r, i);
         if (r->held[i] == from && r->held_outer[i] == outer &&
-            r->held_inner[i] == inner && s->alias_out == 0 &&
+            r->held_inner[i] == inner && !written_over(r, i) &&
             !(points_apart(r) && s->g.strategy == MR_RUN_LONG))
             continue;
         input_bring(r, i, from, outer, inner, p);
@@ -535,13 +545,12 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
     }
 }
 
+/* The tile that r is at. */
 static void
-whole_tile(run *r, int64_t t)
+tile_all(run *r, int64_t outer, int64_t inner)
 {
     const mr_pass *pass = &r->s->pass[0];
-    int64_t outer, inner;
 
-    mr__run_tile(r, t, &outer, &inner);
     if (r->low->rows)
         mr__run_row_inputs(r, outer, inner);
     mr__run_inputs(r, pass, outer, inner, 0);
@@ -549,6 +558,68 @@ whole_tile(run *r, int64_t t)
     mr__run_outputs(r, pass->outputs, outer, inner, 0);
     if (r->low->rows)
         mr__run_row_outputs(r);
+}
+
+static void
+whole_tile(run *r, int64_t t)
+{
+    int64_t outer, inner;
+
+    mr__run_tile(r, t, &outer, &inner);
+    tile_all(r, outer, inner);
+}
+
+/* ---- pieces
+ * ---------------------------------------------------------------------------
+ */
+
+/* Where the point of these rows and this column lies in an operand. */
+static char *
+point_at(const mr_block_launch *l, const mr_block_io *io, int64_t row,
+         int64_t col)
+{
+    int last = l->n_kept - 1;
+    char *at = (char *)io->data + col * io->stride[last];
+
+    for (int d = last - 1; d > 0 && row != 0; d--) {
+        at += row % l->dim[d] * io->stride[d];
+        row /= l->dim[d];
+    }
+    return at + row * io->stride[0];
+}
+
+/* Rows that are one dim: columns outside, so that what has one row for all is
+ * brought once. */
+static void
+piece_rows(run *r, const mr_block_piece *p)
+{
+    const mr_geometry *g = &r->s->g;
+
+    for (int64_t j = 0; j < p->n_cols; j += g->inner)
+        for (int64_t i = 0; i < p->n_rows; i += g->outer) {
+            for (int k = 0; k < r->low->n_in; k++)
+                r->in[k] = point_at(r->l, &r->l->in[k], p->row + i, p->col + j);
+            for (int k = 0; k < r->low->n_out; k++)
+                r->out[k] =
+                    point_at(r->l, &r->l->out[k], p->row + i, p->col + j);
+            tile_all(r, min64(g->outer, p->n_rows - i),
+                     min64(g->inner, p->n_cols - j));
+        }
+}
+
+static void
+piece_run(run *r, const mr_block_piece *p)
+{
+    int64_t length = r->l->dim[r->l->n_kept - 2];
+    mr_block_piece part = *p;
+
+    assert(r->s->g.inner_n == INT64_MAX || p->n_cols == r->s->g.inner_n);
+    r->rows = 1;
+    for (int64_t left = p->n_rows; left > 0; left -= part.n_rows) {
+        part.n_rows = min64(left, length - part.row % length);
+        piece_rows(r, &part);
+        part.row += part.n_rows;
+    }
 }
 
 /* ---- one instruction
@@ -633,7 +704,8 @@ one_run(const mr_block_code *c, const mr_block_launch *l,
 typedef struct job {
     void *scratch;
     int round;
-    int64_t begin, end; /* units; begin < 0: finish */
+    int64_t begin, end;          /* units; begin < 0: finish */
+    const mr_block_piece *piece; /* or a piece, else NULL */
 } job;
 
 /* Constants and inputs of one element, repeated. */
@@ -709,7 +781,10 @@ job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
     r.n_rounds = b->plan.n_rounds;
     memset(r.held, 0, sizeof r.held);
     splats_make(&r);
-    job_units(&r, j);
+    if (j->piece != NULL)
+        piece_run(&r, j->piece);
+    else
+        job_units(&r, j);
     return r.beyond;
 }
 
@@ -749,7 +824,8 @@ mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
     if ((b->plan.strategy & MR_PLAN_STRATEGY) == MR_RUN_ONE)
         one_run(b->code, l, &b->plan, unit_begin, unit_end);
     else if (b->plan.n_units > 0)
-        beyond = program_run(b, l, (job){scratch, round, unit_begin, unit_end});
+        beyond = program_run(b, l,
+                             (job){scratch, round, unit_begin, unit_end, NULL});
     mr__control_leave(control);
     return beyond;
 }
@@ -762,9 +838,19 @@ mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
     bool beyond = false;
 
     if (b->plan.scratch_bytes > 0)
-        beyond = program_run(b, l, (job){scratch, round, -1, -1});
+        beyond = program_run(b, l, (job){scratch, round, -1, -1, NULL});
     mr__control_leave(control);
     return beyond;
+}
+
+void
+mr__block_run_piece(const mr_block_ready *b, const mr_block_launch *l,
+                    const mr_block_piece *p)
+{
+    uint64_t control = mr__control_enter();
+
+    (void)program_run(b, l, (job){.piece = p});
+    mr__control_leave(control);
 }
 
 void

@@ -125,7 +125,7 @@ mr__block_merge_rows(const mr_block_code *c, mr_block_launch *l)
     operands o;
 
     operands_of(&o, c, l);
-    for (int d = l->n_kept - 2; d >= 0; d--) {
+    for (int d = l->n_kept - 2; d >= 0 && l->n_kept > 2; d--) {
         if (l->dim[d] == 1)
             dim_drop(&o, l, d);
     }

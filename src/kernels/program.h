@@ -90,7 +90,7 @@ typedef struct mr_block_launch {
 void mr__block_normalise(const mr_block_code *c, mr_block_launch *l);
 
 /* Merge neighbouring kept dims but for the last wherever all operands allow
- * it; nothing changes its order. */
+ * it; nothing changes its order, and two dims are left at least. */
 void mr__block_merge_rows(const mr_block_code *c, mr_block_launch *l);
 
 /* How a launch is split: units are independent and may run on any thread, in

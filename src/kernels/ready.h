@@ -59,6 +59,25 @@ const mr_block_ready *mr__block_keep_ready(const mr_block_ready *b,
 /* Everything of a kept one's launch but the data pointers. */
 void mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l);
 
+/* ---- pieces ---------------------------------------------------------------
+ * A program without reductions may also run over rectangles of its points, on
+ * any thread and in any order; two dims or more, l as mr__block_merge_rows left
+ * it.  full: each is as wide as the last dim. */
+const mr_block_ready *mr__block_make_pieces(const mr_block_code *c,
+                                            const mr_block_launch *l, bool full,
+                                            mr_block_room *room);
+
+typedef struct mr_block_piece {
+    int64_t row, n_rows; /* of all dims but the last, as one */
+    int64_t col, n_cols;
+} mr_block_piece;
+
+void mr__block_run_piece(const mr_block_ready *b, const mr_block_launch *l,
+                         const mr_block_piece *p);
+
+/* ---- runs ----------------------------------------------------------------
+ */
+
 /* As mr__block_run and mr__block_finish.  True: a mean is not finite, because
  * its sum was not; a careful run tells whether the mean is. */
 bool mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
