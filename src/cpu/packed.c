@@ -188,12 +188,41 @@ block_run(const packed *s, int64_t unit)
         g.a += s->a_panels * s->rows * g.depth;
         g.b += s->b_panels * s->cols * g.depth;
     }
-    if (s->follows && g.last) {
-        i0 *= s->rows;
-        i1 = i1 * s->rows < p->m ? i1 * s->rows : p->m;
-        j0 *= s->cols;
-        j1 = j1 * s->cols < p->n ? j1 * s->cols : p->n;
-        mr__product_after(p, s->item0 + item, i0, i1 - i0, j0, j1 - j0);
+}
+
+/* What follows blocks [first, end) of one row of blocks. */
+static void
+blocks_after(const packed *s, int64_t first, int64_t end)
+{
+    const mr_product *p = s->p;
+    int64_t per_item = s->block_rows * s->block_cols;
+    int64_t item = first / per_item, block = first % per_item;
+    int64_t high = BLOCK_ROWS / s->rows * s->rows;
+    int64_t wide = BLOCK_COLS / s->cols * s->cols;
+    int64_t i = block / s->block_cols * high, m = p->m - i;
+    int64_t j = block % s->block_cols * wide, n = p->n - j;
+
+    n = n < wide * (end - first) ? n : wide * (end - first);
+    mr__product_after(p, s->item0 + item, i, m < high ? m : high, j, n);
+}
+
+/* Blocks side by side are gone over together, up to so many: longer rows, and
+ * still in cache. */
+#define BLOCKS_TOGETHER 4
+
+static void
+joined_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const packed *s = ctx;
+    int64_t first = begin;
+
+    for (int64_t u = begin; u < end; u++) {
+        block_run(s, u);
+        if (u + 1 < end && (u + 1) % s->block_cols != 0 &&
+            u + 1 - first < BLOCKS_TOGETHER)
+            continue;
+        blocks_after(s, first, u + 1);
+        first = u + 1;
     }
 }
 
@@ -230,7 +259,10 @@ group_run(packed *s)
         wide = s->b_panels < wide ? s->b_panels : wide;
         block = (double)(high * s->rows * wide * s->cols);
         mr__cpu_for(s->n_items * s->block_rows * s->block_cols,
-                    mr__cpu_grain(0.02 * depth * block), block_piece, s);
+                    mr__cpu_grain(0.02 * depth * block),
+                    s->follows && s->depth0 + s->depth == s->p->k ? joined_piece
+                                                                  : block_piece,
+                    s);
     }
 }
 
