@@ -13,10 +13,10 @@
 #include "cpu/blocks.h"
 
 void
-mr__after_make(mr_after *s, const mr_epilogue *e, bool full)
+mr__after_make(mr_after *s, const mr_epilogue *e)
 {
     s->e = e;
-    s->ready = mr__block_make_pieces(e->code, e->launch, full, &s->room);
+    s->ready = mr__block_make_pieces(e->code, e->launch, &s->room);
 }
 
 void
@@ -68,7 +68,7 @@ mr__after_region(const mr_epilogue *e, int64_t row, int64_t n_rows, int64_t col,
         mr__after_all(e);
         return;
     }
-    mr__after_make(&r.after, e, n_cols == l->dim[l->n_kept - 1]);
+    mr__after_make(&r.after, e);
     mr__cpu_for(n_rows, mr__cpu_grain(0.3 * (double)(n_cols * e->code->n_inst)),
                 region_piece, &r);
 }

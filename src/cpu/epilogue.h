@@ -19,8 +19,7 @@ typedef struct mr_after {
     mr_block_room room;
 } mr_after;
 
-/* full: each piece is as wide as the result. */
-void mr__after_make(mr_after *s, const mr_epilogue *e, bool full);
+void mr__after_make(mr_after *s, const mr_epilogue *e);
 
 /* On rows [row, row + n_rows) of the result (all axes but the last as one) and
  * columns [col, col + n_cols), which have their last bits; on this thread. */

@@ -481,7 +481,6 @@ follows_tiles(const mr_product *p, route r)
 static __attribute__((noinline)) void
 run_joined(const mr_product *p, route r, void *workspace)
 {
-    const mr_block_launch *l = p->epilogue->launch;
     mr_product q = *p;
     mr_after after;
 
@@ -490,9 +489,7 @@ run_joined(const mr_product *p, route r, void *workspace)
         after_all(p, p->epilogue);
         return;
     }
-    /* one panel of columns is in one piece whatever the route */
-    mr__after_make(&after, p->epilogue,
-                   p->n == l->dim[l->n_kept - 1] && p->n <= mr__gemm_cols());
+    mr__after_make(&after, p->epilogue);
     q.after = &after;
     route_run(&q, r, workspace);
 }

@@ -472,7 +472,7 @@ many_run(mr_product *g, const mr_epilogue *e, void *workspace)
     mr_after after;
 
     if (e != NULL) {
-        mr__after_make(&after, e, false);
+        mr__after_make(&after, e);
         g->after = &after;
     }
     if (mr__product_strips_fit(g))

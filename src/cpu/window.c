@@ -497,7 +497,7 @@ joined_run(window *w, char *slots)
 {
     mr_after after;
 
-    mr__after_make(&after, w->c->epilogue, true);
+    mr__after_make(&after, w->c->epilogue);
     window_run(w, slots, &after);
 }
 

@@ -54,29 +54,59 @@ step_run(const mr_step *t, void *out, const void *const *arg,
     }
 }
 
+/* Rows of n points of a tile, whose operands may have them apart. */
+typedef struct span {
+    int64_t rows, n;
+} span;
+
+/* The value of t, computed from the steps i ... of the pass or t alone, lies
+ * at `out`, its rows so many bytes apart. */
 static void
-value_run(run *r, const mr_step *t, void *out, int64_t n)
+set_value(run *r, const mr_step *t, void *out, int64_t row_bytes)
 {
+    r->ptr[t->dst] = out;
+    r->step[t->dst] = 1;
+    r->row_bytes[t->dst] = row_bytes;
+}
+
+/* How far apart the rows of an operand are; those of a splat are one. */
+static int64_t
+row_step(const run *r, int reg)
+{
+    return r->step[reg] != 0 ? r->row_bytes[reg] : 0;
+}
+
+static void
+value_run(run *r, const mr_step *t, char *out, int64_t out_row, span s)
+{
+    int64_t step[3], row[3];
     const void *arg[3];
-    int64_t step[3];
 
     for (int i = 0; i < t->n_arg; i++) {
         arg[i] = r->ptr[t->arg[i]];
         step[i] = r->step[t->arg[i]];
+        row[i] = row_step(r, t->arg[i]);
     }
-    step_run(t, out, arg, step, n, reg_size(r, t->dst));
-    r->ptr[t->dst] = out;
-    r->step[t->dst] = 1;
+    for (int64_t k = 0; k < s.rows; k++) {
+        step_run(t, out + k * out_row, arg, step, s.n, reg_size(r, t->dst));
+        for (int i = 0; i < t->n_arg; i++)
+            arg[i] = (const char *)arg[i] + row[i];
+    }
+    set_value(r, t, out, out_row);
 }
 
 /* Steps i ... of a pass as one chain; its value goes to `out`. */
 static void
-chain_run(run *r, const mr_pass *pass, int i, void *out, int64_t n)
+chain_run(run *r, const mr_pass *pass, int i, char *out, int64_t out_row,
+          span s)
 {
     const mr_step *t = &r->low->step[pass->step[i]];
     uint16_t v = t->arg[0], first = v;
     mr_chain_op op[MR_CHAIN_STEPS];
+    int64_t row[MR_CHAIN_STEPS] = {0};
     int n_op = pass->chain[i];
+    const char *from = r->ptr[first];
+    int64_t from_row = row_step(r, first);
 
     for (int k = 0; k < n_op; k++, v = t->dst) {
         t = &r->low->step[pass->step[i + k]];
@@ -87,16 +117,46 @@ chain_run(run *r, const mr_pass *pass, int i, void *out, int64_t n)
 
             op[k].arg = r->ptr[other];
             op[k].step = r->step[other];
+            row[k] = row_step(r, other);
             if (turned)
                 op[k].k += MR_N_K;
-            else if (k > 0 && other == v)
+            else if (k > 0 && other == v) {
                 op[k] = (mr_chain_op){.k = MR_K_SQUARE};
+                row[k] = 0;
+            }
         }
     }
-    r->tier->dtype[r->low->dtype[v]]->chain(out, r->ptr[first], r->step[first],
-                                            op, n_op, n);
-    r->ptr[v] = out;
-    r->step[v] = 1;
+    for (int64_t at = 0; at < s.rows; at++) {
+        r->tier->dtype[r->low->dtype[v]]->chain(out + at * out_row,
+                                                from + at * from_row,
+                                                r->step[first], op, n_op, s.n);
+        for (int k = 0; k < n_op; k++)
+            if (row[k] != 0)
+                op[k].arg = (const char *)op[k].arg + row[k];
+    }
+    set_value(r, t, out, out_row);
+}
+
+/* One long row where the operands of these steps allow it. */
+static span
+span_of(const run *r, const mr_pass *pass, int i, int end, int64_t out_row,
+        int64_t outer, int64_t inner)
+{
+    const mr_step *last = &r->low->step[pass->step[end]];
+    bool apart = out_row != inner * (int64_t)reg_size(r, last->dst);
+
+    for (int k = i; k <= end; k++) {
+        const mr_step *t = &r->low->step[pass->step[k]];
+
+        for (int j = 0; j < t->n_arg; j++) {
+            int reg = t->arg[j];
+            bool inside = k > i && reg == r->low->step[pass->step[k - 1]].dst;
+
+            if (!inside && r->step[reg] != 0)
+                apart |= r->row_bytes[reg] != inner * (int64_t)reg_size(r, reg);
+        }
+    }
+    return apart ? (span){outer, inner} : (span){1, outer * inner};
 }
 
 /* Make the values of a row register usable along the rows of the tile. */
@@ -507,6 +567,8 @@ mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner)
 void
 mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
 {
+    bool by_rows = r->s->g.by_rows;
+
     r->in_place = 0;
     if (r->native != NULL) {
         mr__native_run(r, (int)(pass - r->s->pass), outer, inner);
@@ -514,8 +576,10 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
     }
     for (int i = 0, end; i < pass->n; i = end + 1) {
         const mr_step *t;
+        int64_t row;
         int slot;
         char *out;
+        span all;
 
         end = i + pass->chain[i] - 1;
         t = &r->low->step[pass->step[end]];
@@ -531,17 +595,22 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
                 fold_rows(r, t, outer, inner);
             continue;
         }
+        row = inner * (int64_t)reg_size(r, t->dst);
         if (slot < 0) {
             int o = -1 - slot;
 
             out = r->out[o];
             r->in_place |= 1U << o;
+            if (by_rows)
+                row = mr__stride_outer(&r->s->g, r->l, &r->l->out[o],
+                                       (int64_t)reg_size(r, t->dst));
         }
+        all = by_rows ? span_of(r, pass, i, end, row, outer, inner)
+                      : (span){1, outer * inner};
         if (end > i)
-            chain_run(r, pass, i, out, outer * inner);
+            chain_run(r, pass, i, out, row, all);
         else
-            value_run(r, t, out, outer * inner);
-        r->row_bytes[t->dst] = inner * (int64_t)reg_size(r, t->dst);
+            value_run(r, t, out, row, all);
     }
 }
 
@@ -588,22 +657,63 @@ point_at(const mr_block_launch *l, const mr_block_io *io, int64_t row,
     return at + row * io->stride[0];
 }
 
+/* The next tile of what lies in memory, row by row: short pieces far apart are
+ * nothing that the processor foresees. */
+static void
+next_tile_near(const run *r, uint32_t inputs, int64_t high, int64_t outer,
+               int64_t inner)
+{
+    int last = r->l->n_kept - 1;
+
+    for (int k = 0; inputs != 0; k++, inputs >>= 1) {
+        const mr_block_io *io = &r->l->in[k];
+        const char *row = r->in[k] + high * io->stride[last - 1];
+        int64_t bytes = inner * (int64_t)reg_size(r, k);
+
+        for (int64_t i = 0; (inputs & 1) && i < outer;
+             i++, row += io->stride[last - 1])
+            for (int64_t at = 0; at < bytes; at += 64)
+                __builtin_prefetch(row + at);
+    }
+}
+
+/* Inputs of which each tile has another part, but for those that are written
+ * over: they were just made. */
+static uint32_t
+far_inputs(const run *r)
+{
+    int last = r->l->n_kept - 1;
+    uint32_t m = 0;
+
+    for (int k = 0; k < r->low->n_in; k++)
+        if (r->l->in[k].stride[last - 1] != 0 && !written_over(r, k) &&
+            r->l->in[k].stride[last] == (int64_t)reg_size(r, k))
+            m |= 1U << k;
+    return m;
+}
+
 /* Rows that are one dim: columns outside, so that what has one row for all is
- * brought once. */
+ * brought once.  Tiles of narrow pieces have more rows. */
 static void
 piece_rows(run *r, const mr_block_piece *p)
 {
     const mr_geometry *g = &r->s->g;
+    int64_t wide = min64(g->inner, p->n_cols);
+    int64_t high = g->outer * g->inner / wide;
+    uint32_t far = far_inputs(r);
 
-    for (int64_t j = 0; j < p->n_cols; j += g->inner)
-        for (int64_t i = 0; i < p->n_rows; i += g->outer) {
+    for (int64_t j = 0; j < p->n_cols; j += wide)
+        for (int64_t i = 0; i < p->n_rows; i += high) {
+            int64_t left = p->n_rows - i, inner = min64(wide, p->n_cols - j);
+
             for (int k = 0; k < r->low->n_in; k++)
                 r->in[k] = point_at(r->l, &r->l->in[k], p->row + i, p->col + j);
             for (int k = 0; k < r->low->n_out; k++)
                 r->out[k] =
                     point_at(r->l, &r->l->out[k], p->row + i, p->col + j);
-            tile_all(r, min64(g->outer, p->n_rows - i),
-                     min64(g->inner, p->n_cols - j));
+            if (left > high)
+                next_tile_near(r, far, high, min64(high, left - high), inner);
+            tile_all(r, min64(high, left), inner);
         }
 }
 
@@ -613,7 +723,6 @@ piece_run(run *r, const mr_block_piece *p)
     int64_t length = r->l->dim[r->l->n_kept - 2];
     mr_block_piece part = *p;
 
-    assert(r->s->g.inner_n == INT64_MAX || p->n_cols == r->s->g.inner_n);
     r->rows = 1;
     for (int64_t left = p->n_rows; left > 0; left -= part.n_rows) {
         part.n_rows = min64(left, length - part.row % length);

@@ -483,15 +483,15 @@ mr__block_make_careful(const mr_block_code *c, const mr_block_launch *l,
  * ---------------------------------------------------------------------------
  */
 
-/* A tile's columns: rows of fewer take longer to bring than to compute. */
-#define PIECE_COLS 128
+/* Rows of a tile are gone over one by one where they lie, so they are long. */
+#define PIECE_COLS 512
 
 const mr_block_ready *
 mr__block_make_pieces(const mr_block_code *c, const mr_block_launch *l,
-                      bool full, mr_block_room *room)
+                      mr_block_room *room)
 {
     mr_block_ready *b = &room->ready;
-    int64_t tile, most = l->dim[l->n_kept - 1], inner;
+    int64_t most = l->dim[l->n_kept - 1], tile, inner;
     mr_geometry g;
 
     b->code = c;
@@ -501,13 +501,12 @@ mr__block_make_pieces(const mr_block_code *c, const mr_block_launch *l,
     mr__lower(c, l, mr__tier(), false, &b->low, &room->low);
     tile = 4096 / b->low.max_size;
     tile = tile < 256 ? 256 : tile > 2048 ? 2048 : tile;
-    most = !full && most > PIECE_COLS ? PIECE_COLS : most;
+    most = most < PIECE_COLS ? most : PIECE_COLS;
     for (;; tile /= 2) {
         inner = most < tile ? most : tile;
         mr__geometry_make(&g, MR_RUN_MAP, &b->low, l, l->n_kept - 2,
                           tile / inner, inner);
-        if (!full) /* no tile is whole rows: they are never adjacent */
-            g.inner_n = INT64_MAX;
+        g.by_rows = true;
         mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
         mr__frame_make(&b->frame, &b->schedule, &room->frame);
         if (tile <= 64 || b->frame.bytes <= MR_FRAME_BYTES)

@@ -62,9 +62,9 @@ void mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l);
 /* ---- pieces ---------------------------------------------------------------
  * A program without reductions may also run over rectangles of its points, on
  * any thread and in any order; two dims or more, l as mr__block_merge_rows left
- * it.  full: each is as wide as the last dim. */
+ * it. */
 const mr_block_ready *mr__block_make_pieces(const mr_block_code *c,
-                                            const mr_block_launch *l, bool full,
+                                            const mr_block_launch *l,
                                             mr_block_room *room);
 
 typedef struct mr_block_piece {
