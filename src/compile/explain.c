@@ -294,6 +294,8 @@ tier_of(const mr_program *p, const mr_step *s)
 {
     if (mr__device_has_queues(p->device))
         return p->device->name;
+    if (mr__step_is_joined(s) && mr__tier1_ready(s) != NULL)
+        return "kernel, native code";
     if (s->kernel != NULL)
         return "kernel";
     if (s->block == NULL)

@@ -405,17 +405,22 @@ stand_in(const mr_slot *s)
     return (void *)((kind << 58 | index << 40) + (uintptr_t)s->byte_offset);
 }
 
+/* Everything at once, and row by row behind a kernel. */
 void
-mr__step_launch(const mr_step *s, mr_block_launch *l)
+mr__step_launch(const mr_step *s, bool rows, mr_block_launch *l)
 {
     mr_task_operand o[2 * MR_CODE_MAX_IO];
+    const mr_slot *in =
+        s->kernel != NULL ? s->in + mr__step_kernel_inputs(s) : s->in;
+    int n_in = s->block->code.n_in, n_out = s->block->code.n_out;
 
-    for (int i = 0; i < s->n_in + s->n_out; i++) {
-        const mr_slot *slot = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+    for (int i = 0; i < n_in + n_out; i++) {
+        const mr_slot *slot = i < n_in ? &in[i] : &s->out[i - n_in];
 
         mr__slot_operand(slot, stand_in(slot), &o[i]);
     }
-    mr__block_launch_make(s->block, o, o + s->n_in, l);
+    (rows ? mr__block_launch_rows : mr__block_launch_make)(s->block, o,
+                                                           o + n_in, l);
 }
 
 /* What the block's runs have in common, made once where the device can; and
@@ -429,7 +434,7 @@ make_ready(placing *pl, mr_step *s, int32_t step)
     size_t bytes = 0;
     int32_t v;
 
-    mr__step_launch(s, &l);
+    mr__step_launch(s, false, &l);
     if (p->device->block_ready != NULL) {
         s->ready = p->device->block_ready(code, &l, &p->arena, &bytes);
         if (s->ready == NULL)
@@ -485,7 +490,7 @@ finish_step(placing *pl, int32_t n)
         s->workspace = pl->w->value[s->workspace].offset;
     settle(pl, s->n_in, s->in);
     settle(pl, s->n_out, s->out);
-    if (s->block != NULL && s->kernel == NULL && !make_ready(pl, s, n))
+    if (s->block != NULL && !make_ready(pl, s, n))
         return false;
     drop_dead(pl, n);
     return true;

@@ -164,7 +164,10 @@ run_joined(const mr_step *s, mr_kernel_args *k, const mr_task_operand *in,
            const mr_task_operand *out)
 {
     mr_block_launch l;
-    mr_epilogue e = {&s->block->code, &l};
+    mr_epilogue e = {.code = &s->block->code,
+                     .launch = &l,
+                     .ready = s->ready,
+                     .pieces = mr__tier1_ready(s)};
 
     mr__block_launch_rows(s->block, in + k->n_in, out, &l);
     k->epilogue = &e;
@@ -222,7 +225,7 @@ run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
     operands f;
     mr_code rc;
 
-    if (s->ready != NULL)
+    if (s->ready != NULL && s->kernel == NULL)
         return run_ready(p, a, s);
     if (!operands_fill(&f, p, a, s))
         return MR_E_MEMORY;

@@ -132,8 +132,8 @@ mr__slot_is_argument(const mr_program *p, const mr_slot *s)
  * nothing.  MR_E_UNSUPPORTED: its device cannot run all of it. */
 mr_code mr__program_build(mr_program *p);
 /* place.c: the launch of a block step, with addresses that stand for its
- * memory. */
-void mr__step_launch(const mr_step *s, mr_block_launch *l);
+ * memory; rows: of pieces, behind a kernel. */
+void mr__step_launch(const mr_step *s, bool rows, mr_block_launch *l);
 /* program.c */
 /* Of a base: the program for arguments that lie as those of `a`, and of which
  * it may write over those of `given` (bits).  One that is

@@ -16,7 +16,9 @@ void
 mr__after_make(mr_after *s, const mr_epilogue *e)
 {
     s->e = e;
-    s->ready = mr__block_make_pieces(e->code, e->launch, &s->room);
+    s->ready = e->pieces != NULL
+                   ? e->pieces
+                   : mr__block_make_pieces(e->code, e->launch, &s->room);
 }
 
 void
@@ -31,19 +33,10 @@ mr__after_piece(const mr_after *s, int64_t row, int64_t n_rows, int64_t col,
 /* ---- in parallel ----------------------------------------------------------
  */
 
-void
-mr__after_all(const mr_epilogue *e)
-{
-    mr_block_launch l = *e->launch;
-
-    mr__block_normalise(e->code, &l);
-    /* without reductions there is nothing that can fail */
-    (void)mr__cpu_run_block(e->code, &l, NULL);
-}
-
 typedef struct region {
     mr_after after;
     int64_t row, col, n_cols;
+    int64_t wide, n_parts; /* a row in so many parts */
 } region;
 
 static void
@@ -51,24 +44,80 @@ region_piece(void *ctx, int64_t begin, int64_t end)
 {
     const region *r = ctx;
 
-    mr__after_piece(&r->after, r->row + begin, end - begin, r->col, r->n_cols);
+    if (r->n_parts == 1) {
+        mr__after_piece(&r->after, r->row + begin, end - begin, r->col,
+                        r->n_cols);
+        return;
+    }
+    for (int64_t u = begin; u < end; u++) {
+        int64_t at = u % r->n_parts * r->wide, left = r->n_cols - at;
+
+        mr__after_piece(&r->after, r->row + u / r->n_parts, 1, r->col + at,
+                        left < r->wide ? left : r->wide);
+    }
+}
+
+static void
+by_pieces(const mr_epilogue *e, int64_t row, int64_t n_rows, int64_t col,
+          int64_t n_cols)
+{
+    enum { LONG_ROW = 16384 };
+    region r = {.row = row, .col = col, .n_cols = n_cols};
+    double ns;
+
+    mr__after_make(&r.after, e);
+    r.wide = n_cols < LONG_ROW ? n_cols : LONG_ROW;
+    r.n_parts = (n_cols - 1) / r.wide + 1;
+    ns = 0.2 * (double)(r.wide * e->code->n_inst);
+    mr__cpu_for(n_rows * r.n_parts, mr__cpu_grain(ns), region_piece, &r);
+}
+
+static int64_t
+all_rows(const mr_epilogue *e)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < e->launch->n_kept - 1; d++)
+        n *= e->launch->dim[d];
+    return n;
+}
+
+/* Without reductions there is nothing that can fail. */
+static void
+at_once(const mr_epilogue *e)
+{
+    void *in[MR_CODE_MAX_IO], *out[MR_CODE_MAX_IO];
+    mr_block_launch l;
+
+    if (e->ready == NULL) {
+        l = *e->launch;
+        mr__block_normalise(e->code, &l);
+        (void)mr__cpu_run_block(e->code, &l, NULL);
+        return;
+    }
+    for (int i = 0; i < e->code->n_in; i++)
+        in[i] = e->launch->in[i].data;
+    for (int i = 0; i < e->code->n_out; i++)
+        out[i] = e->launch->out[i].data;
+    (void)mr__cpu_run_ready(e->ready, in, out, NULL);
+}
+
+void
+mr__after_all(const mr_epilogue *e)
+{
+    if (e->pieces != NULL)
+        by_pieces(e, 0, all_rows(e), 0, e->launch->dim[e->launch->n_kept - 1]);
+    else
+        at_once(e);
 }
 
 void
 mr__after_region(const mr_epilogue *e, int64_t row, int64_t n_rows, int64_t col,
                  int64_t n_cols)
 {
-    const mr_block_launch *l = e->launch;
-    int64_t rows = 1;
-    region r = {.row = row, .col = col, .n_cols = n_cols};
-
-    for (int d = 0; d < l->n_kept - 1; d++)
-        rows *= l->dim[d];
-    if (n_rows == rows && n_cols == l->dim[l->n_kept - 1]) {
+    if (n_rows == all_rows(e) &&
+        n_cols == e->launch->dim[e->launch->n_kept - 1])
         mr__after_all(e);
-        return;
-    }
-    mr__after_make(&r.after, e);
-    mr__cpu_for(n_rows, mr__cpu_grain(0.3 * (double)(n_cols * e->code->n_inst)),
-                region_piece, &r);
+    else
+        by_pieces(e, row, n_rows, col, n_cols);
 }

@@ -52,6 +52,9 @@ typedef struct mr_epilogue {
     /* not normalised: the last dim is out[0]'s, in front of it are the others,
      * merged where all operands allow (mr__block_merge_rows) */
     const mr_block_launch *launch;
+    /* What block_ready made for everything at once, and native code for pieces
+     * (mr__block_run_piece), or NULL. */
+    const void *ready, *pieces;
 } mr_epilogue;
 
 typedef struct mr_kernel_args {

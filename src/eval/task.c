@@ -380,7 +380,7 @@ static __attribute__((noinline)) mr_code
 run_joined(mr_task *t)
 {
     mr_block_launch l;
-    mr_epilogue e = {&t->block->code, &l};
+    mr_epilogue e = {.code = &t->block->code, .launch = &l};
 
     mr__block_launch_rows(t->block, t->in + t->args.n_in, t->out, &l);
     t->args.epilogue = &e;

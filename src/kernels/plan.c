@@ -486,13 +486,28 @@ mr__block_make_careful(const mr_block_code *c, const mr_block_launch *l,
 /* Rows of a tile are gone over one by one where they lie, so they are long. */
 #define PIECE_COLS 512
 
+static void
+pieces_of_tiles(mr_block_room *room, const mr_block_launch *l, int64_t tile)
+{
+    mr_block_ready *b = &room->ready;
+    int64_t inner = l->dim[l->n_kept - 1];
+    mr_geometry g;
+
+    inner = inner < PIECE_COLS ? inner : PIECE_COLS;
+    inner = inner < tile ? inner : tile;
+    mr__geometry_make(&g, MR_RUN_MAP, &b->low, l, l->n_kept - 2, tile / inner,
+                      inner);
+    g.by_rows = true;
+    mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
+    mr__frame_make(&b->frame, &b->schedule, &room->frame);
+}
+
 const mr_block_ready *
 mr__block_make_pieces(const mr_block_code *c, const mr_block_launch *l,
                       mr_block_room *room)
 {
     mr_block_ready *b = &room->ready;
-    int64_t most = l->dim[l->n_kept - 1], tile, inner;
-    mr_geometry g;
+    int64_t tile;
 
     b->code = c;
     b->native = NULL;
@@ -501,14 +516,8 @@ mr__block_make_pieces(const mr_block_code *c, const mr_block_launch *l,
     mr__lower(c, l, mr__tier(), false, &b->low, &room->low);
     tile = 4096 / b->low.max_size;
     tile = tile < 256 ? 256 : tile > 2048 ? 2048 : tile;
-    most = most < PIECE_COLS ? most : PIECE_COLS;
     for (;; tile /= 2) {
-        inner = most < tile ? most : tile;
-        mr__geometry_make(&g, MR_RUN_MAP, &b->low, l, l->n_kept - 2,
-                          tile / inner, inner);
-        g.by_rows = true;
-        mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
-        mr__frame_make(&b->frame, &b->schedule, &room->frame);
+        pieces_of_tiles(room, l, tile);
         if (tile <= 64 || b->frame.bytes <= MR_FRAME_BYTES)
             return b;
     }
@@ -567,6 +576,25 @@ native_rows(mr_block_room *room, const mr_block_launch *l)
     plan_tiles(b);
 }
 
+static mr_code
+native_keep(mr_block_room *room, const mr_block_launch *l, mr_native *native,
+            mr_arena *arena, const void **ready, mr_native **segments)
+{
+    mr_block_ready *b = &room->ready;
+
+    if (native == NULL)
+        return MR_E_MEMORY;
+    if (native->n_pass == 0)
+        return MR_OK;
+    mr__frame_make(&b->frame, &b->schedule, &room->frame);
+    if (b->frame.bytes > MR_FRAME_BYTES)
+        return MR_OK;
+    b->native = native;
+    *segments = native;
+    *ready = mr__block_keep_ready(b, l, arena);
+    return *ready == NULL ? MR_E_MEMORY : MR_OK;
+}
+
 mr_code
 mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
                       mr_arena *arena, const void **ready, mr_native **segments)
@@ -589,17 +617,29 @@ mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
         native_rows(&room, l);
         native = mr__native_make(&b->schedule, arena);
     }
-    if (native == NULL)
-        return MR_E_MEMORY;
-    if (native->n_pass == 0)
+    return native_keep(&room, l, native, arena, ready, segments);
+}
+
+/* Larger tiles than the interpreter's, whose memory they do not need; rows are
+ * still brought near in time. */
+#define NATIVE_PIECE_TILE 4096
+
+mr_code
+mr__block_make_native_pieces(const mr_block_code *c, const mr_block_launch *l,
+                             mr_arena *arena, const void **ready,
+                             mr_native **segments)
+{
+    mr_block_room room;
+    const mr_block_ready *b = mr__block_make_pieces(c, l, &room);
+
+    *ready = NULL;
+    *segments = NULL;
+    if (b->schedule.g.inner < MR_NATIVE_NARROW)
         return MR_OK;
-    mr__frame_make(&b->frame, &b->schedule, &room.frame);
-    if (b->frame.bytes > MR_FRAME_BYTES)
-        return MR_OK;
-    b->native = native;
-    *segments = native;
-    *ready = mr__block_keep_ready(b, l, arena);
-    return *ready == NULL ? MR_E_MEMORY : MR_OK;
+    if (mr__native_is_direct(&b->schedule))
+        pieces_of_tiles(&room, l, NATIVE_PIECE_TILE);
+    return native_keep(&room, l, mr__native_make(&room.ready.schedule, arena),
+                       arena, ready, segments);
 }
 
 mr_block_plan
