@@ -11,6 +11,10 @@
 #include "cpu/cpu.h"
 #include "kernels/ready.h"
 
+/* Is it worth running on the tiles of a product, a result of so many bytes?
+ * Else it runs once all is there. */
+bool mr__after_pays(const mr_epilogue *e, int64_t bytes);
+
 /* An epilogue made ready for pieces; about 24 KB, and any number of threads may
  * use it. */
 typedef struct mr_after {

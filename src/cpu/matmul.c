@@ -473,8 +473,10 @@ mr__product_after_all(const mr_product *p)
 static bool
 follows_tiles(const mr_product *p, route r)
 {
-    return r == ROUTE_STRIPS || r == ROUTE_PACKED ||
-           (r == ROUTE_BLAS && mr__product_blas_follows(p));
+    return mr__after_pays(p->epilogue, p->n_items * p->m * p->n *
+                                           mr__dtype_size(p->dtype)) &&
+           (r == ROUTE_STRIPS || r == ROUTE_PACKED ||
+            (r == ROUTE_BLAS && mr__product_blas_follows(p)));
 }
 
 /* Apart, so that other products need no room for a program. */

@@ -467,18 +467,24 @@ follow(const product *p)
 }
 
 static void
-many_run(mr_product *g, const mr_epilogue *e, void *workspace)
+many_run(mr_product *g, const product *p)
 {
+    const mr_epilogue *e = p->a->epilogue;
+    const mr_kernel_view *out = &p->a->out[0];
+    bool tiles =
+        e != NULL && mr__after_pays(e, out->size * mr__dtype_size(out->dtype));
     mr_after after;
 
-    if (e != NULL) {
+    if (tiles) {
         mr__after_make(&after, e);
         g->after = &after;
     }
     if (mr__product_strips_fit(g))
-        mr__product_strips(g, workspace);
+        mr__product_strips(g, p->a->workspace);
     else
-        mr__product_packed(g, workspace);
+        mr__product_packed(g, p->a->workspace);
+    if (!tiles)
+        follow(p);
 }
 
 mr_code
@@ -494,7 +500,7 @@ mr__cpu_quantized_matmul(const mr_kernel_args *a)
     if (p.m > FEW) {
         mr_product g = many_product(&p);
 
-        many_run(&g, a->epilogue, a->workspace);
+        many_run(&g, &p);
         return MR_OK;
     }
     few_place(&p, a->workspace, p.m * p.n_items);

@@ -657,41 +657,6 @@ point_at(const mr_block_launch *l, const mr_block_io *io, int64_t row,
     return at + row * io->stride[0];
 }
 
-/* The next tile of what lies in memory, row by row: short pieces far apart are
- * nothing that the processor foresees. */
-static void
-next_tile_near(const run *r, uint32_t inputs, int64_t high, int64_t outer,
-               int64_t inner)
-{
-    int last = r->l->n_kept - 1;
-
-    for (int k = 0; inputs != 0; k++, inputs >>= 1) {
-        const mr_block_io *io = &r->l->in[k];
-        const char *row = r->in[k] + high * io->stride[last - 1];
-        int64_t bytes = inner * (int64_t)reg_size(r, k);
-
-        for (int64_t i = 0; (inputs & 1) && i < outer;
-             i++, row += io->stride[last - 1])
-            for (int64_t at = 0; at < bytes; at += 64)
-                __builtin_prefetch(row + at);
-    }
-}
-
-/* Inputs of which each tile has another part, but for those that are written
- * over: they were just made. */
-static uint32_t
-far_inputs(const run *r)
-{
-    int last = r->l->n_kept - 1;
-    uint32_t m = 0;
-
-    for (int k = 0; k < r->low->n_in; k++)
-        if (r->l->in[k].stride[last - 1] != 0 && !written_over(r, k) &&
-            r->l->in[k].stride[last] == (int64_t)reg_size(r, k))
-            m |= 1U << k;
-    return m;
-}
-
 /* Rows that are one dim: columns outside, so that what has one row for all is
  * brought once.  Tiles of narrow pieces have more rows. */
 static void
@@ -700,7 +665,6 @@ piece_rows(run *r, const mr_block_piece *p)
     const mr_geometry *g = &r->s->g;
     int64_t wide = min64(g->inner, p->n_cols);
     int64_t high = g->outer * g->inner / wide;
-    uint32_t far = far_inputs(r);
 
     for (int64_t j = 0; j < p->n_cols; j += wide)
         for (int64_t i = 0; i < p->n_rows; i += high) {
@@ -711,8 +675,6 @@ piece_rows(run *r, const mr_block_piece *p)
             for (int k = 0; k < r->low->n_out; k++)
                 r->out[k] =
                     point_at(r->l, &r->l->out[k], p->row + i, p->col + j);
-            if (left > high)
-                next_tile_near(r, far, high, min64(high, left - high), inner);
             tile_all(r, min64(high, left), inner);
         }
 }

@@ -483,9 +483,6 @@ mr__block_make_careful(const mr_block_code *c, const mr_block_launch *l,
  * ---------------------------------------------------------------------------
  */
 
-/* Rows of a tile are gone over one by one where they lie, so they are long. */
-#define PIECE_COLS 512
-
 static void
 pieces_of_tiles(mr_block_room *room, const mr_block_launch *l, int64_t tile)
 {
@@ -493,7 +490,6 @@ pieces_of_tiles(mr_block_room *room, const mr_block_launch *l, int64_t tile)
     int64_t inner = l->dim[l->n_kept - 1];
     mr_geometry g;
 
-    inner = inner < PIECE_COLS ? inner : PIECE_COLS;
     inner = inner < tile ? inner : tile;
     mr__geometry_make(&g, MR_RUN_MAP, &b->low, l, l->n_kept - 2, tile / inner,
                       inner);
@@ -620,10 +616,6 @@ mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
     return native_keep(&room, l, native, arena, ready, segments);
 }
 
-/* Larger tiles than the interpreter's, whose memory they do not need; rows are
- * still brought near in time. */
-#define NATIVE_PIECE_TILE 4096
-
 mr_code
 mr__block_make_native_pieces(const mr_block_code *c, const mr_block_launch *l,
                              mr_arena *arena, const void **ready,
@@ -637,7 +629,7 @@ mr__block_make_native_pieces(const mr_block_code *c, const mr_block_launch *l,
     if (b->schedule.g.inner < MR_NATIVE_NARROW)
         return MR_OK;
     if (mr__native_is_direct(&b->schedule))
-        pieces_of_tiles(&room, l, NATIVE_PIECE_TILE);
+        pieces_of_tiles(&room, l, NATIVE_TILE);
     return native_keep(&room, l, mr__native_make(&room.ready.schedule, arena),
                        arena, ready, segments);
 }
