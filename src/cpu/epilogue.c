@@ -10,6 +10,8 @@
  */
 #include "cpu/epilogue.h"
 
+#include <string.h>
+
 #include "cpu/blocks.h"
 
 /* Time of a product whose tiles are followed to that of one which is followed
@@ -115,6 +117,29 @@ all_rows(const mr_epilogue *e)
     return n;
 }
 
+static void
+io_copy(mr_block_io *to, const mr_block_io *from, int n, int32_t n_dims)
+{
+    for (int i = 0; i < n; i++) {
+        to[i].data = from[i].data;
+        memcpy(to[i].stride, from[i].stride,
+               (size_t)n_dims * sizeof *to[i].stride);
+    }
+}
+
+/* What there is of a launch: the struct has room for much more. */
+static void
+launch_copy(mr_block_launch *to, const mr_epilogue *e)
+{
+    const mr_block_launch *l = e->launch;
+
+    to->n_kept = l->n_kept;
+    to->n_red = 0;
+    memcpy(to->dim, l->dim, (size_t)l->n_kept * sizeof *l->dim);
+    io_copy(to->in, l->in, e->code->n_in, l->n_kept);
+    io_copy(to->out, l->out, e->code->n_out, l->n_kept);
+}
+
 /* Without reductions there is nothing that can fail. */
 static void
 at_once(const mr_epilogue *e)
@@ -123,7 +148,7 @@ at_once(const mr_epilogue *e)
     mr_block_launch l;
 
     if (e->ready == NULL) {
-        l = *e->launch;
+        launch_copy(&l, e);
         mr__block_normalise(e->code, &l);
         (void)mr__cpu_run_block(e->code, &l, NULL);
         return;

@@ -54,20 +54,69 @@ step_run(const mr_step *t, void *out, const void *const *arg,
     }
 }
 
+static void
+value_run(run *r, const mr_step *t, void *out, int64_t n)
+{
+    const void *arg[3];
+    int64_t step[3];
+
+    for (int i = 0; i < t->n_arg; i++) {
+        arg[i] = r->ptr[t->arg[i]];
+        step[i] = r->step[t->arg[i]];
+    }
+    step_run(t, out, arg, step, n, reg_size(r, t->dst));
+    r->ptr[t->dst] = out;
+    r->step[t->dst] = 1;
+}
+
+/* Steps i ... of a pass as one chain, of what is in `first`; the register of
+ * its value. */
+static uint16_t
+chain_ops(const run *r, const mr_pass *pass, int i, mr_chain_op *op,
+          uint16_t *first)
+{
+    const mr_step *t = &r->low->step[pass->step[i]];
+    uint16_t v = t->arg[0];
+    int n_op = pass->chain[i];
+
+    *first = v;
+    for (int k = 0; k < n_op; k++, v = t->dst) {
+        t = &r->low->step[pass->step[i + k]];
+        op[k] = (mr_chain_op){.k = t->k};
+        if (t->n_arg == 2) {
+            bool turned = t->arg[0] != v;
+            uint16_t other = t->arg[turned ? 0 : 1];
+
+            op[k].arg = r->ptr[other];
+            op[k].step = r->step[other];
+            if (turned)
+                op[k].k += MR_N_K;
+            else if (k > 0 && other == v)
+                op[k] = (mr_chain_op){.k = MR_K_SQUARE};
+        }
+    }
+    return v;
+}
+
+static void
+chain_run(run *r, const mr_pass *pass, int i, void *out, int64_t n)
+{
+    mr_chain_op op[MR_CHAIN_STEPS];
+    uint16_t first, v = chain_ops(r, pass, i, op, &first);
+
+    r->tier->dtype[r->low->dtype[v]]->chain(out, r->ptr[first], r->step[first],
+                                            op, pass->chain[i], n);
+    r->ptr[v] = out;
+    r->step[v] = 1;
+}
+
+/* ---- steps row by row
+ * ------------------------------------------------------- */
+
 /* Rows of n points of a tile, whose operands may have them apart. */
 typedef struct span {
     int64_t rows, n;
 } span;
-
-/* The value of t, computed from the steps i ... of the pass or t alone, lies
- * at `out`, its rows so many bytes apart. */
-static void
-set_value(run *r, const mr_step *t, void *out, int64_t row_bytes)
-{
-    r->ptr[t->dst] = out;
-    r->step[t->dst] = 1;
-    r->row_bytes[t->dst] = row_bytes;
-}
 
 /* How far apart the rows of an operand are; those of a splat are one. */
 static int64_t
@@ -77,7 +126,7 @@ row_step(const run *r, int reg)
 }
 
 static void
-value_run(run *r, const mr_step *t, char *out, int64_t out_row, span s)
+value_rows(run *r, const mr_step *t, char *out, int64_t out_row, span s)
 {
     int64_t step[3], row[3];
     const void *arg[3];
@@ -92,49 +141,35 @@ value_run(run *r, const mr_step *t, char *out, int64_t out_row, span s)
         for (int i = 0; i < t->n_arg; i++)
             arg[i] = (const char *)arg[i] + row[i];
     }
-    set_value(r, t, out, out_row);
 }
 
-/* Steps i ... of a pass as one chain; its value goes to `out`. */
 static void
-chain_run(run *r, const mr_pass *pass, int i, char *out, int64_t out_row,
-          span s)
+chain_rows(run *r, const mr_pass *pass, int i, char *out, int64_t out_row,
+           span s)
 {
-    const mr_step *t = &r->low->step[pass->step[i]];
-    uint16_t v = t->arg[0], first = v;
     mr_chain_op op[MR_CHAIN_STEPS];
-    int64_t row[MR_CHAIN_STEPS] = {0};
-    int n_op = pass->chain[i];
+    int64_t row[MR_CHAIN_STEPS];
+    uint16_t first, v = chain_ops(r, pass, i, op, &first), at;
     const char *from = r->ptr[first];
     int64_t from_row = row_step(r, first);
 
-    for (int k = 0; k < n_op; k++, v = t->dst) {
-        t = &r->low->step[pass->step[i + k]];
-        op[k] = (mr_chain_op){.k = t->k};
-        if (t->n_arg == 2) {
-            bool turned = t->arg[0] != v;
-            uint16_t other = t->arg[turned ? 0 : 1];
+    at = first;
+    for (int k = 0; k < pass->chain[i]; k++) {
+        const mr_step *t = &r->low->step[pass->step[i + k]];
 
-            op[k].arg = r->ptr[other];
-            op[k].step = r->step[other];
-            row[k] = row_step(r, other);
-            if (turned)
-                op[k].k += MR_N_K;
-            else if (k > 0 && other == v) {
-                op[k] = (mr_chain_op){.k = MR_K_SQUARE};
-                row[k] = 0;
-            }
-        }
+        row[k] = op[k].arg == NULL
+                     ? 0
+                     : row_step(r, t->arg[t->arg[0] != at ? 0 : 1]);
+        at = t->dst;
     }
-    for (int64_t at = 0; at < s.rows; at++) {
-        r->tier->dtype[r->low->dtype[v]]->chain(out + at * out_row,
-                                                from + at * from_row,
-                                                r->step[first], op, n_op, s.n);
-        for (int k = 0; k < n_op; k++)
-            if (row[k] != 0)
-                op[k].arg = (const char *)op[k].arg + row[k];
+    for (int64_t k = 0; k < s.rows; k++) {
+        r->tier->dtype[r->low->dtype[v]]->chain(
+            out + k * out_row, from + k * from_row, r->step[first], op,
+            pass->chain[i], s.n);
+        for (int j = 0; j < pass->chain[i]; j++)
+            if (row[j] != 0)
+                op[j].arg = (const char *)op[j].arg + row[j];
     }
-    set_value(r, t, out, out_row);
 }
 
 /* One long row where the operands of these steps allow it. */
@@ -157,6 +192,28 @@ span_of(const run *r, const mr_pass *pass, int i, int end, int64_t out_row,
         }
     }
     return apart ? (span){outer, inner} : (span){1, outer * inner};
+}
+
+/* Steps i to end, which are one chain or one step; output o gets the value,
+ * -1: `out` does. */
+static void
+steps_by_rows(run *r, const mr_pass *pass, int i, int end, int o, char *out,
+              int64_t outer, int64_t inner)
+{
+    const mr_step *t = &r->low->step[pass->step[end]];
+    int64_t size = (int64_t)reg_size(r, t->dst), row = inner * size;
+    span s;
+
+    if (o >= 0)
+        row = mr__stride_outer(&r->s->g, r->l, &r->l->out[o], size);
+    s = span_of(r, pass, i, end, row, outer, inner);
+    if (end > i)
+        chain_rows(r, pass, i, out, row, s);
+    else
+        value_rows(r, t, out, row, s);
+    r->ptr[t->dst] = out;
+    r->step[t->dst] = 1;
+    r->row_bytes[t->dst] = row;
 }
 
 /* Make the values of a row register usable along the rows of the tile. */
@@ -567,8 +624,6 @@ mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner)
 void
 mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
 {
-    bool by_rows = r->s->g.by_rows;
-
     r->in_place = 0;
     if (r->native != NULL) {
         mr__native_run(r, (int)(pass - r->s->pass), outer, inner);
@@ -576,10 +631,8 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
     }
     for (int i = 0, end; i < pass->n; i = end + 1) {
         const mr_step *t;
-        int64_t row;
-        int slot;
+        int slot, o = -1;
         char *out;
-        span all;
 
         end = i + pass->chain[i] - 1;
         t = &r->low->step[pass->step[end]];
@@ -595,22 +648,20 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
                 fold_rows(r, t, outer, inner);
             continue;
         }
-        row = inner * (int64_t)reg_size(r, t->dst);
         if (slot < 0) {
-            int o = -1 - slot;
-
+            o = -1 - slot;
             out = r->out[o];
             r->in_place |= 1U << o;
-            if (by_rows)
-                row = mr__stride_outer(&r->s->g, r->l, &r->l->out[o],
-                                       (int64_t)reg_size(r, t->dst));
         }
-        all = by_rows ? span_of(r, pass, i, end, row, outer, inner)
-                      : (span){1, outer * inner};
+        if (r->s->g.by_rows) {
+            steps_by_rows(r, pass, i, end, o, out, outer, inner);
+            continue;
+        }
         if (end > i)
-            chain_run(r, pass, i, out, row, all);
+            chain_run(r, pass, i, out, outer * inner);
         else
-            value_run(r, t, out, row, all);
+            value_run(r, t, out, outer * inner);
+        r->row_bytes[t->dst] = inner * (int64_t)reg_size(r, t->dst);
     }
 }
 
