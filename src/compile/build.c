@@ -641,27 +641,7 @@ host_joins(const void *ctx, const mr_array *x)
     return k != NULL && k->epilogue;
 }
 
-/* The product's place, once the outputs have theirs: that of an output, or a
- * value of its own, which stands last among what the step writes. */
-static bool
-place_product(builder *bu, mr_fuse_group *g, mr_step *s)
-{
-    build_node *n = (build_node *)g->product;
-    mr_slot *slot = slots(mr__step_product(s));
-    int host = s->block->host;
-
-    if (host < 0) {
-        if (!place_value(bu, n))
-            return false;
-        slots(s->out)[s->n_out++] = *slot = n->slot;
-        return true;
-    }
-    *slot = s->out[host];
-    slot->dtype = (mr_dtype)n->f.x->dtype;
-    return true;
-}
-
-/* The operands of both; the product's comes with the outputs. */
+/* The operands of both but for the product. */
 static mr_step *
 joined_step(builder *bu, const mr_block_group *b, const mr_array *x)
 {
@@ -689,20 +669,24 @@ static bool
 add_joined(builder *bu, mr_fuse_group *g)
 {
     mr_block_group *b = mr__fuse_code(&bu->p->arena, g);
+    build_node *product = (build_node *)g->product;
     const mr_array *x = g->product->x;
     mr_step *s = b == NULL ? NULL : joined_step(bu, b, x);
 
-    if (s == NULL)
+    /* the product's value comes before those that may be written over it */
+    if (s == NULL || !place_value(bu, product))
         return false;
-    s->n_out = b->code.n_out;
-    for (int k = 0; k < s->n_out; k++) {
+    *slots(mr__step_product(s)) = product->slot;
+    s->n_out = b->code.n_out + 1;
+    slots(s->out)[s->n_out - 1] = product->slot;
+    for (int k = 0; k < b->code.n_out; k++) {
         build_node *n = (build_node *)b->out[k];
 
         if (!place_value(bu, n))
             return false;
         slots(s->out)[k] = n->slot;
     }
-    if (!place_product(bu, g, s) || !kernel_workspace(bu, s))
+    if (!kernel_workspace(bu, s))
         return false;
     bu->p->cost += 0.15 * (double)x->size * b->code.n_inst;
     for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)

@@ -303,6 +303,20 @@ tier_of(const mr_program *p, const mr_step *s)
     return mr__tier1_ready(s) != NULL ? "native code" : "interpreter";
 }
 
+/* A product that a result lies over is nobody's. */
+static int
+shown_outputs(const mr_step *s)
+{
+    const mr_slot *product = mr__step_product(s);
+
+    for (int k = 0; product != NULL && k < s->n_out - 1; k++)
+        if (s->out[k].kind == product->kind &&
+            s->out[k].index == product->index &&
+            s->out[k].byte_offset == product->byte_offset)
+            return s->n_out - 1;
+    return s->n_out;
+}
+
 static void
 put_step(text *t, const mr_program *p, int n)
 {
@@ -322,7 +336,7 @@ put_step(text *t, const mr_program *p, int n)
     for (int i = 0; i < s->n_in; i++) /* the product is not read from memory */
         if (&s->in[i] != mr__step_product(s))
             put_slots(t, p, "reads ", 1, &s->in[i]);
-    put_slots(t, p, "writes", s->n_out, s->out);
+    put_slots(t, p, "writes", shown_outputs(s), s->out);
     put_apart(t, p, n);
 }
 

@@ -9,11 +9,12 @@
  *    where its row says so.  A line of heirs has one memory; a line that ends
  *    in an output lies there from its beginning.
  * 3. Gifts: arguments that the caller has given up are the ends of lines too.
- * 4. Memory, from the last step to the first: an output's memory as long as
+ * 4. Hosts: a product that a block follows begins the line of a result of that.
+ * 5. Memory, from the last step to the first: an output's memory as long as
  *    that is not written yet, or the best fit among the gaps of the workspace.
  *    (From the first to the last the end of a chain finds the output's memory
  *    taken by its beginning.)
- * 5. Block steps are made ready, in order, with what they need besides.
+ * 6. Block steps are made ready, in order, with what they need besides.
  *
  * Small values (MEMORY_MATTERS) stay apart: they lie in cache anyway, and a
  * program that writes over its input does so in a pass more.
@@ -142,10 +143,8 @@ may_write_over(const mr_step *s, int j, int k)
         return s->kernel != NULL && k == 0 && s->kernel->over == j + 1;
     c = &s->block->code;
     if (mr__step_is_joined(s)) {
-        /* where the product is made the kernel writes before the block reads */
         j -= mr__step_kernel_inputs(s);
-        if (j < 0 || j == s->block->product || k >= c->n_out ||
-            k == s->block->host)
+        if (j < 0 || j == s->block->product || k >= c->n_out)
             return false;
     }
     writes = c->out[k].reg - c->n_in - c->n_const;
@@ -244,6 +243,42 @@ find_gifts(placing *pl)
             }
         }
     }
+}
+
+/* A product that dies where it is made lies where an output of what follows it
+ * will, the last that lies over nothing. */
+static bool
+host_of(mr_placing *w, const mr_step *s, int32_t step)
+{
+    int32_t at = s->out[s->n_out - 1].value;
+    mr_value *product = &w->value[at];
+
+    if (product->last > step || product->out >= 0 ||
+        product->bytes < MEMORY_MATTERS)
+        return false;
+    for (int k = s->n_out - 2; k >= 0; k--) {
+        mr_value *v = &w->value[s->out[k].value];
+
+        if (v->donor >= 0 || v->arg >= 0 || v->size != product->size)
+            continue;
+        v->donor = at;
+        product->heir = s->out[k].value;
+        return true;
+    }
+    return false;
+}
+
+static void
+find_hosts(mr_placing *w)
+{
+    const mr_program *p = w->p;
+    bool any = false;
+
+    for (int32_t n = 0; n < p->n_steps; n++)
+        if (mr__step_is_joined(&p->steps[n]))
+            any = host_of(w, &p->steps[n], n) || any;
+    if (any)
+        join_lines(w);
 }
 
 /* ---- memory
@@ -548,6 +583,7 @@ mr__place(mr_placing *w)
     join_lines(w);
     if (!mr__device_has_queues(p->device)) /* who gives up has it elsewhere */
         find_gifts(&pl);
+    find_hosts(w);
     find_outputs(&pl);
     place_lines(&pl);
     pl.n_live = 0;

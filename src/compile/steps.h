@@ -51,7 +51,7 @@ typedef struct mr_step {
     const mr_array *node;        /* for params and messages */
     /* With both, the block follows the kernel: the block's inputs stand behind
      * the kernel's, the product among them, and the outputs are the block's,
-     * behind them the product where it has memory of its own. */
+     * behind them the product. */
     int n_in, n_out;
     const mr_slot *in, *out;
     int64_t workspace; /* offset in the workspace, -1: none */

@@ -222,25 +222,6 @@ set_code(builder *bu)
            c->inst != NULL && c->out != NULL;
 }
 
-/* Where the product is made: in the memory of the last output whose elements
- * are as large, unless somebody else sees it. */
-static void
-set_product(builder *bu)
-{
-    mr_block_group *b = bu->b;
-    const mr_fuse_node *n = bu->g->product;
-
-    b->product = b->host = -1;
-    if (n == NULL)
-        return;
-    b->product = in_find(bu, n->x);
-    for (int k = 0; k < b->code.n_out && !n->visible; k++)
-        if (mr__dtype_size((mr_dtype)b->out[k]->x->dtype) ==
-                mr__dtype_size((mr_dtype)n->x->dtype) &&
-            b->out[k]->x->size == n->x->size)
-            b->host = k;
-}
-
 mr_block_group *
 mr__fuse_code(mr_arena *arena, mr_fuse_group *g)
 {
@@ -261,8 +242,6 @@ mr__fuse_code(mr_arena *arena, mr_fuse_group *g)
     memcpy(bu.dtype + bu.n_in, bu.const_dtype, (size_t)bu.n_const);
     emit_all(&bu);
     set_loops(&bu);
-    if (!set_code(&bu))
-        return NULL;
-    set_product(&bu);
-    return bu.b;
+    bu.b->product = g->product == NULL ? -1 : in_find(&bu, g->product->x);
+    return set_code(&bu) ? bu.b : NULL;
 }

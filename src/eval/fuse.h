@@ -150,9 +150,7 @@ typedef struct mr_block_group {
     int64_t dim[MR_MAX_NDIM];  /* of each loop dim */
     mr_block_operand in[MR_CODE_MAX_IO];
     mr_fuse_node *out[MR_CODE_MAX_IO];
-    /* Of a group with a product: the operand that it is, and the output in
-     * whose memory it is made, or -1: it has memory of its own. */
-    int32_t product, host;
+    int32_t product; /* of a group with one: the operand that it is, else -1 */
 } mr_block_group;
 
 /* The block program of a group; all memory is the arena's.  NULL with

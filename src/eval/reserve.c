@@ -976,34 +976,38 @@ joined_inputs(mr_plan *p, mr_task *t, const mr_block_group *b, mr_array *x)
     return true;
 }
 
-/* The block's outputs.  The one in whose memory the product is made lies over
- * nothing: the kernel writes there before the block reads.  Neither does one
- * lie over what the kernel reads. */
+/* The block's outputs, over what they may lie over, but nothing that the kernel
+ * reads.  One that lies over nothing can be where the product is made: the
+ * last, or -1. */
 static bool
 joined_block_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
-                     const mr_block_group *b, int n_kernel)
+                     const mr_block_group *b, int *host)
 {
     bool donate = mr__donate_forgotten(g) && !mr__checking();
+    const mr_array *x = g->product->x;
     bool taken[MR_CODE_MAX_IO] = {false};
 
+    *host = -1;
     for (int j = 0; j < b->code.n_in; j++)
-        for (int i = 0; i < n_kernel; i++)
-            taken[j] =
-                taken[j] || t->in[i].buffer == t->in[n_kernel + j].buffer;
+        for (int i = 0; i < x->n_in; i++)
+            taken[j] = taken[j] || t->in[i].buffer == t->in[x->n_in + j].buffer;
     for (int k = 0; k < b->code.n_out; k++) {
-        int from =
-            donate && k != b->host ? donor(p, g, b, t, n_kernel, k, taken) : -1;
+        const mr_array *y = b->out[k]->x;
+        int from = donate ? donor(p, g, b, t, x->n_in, k, taken) : -1;
 
         if (from >= 0)
             taken[from] = true;
-        if (!block_output(p, t, b, n_kernel, k, from))
+        else if (y->size == x->size && mr__dtype_size((mr_dtype)y->dtype) ==
+                                           mr__dtype_size((mr_dtype)x->dtype))
+            *host = k;
+        if (!block_output(p, t, b, x->n_in, k, from))
             return false;
     }
     return true;
 }
 
-/* Whose memory the product gets: an output's, or its own where somebody sees
- * it. */
+/* Whose memory the product gets: an output's, its own where somebody sees it,
+ * else some that is written over soon again. */
 static bool
 joined_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
                const mr_block_group *b, mr_plan_node *product)
@@ -1011,8 +1015,9 @@ joined_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
     mr_array *x = product->f.x;
     mr_task_operand *o = &t->in[x->n_in + b->product];
     mr_place w = {.stride = NULL};
+    int host;
 
-    if (!joined_block_outputs(p, t, g, b, x->n_in))
+    if (!joined_block_outputs(p, t, g, b, &host))
         return false;
     t->n_out = b->code.n_out;
     if (product->f.visible) {
@@ -1022,8 +1027,8 @@ joined_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
         product->materialised = true;
         w = product->place;
         t->n_out++;
-    } else if (b->host >= 0) {
-        w = ((mr_plan_node *)b->out[b->host])->place;
+    } else if (host >= 0) {
+        w = ((mr_plan_node *)b->out[host])->place;
     } else { /* its memory is part of the workspace */
         int64_t *stride = mr__place_strides(p, x->ndim, x->dim);
 
