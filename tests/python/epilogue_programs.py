@@ -10,9 +10,8 @@ import random
 import sys
 from collections.abc import Callable
 
-import numpy as np
-
 import marram.core as mx
+import numpy as np
 
 WORDS = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 FLOATS = [mx.float32, mx.float64, mx.bfloat16, mx.float16]
@@ -33,6 +32,8 @@ SHAPES = [  # batch, m, k, n
     ((3,), 33, 40, 35),
     ((2, 3), 5, 64, 70),
     ((5,), 130, 20, 33),
+    ((), 2100, 40, 2060),  # followed tile by tile
+    ((), 90, 30, 48000),
 ]
 
 Chain = Callable[["Case"], mx.array]

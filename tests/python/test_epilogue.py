@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import epilogue_programs
+import marram.core as mx
 import numpy as np
 import pytest
-
-import marram.core as mx
 
 HERE = Path(__file__).parent
 SEEDS = 60
@@ -24,7 +23,15 @@ def test_joined__has_the_bits_of_step_by_step(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("NUM_THREADS", "1"), ("NUM_THREADS", "2"), ("NUM_THREADS", "5"), ("CPU", "baseline"), ("CPU", "avx2")],
+    [
+        ("NUM_THREADS", "1"),
+        ("NUM_THREADS", "2"),
+        ("NUM_THREADS", "5"),
+        ("CPU", "baseline"),
+        ("CPU", "avx2"),
+        ("JIT", "now"),
+        ("BLAS", "none"),
+    ],
 )
 def test_joined__has_them_with_any_number_of_threads_and_tier(name: str, value: str) -> None:
     env = dict(os.environ, **{f"MARRAM_{name}": value})
@@ -51,9 +58,7 @@ def test_joined__is_right() -> None:
 @pytest.mark.parametrize("activation", [lambda h: mx.maximum(h, 0), mx.tanh, lambda h: h * mx.sigmoid(h)])
 def test_gradients__through_joined_layers_have_the_bits_of_step_by_step(activation) -> None:
     rng = np.random.default_rng(5)
-    x, w, v, b = (
-        mx.array(rng.standard_normal(s).astype(np.float32)) for s in ((66, 40), (40, 130), (130, 20), (130,))
-    )
+    x, w, v, b = (mx.array(rng.standard_normal(s).astype(np.float32)) for s in ((66, 40), (40, 130), (130, 20), (130,)))
 
     def loss(w, v, b):
         h = activation(x @ w + b)
@@ -61,14 +66,14 @@ def test_gradients__through_joined_layers_have_the_bits_of_step_by_step(activati
 
     def update(w, v, b):
         value, grads = mx.value_and_grad(loss, argnums=(0, 1, 2))(w, v, b)
-        return [value, *(p - 0.01 * g for p, g in zip((w, v, b), grads))]
+        return [value, *(p - 0.01 * g for p, g in zip((w, v, b), grads, strict=False))]
 
     joined = update(w, v, b)
     mx.eval(joined)
     compiled = mx.compile(update)(w, v, b)
     mx.eval(compiled)
     unfused = each_alone(update, w, v, b)
-    for got, also, want in zip(joined, compiled, unfused):
+    for got, also, want in zip(joined, compiled, unfused, strict=False):
         assert epilogue_programs.bits(got) == epilogue_programs.bits(want)
         assert epilogue_programs.bits(also) == epilogue_programs.bits(want)
 
