@@ -955,22 +955,31 @@ plan_block(mr_plan *p, mr_fuse_group *g)
  * --------------------------------------------------------------- */
 
 /* The kernel's operands, then the block's.  None is borrowed: another
- * evaluation may detach a product that nobody sees. */
+ * evaluation may detach a product that nobody sees.  `taken`: inputs of the
+ * block that nothing may lie over, what the kernel reads and copies. */
 static bool
-joined_inputs(mr_plan *p, mr_task *t, const mr_block_group *b, mr_array *x)
+joined_inputs(mr_plan *p, mr_task *t, const mr_block_group *b, mr_array *x,
+              bool *taken)
 {
     if (!kernel_inputs(p, t, x))
         return false;
     for (int i = 0; i < x->n_in; i++)
         t->in[i].borrowed = false;
     for (int j = 0; j < b->code.n_in; j++) {
-        mr_task_operand *o = &t->in[x->n_in + j];
+        mr_array *from = b->in[j].x;
+        mr_place w;
 
-        if (j != b->product) {
-            mr_place w = mr__place_of(p, b->in[j].x);
-
-            operand_array(o, &w, b->in[j].x);
+        if (j == b->product)
+            continue;
+        w = mr__place_of(p, from);
+        if (!mr__place_is_in(&w, t->space)) {
+            taken[j] = true;
+            if (!mr__place_bring(p, t->node, from, t->space, &w))
+                return false;
         }
+        operand_array(&t->in[x->n_in + j], &w, from);
+        for (int i = 0; i < x->n_in; i++)
+            taken[j] = taken[j] || t->in[i].buffer == w.buffer;
     }
     t->n_in = x->n_in + b->code.n_in;
     return true;
@@ -981,16 +990,12 @@ joined_inputs(mr_plan *p, mr_task *t, const mr_block_group *b, mr_array *x)
  * last, or -1. */
 static bool
 joined_block_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
-                     const mr_block_group *b, int *host)
+                     const mr_block_group *b, bool *taken, int *host)
 {
     bool donate = mr__donate_forgotten(g) && !mr__checking();
     const mr_array *x = g->product->x;
-    bool taken[MR_CODE_MAX_IO] = {false};
 
     *host = -1;
-    for (int j = 0; j < b->code.n_in; j++)
-        for (int i = 0; i < x->n_in; i++)
-            taken[j] = taken[j] || t->in[i].buffer == t->in[x->n_in + j].buffer;
     for (int k = 0; k < b->code.n_out; k++) {
         const mr_array *y = b->out[k]->x;
         int from = donate ? donor(p, g, b, t, x->n_in, k, taken) : -1;
@@ -1010,14 +1015,14 @@ joined_block_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
  * else some that is written over soon again. */
 static bool
 joined_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
-               const mr_block_group *b, mr_plan_node *product)
+               const mr_block_group *b, mr_plan_node *product, bool *taken)
 {
     mr_array *x = product->f.x;
     mr_task_operand *o = &t->in[x->n_in + b->product];
     mr_place w = {.stride = NULL};
     int host;
 
-    if (!joined_block_outputs(p, t, g, b, &host))
+    if (!joined_block_outputs(p, t, g, b, taken, &host))
         return false;
     t->n_out = b->code.n_out;
     if (product->f.visible) {
@@ -1086,6 +1091,7 @@ plan_joined(mr_plan *p, mr_fuse_group *g)
     mr_plan_node *product = (mr_plan_node *)g->product;
     mr_array *x = product->f.x;
     mr_block_group *b = mr__fuse_code(&p->window->arena, g);
+    bool taken[MR_CODE_MAX_IO] = {false};
     mr_task *t;
 
     if (b == NULL)
@@ -1095,8 +1101,9 @@ plan_joined(mr_plan *p, mr_fuse_group *g)
     if (t == NULL || !find_kernel(p, t, x))
         return false;
     t->block = b;
-    if (!joined_inputs(p, t, b, x) || !joined_outputs(p, t, g, b, product) ||
-        !place_shared(p, g) || !joined_workspace(p, t, b, x))
+    if (!joined_inputs(p, t, b, x, taken) ||
+        !joined_outputs(p, t, g, b, product, taken) || !place_shared(p, g) ||
+        !joined_workspace(p, t, b, x))
         return false;
     mr__plan_append(p, t);
     p->n_fused++;
