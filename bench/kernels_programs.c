@@ -324,9 +324,9 @@ small(void)
 
     j.l.n_kept = 1;
     j.l.dim[0] = 16;
-    j.l.in[0] = (mr_block_io){a, {4}};
-    j.l.in[1] = (mr_block_io){b, {4}};
-    j.l.out[0] = (mr_block_io){o, {4}};
+    j.l.in[0] = (mr_block_io){.data = a, .stride = {4}};
+    j.l.in[1] = (mr_block_io){.data = b, .stride = {4}};
+    j.l.out[0] = (mr_block_io){.data = o, .stride = {4}};
     once(&j, false);
     t = now();
     for (int i = 0; i < 1000000; i++) {

@@ -514,27 +514,30 @@ static bool
 kernel_workspace(builder *bu, mr_step *s)
 {
     mr_program *p = bu->p;
-    mr_kernel_view *v = mr__arena_alloc(
-        &bu->scratch, (size_t)(s->n_in + s->n_out + 1) * sizeof *v);
+    bool joined = mr__step_is_joined(s);
+    int n_in = mr__step_kernel_inputs(s), n_out = joined ? 1 : s->n_out;
+    const mr_slot *out = joined ? mr__step_product(s) : s->out;
+    mr_kernel_view *v =
+        mr__arena_alloc(&bu->scratch, (size_t)(n_in + n_out + 1) * sizeof *v);
     mr_kernel_args a;
     size_t bytes = 0;
 
     if (v == NULL)
         return false;
-    for (int i = 0; i < s->n_in; i++)
+    for (int i = 0; i < n_in; i++)
         slot_view(&v[i], &s->in[i]);
-    for (int i = 0; i < s->n_out; i++)
-        slot_view(&v[s->n_in + i], &s->out[i]);
+    for (int i = 0; i < n_out; i++)
+        slot_view(&v[n_in + i], &out[i]);
     a = (mr_kernel_args){.op = s->node->op,
                          .params = s->node->params,
-                         .n_in = s->n_in,
-                         .n_out = s->n_out,
+                         .n_in = n_in,
+                         .n_out = n_out,
                          .in = v,
-                         .out = v + s->n_in};
+                         .out = v + n_in};
     if (s->kernel->workspace != NULL)
         bytes = s->kernel->workspace(&a);
     p->cost += s->kernel->cost != NULL ? s->kernel->cost(&a)
-                                       : 100.0 + 0.1 * (double)v[s->n_in].size;
+                                       : 100.0 + 0.1 * (double)v[n_in].size;
     if (bytes == 0)
         return true;
     s->workspace = mr__value_new(&bu->values, (int64_t)bytes, -1);
@@ -624,6 +627,74 @@ add_block(builder *bu, mr_fuse_group *g)
     return true;
 }
 
+/* ---- a product and what follows it
+ * ---------------------------------------------------------------------- */
+
+/* On devices with queues each is launched by itself. */
+static bool
+host_joins(const void *ctx, const mr_array *x)
+{
+    const builder *bu = ctx;
+    const mr_kernel *k =
+        is_on_host(bu) ? mr__device_kernel(bu->p->device, x->op->id) : NULL;
+
+    return k != NULL && k->epilogue;
+}
+
+/* The operands of both but for the product. */
+static mr_step *
+joined_step(builder *bu, const mr_block_group *b, const mr_array *x)
+{
+    const mr_kernel *k = mr__device_kernel(bu->p->device, x->op->id);
+    mr_slot *in =
+        mr__arena_alloc(&bu->scratch, (size_t)(x->n_in + 1) * sizeof *in);
+    mr_step *s;
+
+    if (in == NULL || !kernel_inputs(bu, k, x, in))
+        return NULL;
+    s = step_new(bu, x, x->n_in + b->code.n_in, b->code.n_out + 1);
+    if (s == NULL)
+        return NULL;
+    s->kernel = k;
+    s->block = b;
+    memcpy(slots(s->in), in, (size_t)x->n_in * sizeof *in);
+    for (int j = 0; j < b->code.n_in; j++)
+        if (j != b->product &&
+            !slot_of(bu, b->in[j].x, &slots(s->in)[x->n_in + j]))
+            return NULL;
+    return s;
+}
+
+static bool
+add_joined(builder *bu, mr_fuse_group *g)
+{
+    mr_block_group *b = mr__fuse_code(&bu->p->arena, g);
+    build_node *product = (build_node *)g->product;
+    const mr_array *x = g->product->x;
+    mr_step *s = b == NULL ? NULL : joined_step(bu, b, x);
+
+    /* the product's value comes before those that may be written over it */
+    if (s == NULL || !place_value(bu, product))
+        return false;
+    *slots(mr__step_product(s)) = product->slot;
+    s->n_out = b->code.n_out + 1;
+    slots(s->out)[s->n_out - 1] = product->slot;
+    for (int k = 0; k < b->code.n_out; k++) {
+        build_node *n = (build_node *)b->out[k];
+
+        if (!place_value(bu, n))
+            return false;
+        slots(s->out)[k] = n->slot;
+    }
+    if (!kernel_workspace(bu, s))
+        return false;
+    bu->p->cost += 0.15 * (double)x->size * b->code.n_inst;
+    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        if (m->shared && !view_slot(bu, (build_node *)m))
+            return false;
+    return true;
+}
+
 /* ---- all of it
  * -------------------------------------------------------------------------------
  */
@@ -694,25 +765,28 @@ static bool
 build_steps(builder *bu)
 {
     mr_fuse_group *groups;
+    mr_fuse_rules rules = {.fuses = mr__device_host()->fuses,
+                           .mode = MR_FUSE_ALL,
+                           .joins = host_joins,
+                           .ctx = bu};
 
+    if (mr__checking() || mr__compile_mode() == MR_COMPILE_NO_FUSE)
+        rules.mode = MR_FUSE_OFF;
     if (bu->order.n == 0)
         return true;
     /* grouped as the host would, so that no device makes other groups, but
      * for gathers, which a device's blocks do not read */
     groups = mr__fuse(&bu->scratch, (mr_fuse_node *const *)bu->order.v,
-                      bu->order.n, mr__device_host()->fuses,
-                      mr__checking() || mr__compile_mode() == MR_COMPILE_NO_FUSE
-                          ? MR_FUSE_OFF
-                      : is_on_host(bu) ? MR_FUSE_ALL
-                                       : MR_FUSE_NO_GATHERS);
+                      bu->order.n, &rules);
 
     if (groups == NULL)
         return false;
     mr__fuse_check(groups);
     for (mr_fuse_group *g = groups; g != NULL; g = g->next) {
-        bool ok = g->kind == MR_GROUP_VIEW    ? add_view(bu, g)
-                  : g->kind == MR_GROUP_BLOCK ? add_block(bu, g)
-                                              : add_kernel(bu, g);
+        bool ok = g->kind == MR_GROUP_VIEW     ? add_view(bu, g)
+                  : g->kind == MR_GROUP_KERNEL ? add_kernel(bu, g)
+                  : g->product != NULL         ? add_joined(bu, g)
+                                               : add_block(bu, g);
 
         if (!ok)
             return false;

@@ -164,16 +164,49 @@ has_reduction(const mr_step *s)
     return false;
 }
 
+static int64_t
+points_of(const mr_block_group *b)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < b->n_kept + b->n_red; i++)
+        n *= b->dim[i];
+    return n;
+}
+
 static bool
 same_points(const mr_block_group *a, const mr_block_group *b)
 {
-    int64_t n = 1, m = 1;
+    return points_of(a) == points_of(b) && a->ndim == b->ndim;
+}
 
-    for (int i = 0; i < a->n_kept + a->n_red; i++)
-        n *= a->dim[i];
-    for (int i = 0; i < b->n_kept + b->n_red; i++)
-        m *= b->dim[i];
-    return n == m && a->ndim == b->ndim;
+/* As the kernel wrote it. */
+static bool
+is_all_of(const mr_slot *s, const mr_array *x)
+{
+    return s->ndim == x->ndim &&
+           memcmp(s->dim, x->dim, (size_t)x->ndim * sizeof *s->dim) == 0 &&
+           mr__is_contiguous(s->ndim, s->dim, s->stride);
+}
+
+/* Why the block does not follow the kernel, piece by piece. */
+static const char *
+why_not_behind(const mr_program *p, const mr_step *kernel, const mr_step *block,
+               const mr_slot *in)
+{
+    if (mr__device_has_queues(p->device))
+        return "the device launches each by itself";
+    if (kernel->node->stream != block->node->stream)
+        return "they were asked for on different streams";
+    if (has_reduction(block))
+        return "it reduces: elementwise work alone follows a kernel";
+    if (in->size != kernel->node->size || in->size != points_of(block->block))
+        return "their points differ: one is broadcast, reduced or reshaped to "
+               "the other";
+    if (!is_all_of(in, kernel->node))
+        return "it is read through a view";
+    return "a step between them reads that and is read by it, or it follows "
+           "another kernel";
 }
 
 /* Why reader does not hold what maker does, whose value it reads here. */
@@ -181,14 +214,23 @@ static const char *
 why_apart(const mr_program *p, const mr_step *maker, const mr_step *reader,
           const mr_slot *in)
 {
+    bool behind = mr__step_is_joined(reader) &&
+                  in - reader->in >= mr__step_kernel_inputs(reader);
+
     if (mr__checking())
         return "the checking mode runs each operator alone";
-    if (reader->kernel != NULL)
+    if (reader->kernel != NULL && !behind)
         return "it has a kernel of its own";
-    if (maker->kernel != NULL)
-        return "that has a kernel of its own";
+    if (maker->kernel != NULL && !mr__step_is_joined(maker) &&
+        !maker->kernel->epilogue)
+        return "that has a kernel of its own, which nothing follows piece by "
+               "piece";
+    if (maker->kernel != NULL && behind)
+        return "it follows another kernel already";
     if (reader->block == NULL)
         return "it is a copy to where the caller or a kernel wants it";
+    if (maker->kernel != NULL)
+        return why_not_behind(p, maker, reader, in);
     if (maker->block == NULL)
         return "that is a copy: a view of what it copies was not possible";
     if (maker->node->stream != reader->node->stream)
@@ -222,7 +264,8 @@ put_apart(text *t, const mr_program *p, int n)
 
     for (int i = 0; i < s->n_in; i++)
         for (int m = n - 1; m >= 0; m--)
-            if (s->in[i].value >= 0 && makes(&p->steps[m], s->in[i].value)) {
+            if (s->in[i].value >= 0 && &s->in[i] != mr__step_product(s) &&
+                makes(&p->steps[m], s->in[i].value)) {
                 put(t, "        not joined with step %d: %s\n", m,
                     why_apart(p, &p->steps[m], s, &s->in[i]));
                 break;
@@ -235,7 +278,6 @@ put_apart(text *t, const mr_program *p, int n)
 static void
 put_block(text *t, const mr_block_code *c)
 {
-    put(t, "fused");
     for (int i = 0; i < c->n_in && c->source != NULL; i++)
         if (c->source[i].kind == MR_FROM_GATHER)
             put(t, " gather,");
@@ -255,11 +297,27 @@ tier_of(const mr_program *p, const mr_step *s)
 {
     if (mr__device_has_queues(p->device))
         return p->device->name;
+    if (mr__step_is_joined(s) && mr__tier1_ready(s) != NULL)
+        return "kernel, native code";
     if (s->kernel != NULL)
         return "kernel";
     if (s->block == NULL)
         return "copy";
     return mr__tier1_ready(s) != NULL ? "native code" : "interpreter";
+}
+
+/* A product that a result lies over is nobody's. */
+static int
+shown_outputs(const mr_step *s)
+{
+    const mr_slot *product = mr__step_product(s);
+
+    for (int k = 0; product != NULL && k < s->n_out - 1; k++)
+        if (s->out[k].kind == product->kind &&
+            s->out[k].index == product->index &&
+            s->out[k].byte_offset == product->byte_offset)
+            return s->n_out - 1;
+    return s->n_out;
 }
 
 static void
@@ -268,16 +326,20 @@ put_step(text *t, const mr_program *p, int n)
     const mr_step *s = &p->steps[n];
 
     put(t, "    %d: ", n);
-    if (s->block != NULL)
-        put_block(t, &s->block->code);
-    else
+    if (s->kernel != NULL || s->block == NULL)
         put(t, "%s", s->kernel != NULL ? s->node->op->name : "copy");
+    if (s->block != NULL) {
+        put(t, s->kernel != NULL ? ", followed by" : "fused");
+        put_block(t, &s->block->code);
+    }
     put(t, "  [%s]", tier_of(p, s));
     if (s->node->site != NULL)
         put(t, "  %s", s->node->site);
     put(t, "\n");
-    put_slots(t, p, "reads ", s->n_in, s->in);
-    put_slots(t, p, "writes", s->n_out, s->out);
+    for (int i = 0; i < s->n_in; i++) /* the product is not read from memory */
+        if (&s->in[i] != mr__step_product(s))
+            put_slots(t, p, "reads ", 1, &s->in[i]);
+    put_slots(t, p, "writes", shown_outputs(s), s->out);
     put_apart(t, p, n);
 }
 

@@ -432,8 +432,8 @@ step_compile(mr_tier1 *t)
     if (atomic_load_explicit(&t->refs, memory_order_acquire) == 1 ||
         !provider_there())
         return;
-    rc =
-        mr__block_make_native(&t->code, &t->launch, &t->arena, &ready, &native);
+    rc = (t->pieces ? mr__block_make_native_pieces : mr__block_make_native)(
+        &t->code, &t->launch, &t->arena, &ready, &native);
     if (rc == MR_OK && ready != NULL)
         rc = segments_compile(t, native);
     if (rc != MR_OK)

@@ -9,11 +9,12 @@
  *    where its row says so.  A line of heirs has one memory; a line that ends
  *    in an output lies there from its beginning.
  * 3. Gifts: arguments that the caller has given up are the ends of lines too.
- * 4. Memory, from the last step to the first: an output's memory as long as
+ * 4. Hosts: a product that a block follows begins the line of a result of that.
+ * 5. Memory, from the last step to the first: an output's memory as long as
  *    that is not written yet, or the best fit among the gaps of the workspace.
  *    (From the first to the last the end of a chain finds the output's memory
  *    taken by its beginning.)
- * 5. Block steps are made ready, in order, with what they need besides.
+ * 6. Block steps are made ready, in order, with what they need besides.
  *
  * Small values (MEMORY_MATTERS) stay apart: they lie in cache anyway, and a
  * program that writes over its input does so in a pass more.
@@ -143,6 +144,11 @@ may_write_over(const mr_step *s, int j, int k)
     c = &s->block->code;
     if (c->source != NULL && c->source[j].kind != MR_FROM_MEMORY)
         return false;
+    if (mr__step_is_joined(s)) {
+        j -= mr__step_kernel_inputs(s);
+        if (j < 0 || j == s->block->product || k >= c->n_out)
+            return false;
+    }
     writes = c->out[k].reg - c->n_in - c->n_const;
     for (int i = writes + 1; i < c->n_inst; i++)
         if (c->inst[i].arg[0] == j || c->inst[i].arg[1] == j ||
@@ -239,6 +245,42 @@ find_gifts(placing *pl)
             }
         }
     }
+}
+
+/* A product that dies where it is made lies where an output of what follows it
+ * will, the last that lies over nothing. */
+static bool
+host_of(mr_placing *w, const mr_step *s, int32_t step)
+{
+    int32_t at = s->out[s->n_out - 1].value;
+    mr_value *product = &w->value[at];
+
+    if (product->last > step || product->out >= 0 ||
+        product->bytes < MEMORY_MATTERS)
+        return false;
+    for (int k = s->n_out - 2; k >= 0; k--) {
+        mr_value *v = &w->value[s->out[k].value];
+
+        if (v->donor >= 0 || v->arg >= 0 || v->size != product->size)
+            continue;
+        v->donor = at;
+        product->heir = s->out[k].value;
+        return true;
+    }
+    return false;
+}
+
+static void
+find_hosts(mr_placing *w)
+{
+    const mr_program *p = w->p;
+    bool any = false;
+
+    for (int32_t n = 0; n < p->n_steps; n++)
+        if (mr__step_is_joined(&p->steps[n]))
+            any = host_of(w, &p->steps[n], n) || any;
+    if (any)
+        join_lines(w);
 }
 
 /* ---- memory
@@ -400,17 +442,22 @@ stand_in(const mr_slot *s)
     return (void *)((kind << 58 | index << 40) + (uintptr_t)s->byte_offset);
 }
 
+/* Everything at once, and row by row behind a kernel. */
 void
-mr__step_launch(const mr_step *s, mr_block_launch *l)
+mr__step_launch(const mr_step *s, bool rows, mr_block_launch *l)
 {
     mr_task_operand o[2 * MR_CODE_MAX_IO];
+    const mr_slot *in =
+        s->kernel != NULL ? s->in + mr__step_kernel_inputs(s) : s->in;
+    int n_in = s->block->code.n_in, n_out = s->block->code.n_out;
 
-    for (int i = 0; i < s->n_in + s->n_out; i++) {
-        const mr_slot *slot = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+    for (int i = 0; i < n_in + n_out; i++) {
+        const mr_slot *slot = i < n_in ? &in[i] : &s->out[i - n_in];
 
         mr__slot_operand(slot, stand_in(slot), &o[i]);
     }
-    mr__block_launch_make(s->block, o, o + s->n_in, l);
+    (rows ? mr__block_launch_rows : mr__block_launch_make)(s->block, o,
+                                                           o + n_in, l);
 }
 
 /* What the block's runs have in common, made once where the device can; and
@@ -424,7 +471,7 @@ make_ready(placing *pl, mr_step *s, int32_t step)
     size_t bytes = 0;
     int32_t v;
 
-    mr__step_launch(s, &l);
+    mr__step_launch(s, false, &l);
     if (p->device->block_ready != NULL) {
         s->ready = p->device->block_ready(code, &l, &p->arena, &bytes);
         if (s->ready == NULL)
@@ -538,6 +585,7 @@ mr__place(mr_placing *w)
     join_lines(w);
     if (!mr__device_has_queues(p->device)) /* who gives up has it elsewhere */
         find_gifts(&pl);
+    find_hosts(w);
     find_outputs(&pl);
     place_lines(&pl);
     pl.n_live = 0;

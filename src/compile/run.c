@@ -142,19 +142,42 @@ run_ready(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
                                 step_workspace(a, s));
 }
 
+/* Of a joined step: the kernel's own. */
 static void
 kernel_args(mr_kernel_args *k, mr_kernel_view *v, const mr_kernel_args *a,
             const mr_step *s, const mr_task_operand *in,
             const mr_task_operand *out)
 {
-    mr__operand_views(v, s->n_in, in, s->n_out, out);
+    int n_in = mr__step_kernel_inputs(s), n_out = s->n_out;
+
+    if (mr__step_is_joined(s)) {
+        out = in + n_in + s->block->product;
+        n_out = 1;
+    }
+    mr__operand_views(v, n_in, in, n_out, out);
     *k = (mr_kernel_args){.op = s->node->op,
                           .params = s->node->params,
-                          .n_in = s->n_in,
-                          .n_out = s->n_out,
+                          .n_in = n_in,
+                          .n_out = n_out,
                           .in = v,
-                          .out = v + s->n_in,
+                          .out = v + n_in,
                           .workspace = step_workspace(a, s)};
+}
+
+/* Apart, so that other kernels need no room for a launch. */
+static __attribute__((noinline)) mr_code
+run_joined(const mr_step *s, mr_kernel_args *k, const mr_task_operand *in,
+           const mr_task_operand *out)
+{
+    mr_block_launch l;
+    mr_epilogue e = {.code = &s->block->code,
+                     .launch = &l,
+                     .ready = s->ready,
+                     .pieces = mr__tier1_ready(s)};
+
+    mr__block_launch_rows(s->block, in + k->n_in, out, &l);
+    k->epilogue = &e;
+    return s->kernel->run(k);
 }
 
 static mr_code
@@ -169,7 +192,8 @@ run_kernel(const mr_kernel_args *a, const mr_step *s, const mr_task_operand *in,
     if (v == NULL)
         return MR_E_MEMORY;
     kernel_args(&k, v, a, s, in, out);
-    rc = s->kernel->run(&k);
+    rc =
+        mr__step_is_joined(s) ? run_joined(s, &k, in, out) : s->kernel->run(&k);
     mr__dealloc(v);
     return rc;
 }
@@ -207,14 +231,14 @@ run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
     operands f;
     mr_code rc;
 
-    if (s->ready != NULL)
+    if (s->ready != NULL && s->kernel == NULL)
         return run_ready(p, a, s);
     if (!operands_fill(&f, p, a, s))
         return MR_E_MEMORY;
-    if (s->block != NULL)
-        rc = mr__run_block(p->device, s->block, f.o, f.o + s->n_in);
-    else if (s->kernel != NULL)
+    if (s->kernel != NULL)
         rc = run_kernel(a, s, f.o, f.o + s->n_in);
+    else if (s->block != NULL)
+        rc = mr__run_block(p->device, s->block, f.o, f.o + s->n_in);
     else
         rc = mr__run_copy(p->device, &f.o[0], &f.o[s->n_in]);
     operands_end(&f);

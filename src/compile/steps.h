@@ -49,10 +49,34 @@ typedef struct mr_step {
     _Atomic(mr_tier1 *) tier1;   /* its native code (tier1.h), or NULL */
     const mr_kernel *kernel;     /* or a kernel, or a copy when both NULL */
     const mr_array *node;        /* for params and messages */
+    /* With both, the block follows the kernel: the block's inputs stand behind
+     * the kernel's, the product among them, and the outputs are the block's,
+     * behind them the product. */
     int n_in, n_out;
     const mr_slot *in, *out;
     int64_t workspace; /* offset in the workspace, -1: none */
 } mr_step;
+
+static inline bool
+mr__step_is_joined(const mr_step *s)
+{
+    return s->kernel != NULL && s->block != NULL;
+}
+
+/* What the kernel alone reads. */
+static inline int
+mr__step_kernel_inputs(const mr_step *s)
+{
+    return s->block != NULL ? s->node->n_in : s->n_in;
+}
+
+/* What the block reads of the kernel that it follows. */
+static inline const mr_slot *
+mr__step_product(const mr_step *s)
+{
+    return mr__step_is_joined(s) ? &s->in[s->node->n_in + s->block->product]
+                                 : NULL;
+}
 
 /* How often a program has run, until somebody asks for native code. */
 typedef struct mr_heat {
@@ -108,8 +132,8 @@ mr__slot_is_argument(const mr_program *p, const mr_slot *s)
  * nothing.  MR_E_UNSUPPORTED: its device cannot run all of it. */
 mr_code mr__program_build(mr_program *p);
 /* place.c: the launch of a block step, with addresses that stand for its
- * memory. */
-void mr__step_launch(const mr_step *s, mr_block_launch *l);
+ * memory; rows: of pieces, behind a kernel. */
+void mr__step_launch(const mr_step *s, bool rows, mr_block_launch *l);
 /* program.c */
 /* Of a base: the program for arguments that lie as those of `a`, and of which
  * it may write over those of `given` (bits).  One that is

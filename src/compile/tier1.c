@@ -61,7 +61,8 @@ tier1_new(const mr_step *s)
         mr__tier1_release(t);
         return NULL;
     }
-    mr__step_launch(s, &t->launch);
+    t->pieces = mr__step_is_joined(s);
+    mr__step_launch(s, t->pieces, &t->launch);
     return t;
 }
 

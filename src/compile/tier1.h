@@ -28,6 +28,7 @@ struct mr_tier1 {
     mr_arena arena;        /* the worker's until it lets its reference go */
     mr_block_code code;
     mr_block_launch launch; /* data: addresses that stand for memory */
+    bool pieces;            /* it follows a kernel, piece by piece */
     mr_jit_code **used;     /* n_used, counted */
     int n_used;
 };

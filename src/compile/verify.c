@@ -109,10 +109,13 @@ check_step(memory *m, const mr_program *p, const mr_step *s)
     for (int i = 0; i < s->n_in; i++) {
         extent e = extent_of(&s->in[i]);
 
-        if (s->in[i].kind != MR_SLOT_CONST && s->in[i].size > 0)
+        if (s->in[i].kind != MR_SLOT_CONST && s->in[i].size > 0 &&
+            &s->in[i] != mr__step_product(s))
             read_extent(m, &e);
     }
-    for (int k = 0; k < s->n_out; k++) {
+    for (int i = 0; i < s->n_out; i++) {
+        /* a product, the last, is written before what follows it is */
+        int k = mr__step_is_joined(s) ? s->n_out - 1 - i : i;
         extent e = extent_of(&s->out[k]);
 
         assert(s->out[k].kind != MR_SLOT_CONST);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "cpu/conv.h"
+#include "cpu/epilogue.h"
 #include "cpu/product.h"
 #include "ops/params.h"
 
@@ -63,6 +64,7 @@ static void
 conv_plan(const mr_kernel_args *a, mr_conv *c)
 {
     mr__conv_plan(a->params, &a->in[0], &a->in[1], &a->out[0], c);
+    c->epilogue = a->epilogue;
 }
 
 /* The product of `rows` rows of patches with the weights of a group. */
@@ -75,7 +77,10 @@ conv_product(const mr_conv *c, int64_t rows)
                     .k = c->k,
                     .c_row = c->outputs,
                     .c_col = 1,
-                    .n_items = 1};
+                    .n_items = 1,
+                    .epilogue = c->epilogue,
+                    .after_row = c->row0,
+                    .after_col = c->group * c->group_outputs};
 
     p.a = (mr_gemm_side){NULL, c->dtype, rows, c->k, 1};
     p.b = (mr_gemm_side){NULL, c->dtype, p.n, c->k, 1};
@@ -215,50 +220,55 @@ patches_piece(void *ctx, int64_t begin, int64_t end)
         patch_make(c, c->row0 + i, c->patches + i * c->k * c->item);
 }
 
+/* Patches, a chunk of them after the other, times the weights of each group. */
+static void
+conv_patches(mr_conv *c, char *workspace)
+{
+    int64_t grain = mr__cpu_grain(
+        (double)c->taps * (3.0 + 0.05 * (double)(c->group_channels * c->item)));
+
+    c->patches = workspace;
+    workspace += patches_bytes(c);
+    for (c->row0 = 0; c->row0 < c->n_rows; c->row0 += c->chunk)
+        for (c->group = 0; c->group < c->p->groups; c->group++) {
+            int64_t left = c->n_rows - c->row0;
+            int64_t rows = left < c->chunk ? left : c->chunk;
+            mr_product p = conv_product(c, rows);
+
+            if (!c->plain && c->k > 0)
+                mr__cpu_for(rows, grain, patches_piece, c);
+            p.a.data = c->plain ? c->x : c->patches;
+            p.b.data = c->w + c->group * c->group_outputs * c->k * c->item;
+            p.c = c->to + (c->row0 * c->outputs + c->group * c->group_outputs) *
+                              c->item;
+            mr__product_run(&p, workspace);
+        }
+}
+
 mr_code
 mr__cpu_conv(const mr_kernel_args *a)
 {
-    char *workspace = a->workspace;
-    int64_t grain;
     mr_conv c;
+    bool followed = false;
 
     if (a->out[0].size == 0)
         return MR_OK;
     conv_plan(a, &c);
     if (mr__conv_depthwise_fits(&c)) {
-        mr__conv_depthwise(&c, workspace);
-        return MR_OK;
+        mr__conv_depthwise(&c, a->workspace);
+    } else if (mr__conv_line_fits(&c)) {
+        mr__conv_line(&c, a->workspace);
+    } else if (mr__conv_spread_fits(&c)) {
+        mr__conv_spread(&c, a->workspace);
+    } else if (mr__conv_window_fits(&c)) {
+        mr__conv_window(&c, a->workspace);
+        followed = mr__conv_window_follows(&c);
+    } else {
+        conv_patches(&c, a->workspace);
+        followed = true;
     }
-    if (mr__conv_line_fits(&c)) {
-        mr__conv_line(&c, workspace);
-        return MR_OK;
-    }
-    if (mr__conv_spread_fits(&c)) {
-        mr__conv_spread(&c, workspace);
-        return MR_OK;
-    }
-    if (mr__conv_window_fits(&c)) {
-        mr__conv_window(&c, workspace);
-        return MR_OK;
-    }
-    c.patches = workspace;
-    workspace += patches_bytes(&c);
-    grain = mr__cpu_grain((double)c.taps *
-                          (3.0 + 0.05 * (double)(c.group_channels * c.item)));
-    for (c.row0 = 0; c.row0 < c.n_rows; c.row0 += c.chunk)
-        for (c.group = 0; c.group < c.p->groups; c.group++) {
-            int64_t left = c.n_rows - c.row0;
-            int64_t rows = left < c.chunk ? left : c.chunk;
-            mr_product p = conv_product(&c, rows);
-
-            if (!c.plain && c.k > 0)
-                mr__cpu_for(rows, grain, patches_piece, &c);
-            p.a.data = c.plain ? c.x : c.patches;
-            p.b.data = c.w + c.group * c.group_outputs * c.k * c.item;
-            p.c = c.to +
-                  (c.row0 * c.outputs + c.group * c.group_outputs) * c.item;
-            mr__product_run(&p, workspace);
-        }
+    if (c.epilogue != NULL && !followed)
+        mr__after_all(c.epilogue);
     return MR_OK;
 }
 

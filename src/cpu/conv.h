@@ -27,6 +27,7 @@ typedef struct mr_conv {
     bool runs;  /* taps of the last axis lie side by side in the input */
     const char *x, *w;
     char *to;
+    const mr_epilogue *epilogue; /* what follows, or NULL */
     /* the chunk being made */
     char *patches;
     int64_t row0, group;
@@ -66,6 +67,8 @@ void mr__conv_depthwise(const mr_conv *c, void *workspace);
 bool mr__conv_window_fits(const mr_conv *c);
 size_t mr__conv_window_bytes(const mr_conv *c);
 void mr__conv_window(const mr_conv *c, void *workspace);
+/* Does it run what follows? */
+bool mr__conv_window_follows(const mr_conv *c);
 /* float32, few outputs: lanes are taps times outputs. */
 bool mr__conv_spread_fits(const mr_conv *c);
 size_t mr__conv_spread_bytes(const mr_conv *c);

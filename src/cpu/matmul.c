@@ -23,6 +23,7 @@
 
 #include "array/layout.h"
 #include "cpu/blas.h"
+#include "cpu/epilogue.h"
 #include "cpu/product.h"
 
 enum { SMALL = 160 * 160 * 160, SMALL_F64 = 112 * 112 * 112, ALIGN = 64 };
@@ -216,6 +217,14 @@ mr__product_blas_side(const mr_gemm_side *s, int64_t depth)
            s->depth_stride <= INT_MAX;
 }
 
+/* Does what follows run on each tile?  Below 16 KB or so a tile of an item is
+ * done sooner than a program is made ready. */
+bool
+mr__product_blas_follows(const mr_product *p)
+{
+    return p->n_items == 1 || p->m * p->n >= 4096;
+}
+
 typedef struct tiles {
     const mr_product *p;
     int64_t rows, cols, n_rows, n_cols; /* of a tile; tiles of an item */
@@ -254,6 +263,8 @@ blas_tile(const tiles *t, int64_t unit)
     g.c = (char *)c + (i * p->c_row + j) * size;
     g.ldc = p->c_row;
     mr__blas_run(p->dtype, &g);
+    if (p->after != NULL && mr__product_blas_follows(p))
+        mr__product_after(p, item, i, g.m, j, g.n);
 }
 
 static void
@@ -442,9 +453,66 @@ route_run(const mr_product *p, route r, void *workspace)
 }
 
 void
+mr__product_after(const mr_product *p, int64_t item, int64_t i, int64_t m,
+                  int64_t j, int64_t n)
+{
+    mr__after_piece(p->after, p->after_row + item * p->m + i, m,
+                    p->after_col + j, n);
+}
+
+static void
+after_all(const mr_product *p, const mr_epilogue *e)
+{
+    mr__after_region(e, p->after_row, p->m * p->n_items, p->after_col, p->n);
+}
+
+void
+mr__product_after_all(const mr_product *p)
+{
+    after_all(p, p->after->e);
+}
+
+/* Does the route run what follows on its tiles as they become ready?  Of the
+ * others the results are small, or not the time. */
+static bool
+follows_tiles(const mr_product *p, route r)
+{
+    return mr__after_pays(p->epilogue, p->n_items * p->m * p->n *
+                                           mr__dtype_size(p->dtype)) &&
+           (r == ROUTE_STRIPS || r == ROUTE_PACKED ||
+            (r == ROUTE_BLAS && mr__product_blas_follows(p)));
+}
+
+/* Apart, so that other products need no room for a program. */
+static __attribute__((noinline)) void
+run_joined(const mr_product *p, route r, void *workspace)
+{
+    mr_product q = *p;
+    mr_after after;
+
+    if (!follows_tiles(p, r)) {
+        route_run(p, r, workspace);
+        after_all(p, p->epilogue);
+        return;
+    }
+    mr__after_make(&after, p->epilogue);
+    q.after = &after;
+    route_run(&q, r, workspace);
+}
+
+static void
+run_all(const mr_product *p, route r, void *workspace)
+{
+    if (p->epilogue != NULL && r != ROUTE_NOTHING)
+        run_joined(p, r, workspace);
+    else
+        route_run(p, r, workspace);
+}
+
+void
 mr__product_run(const mr_product *p, void *workspace)
 {
-    route_run(p, route_choose(p), workspace);
+    run_all(p, route_choose(p), workspace);
 }
 
 /* The order of additions of some routes depends on how an operand lies.  So
@@ -552,7 +620,8 @@ mr__cpu_matmul(const mr_kernel_args *a)
 
     lie_down(a, &p, &l);
     if (!l.moved[0] && !l.moved[1]) {
-        route_run(&p, l.route, a->workspace);
+        p.epilogue = a->epilogue;
+        run_all(&p, l.route, a->workspace);
         return MR_OK;
     }
     free = (char *)a->workspace + aligned(route_bytes(&l.p, l.route));
@@ -566,7 +635,8 @@ mr__cpu_matmul(const mr_kernel_args *a)
         free += view_bytes(&a->in[i]);
     }
     product_read(&l.in[0], &l.in[1], &a->out[0], true, &l.p);
-    route_run(&l.p, l.route, a->workspace);
+    l.p.epilogue = a->epilogue;
+    run_all(&l.p, l.route, a->workspace);
     return MR_OK;
 }
 

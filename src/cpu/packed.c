@@ -36,6 +36,7 @@ typedef struct packed {
     int64_t a_floats, b_floats, sum_floats; /* of an item */
     int64_t group;                          /* items at a time */
     bool a_shared, b_shared;                /* all items have the same */
+    bool follows;                           /* blocks run what follows */
     float *a, *b, *sums;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
     /* where the loops are */
@@ -196,6 +197,42 @@ block_run(const packed *s, int64_t unit)
     }
 }
 
+/* What follows blocks [first, end) of one row of blocks. */
+static void
+blocks_after(const packed *s, int64_t first, int64_t end)
+{
+    const mr_product *p = s->p;
+    int64_t per_item = s->block_rows * s->block_cols;
+    int64_t item = first / per_item, block = first % per_item;
+    int64_t high = BLOCK_ROWS / s->rows * s->rows;
+    int64_t wide = BLOCK_COLS / s->cols * s->cols;
+    int64_t i = block / s->block_cols * high, m = p->m - i;
+    int64_t j = block % s->block_cols * wide, n = p->n - j;
+
+    n = n < wide * (end - first) ? n : wide * (end - first);
+    mr__product_after(p, s->item0 + item, i, m < high ? m : high, j, n);
+}
+
+/* Blocks side by side are gone over together, up to so many: longer rows, and
+ * still in cache. */
+#define BLOCKS_TOGETHER 4
+
+static void
+joined_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const packed *s = ctx;
+    int64_t first = begin;
+
+    for (int64_t u = begin; u < end; u++) {
+        block_run(s, u);
+        if (u + 1 < end && (u + 1) % s->block_cols != 0 &&
+            u + 1 - first < BLOCKS_TOGETHER)
+            continue;
+        blocks_after(s, first, u + 1);
+        first = u + 1;
+    }
+}
+
 static void
 block_piece(void *ctx, int64_t begin, int64_t end)
 {
@@ -242,7 +279,10 @@ group_run(packed *s)
         block = (double)(s->a_panels * s->rows / s->block_rows) *
                 (double)(s->b_panels * s->cols / s->block_cols);
         mr__cpu_for(s->n_items * s->block_rows * s->block_cols,
-                    mr__cpu_grain(0.02 * depth * block), block_piece, s);
+                    mr__cpu_grain(0.02 * depth * block),
+                    s->follows && s->depth0 + s->depth == s->p->k ? joined_piece
+                                                                  : block_piece,
+                    s);
     }
 }
 
@@ -252,6 +292,9 @@ mr__product_packed(const mr_product *p, void *workspace)
     packed s;
 
     packed_plan(p, &s);
+    /* Whether it can go in pairs is known once all is packed. */
+    s.follows = p->after != NULL &&
+                (!p->pairs || (s.span >= p->k && s.group == p->n_items));
     s.a = workspace;
     s.b = s.a + (s.a_shared ? 1 : s.group) * s.a_floats;
     s.sums = s.b + (s.b_shared ? 1 : s.group) * s.b_floats;
@@ -261,5 +304,7 @@ mr__product_packed(const mr_product *p, void *workspace)
         s.n_items = left < s.group ? left : s.group;
         group_run(&s);
     }
+    if (p->after != NULL && !s.follows && !unfit(&s))
+        mr__product_after_all(p);
     return !unfit(&s);
 }

@@ -31,6 +31,13 @@ typedef struct mr_product {
     void (*pack_b)(const void *ctx, int64_t at, int width, int64_t panel,
                    int64_t depth0, int64_t depth, float *to);
     const void *pack_ctx;
+    /* What follows, or NULL; row i of item 0 is row after_row + i of the whole
+     * result, item after item, column j its column after_col + j.  mr__product_
+     * run makes `after` of it; strips, packed and BLAS run that, and a caller
+     * of their own makes it. */
+    const mr_epilogue *epilogue;
+    const struct mr_after *after;
+    int64_t after_row, after_col;
     /* Run in pairs (gemm.h): the packed routes say whether they could, c is
      * nothing when not. */
     bool pairs;
@@ -41,6 +48,13 @@ void mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
                       mr_gemm_side *b, void **c);
 /* The offset of its b, in elements (pack_b: in its own unit). */
 int64_t mr__product_offset(const mr_product *p, int64_t item);
+
+/* What follows rows [i, i + m) of an item and columns [j, j + n): they have
+ * their last bits. */
+void mr__product_after(const mr_product *p, int64_t item, int64_t i, int64_t m,
+                       int64_t j, int64_t n);
+/* The same of everything, in parallel. */
+void mr__product_after_all(const mr_product *p);
 
 /* By the best route; c's columns are adjacent, and so are lanes or depths of
  * both sides.  Workspace: 64-byte aligned, as many bytes as asked for. */
@@ -94,6 +108,7 @@ void mr__product_rows_wide(const mr_product *p, void *workspace);
 /* float32, float64, complex: sides whose lanes or depths are adjacent. */
 bool mr__product_blas_side(const mr_gemm_side *s, int64_t depth);
 void mr__product_blas(const mr_product *p);
+bool mr__product_blas_follows(const mr_product *p);
 
 /* float32 and float64, many items of up to 8 x 8 x 8. */
 bool mr__product_tiny_fits(const mr_product *p);

@@ -16,6 +16,7 @@
  */
 #include <string.h>
 
+#include "cpu/epilogue.h"
 #include "cpu/index.h"
 #include "cpu/product.h"
 #include "cpu/quant.h"
@@ -457,21 +458,49 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
                                       : mr__product_packed_bytes(&g);
 }
 
+/* What follows, where no tile of a product has seen to it. */
+static void
+follow(const product *p)
+{
+    if (p->a->epilogue != NULL && p->a->out[0].size > 0)
+        mr__after_all(p->a->epilogue);
+}
+
+static void
+many_run(mr_product *g, const product *p)
+{
+    const mr_epilogue *e = p->a->epilogue;
+    const mr_kernel_view *out = &p->a->out[0];
+    bool tiles =
+        e != NULL && mr__after_pays(e, out->size * mr__dtype_size(out->dtype));
+    mr_after after;
+
+    if (tiles) {
+        mr__after_make(&after, e);
+        g->after = &after;
+    }
+    if (mr__product_strips_fit(g))
+        mr__product_strips(g, p->a->workspace);
+    else
+        mr__product_packed(g, p->a->workspace);
+    if (!tiles)
+        follow(p);
+}
+
 mr_code
 mr__cpu_quantized_matmul(const mr_kernel_args *a)
 {
     product p = product_read(a);
 
-    if (nothing(&p))
+    if (nothing(&p)) {
+        follow(&p);
         return MR_OK;
+    }
     batch_read(&p);
     if (p.m > FEW) {
         mr_product g = many_product(&p);
 
-        if (mr__product_strips_fit(&g))
-            mr__product_strips(&g, a->workspace);
-        else
-            mr__product_packed(&g, a->workspace);
+        many_run(&g, &p);
         return MR_OK;
     }
     few_place(&p, a->workspace, p.m * p.n_items);
@@ -483,6 +512,7 @@ mr__cpu_quantized_matmul(const mr_kernel_args *a)
             p.jobs[i * p.m + r] = (job){x * p.m + r, w, i * p.m + r};
     }
     few_run(&p);
+    follow(&p);
     return MR_OK;
 }
 
@@ -542,10 +572,13 @@ mr__cpu_gather_qmm(const mr_kernel_args *a)
     if (mr__index_offsets(&x, 1, n, lhs) != MR_OK ||
         mr__index_offsets(&w, 1, n, rhs) != MR_OK)
         return MR_E_INDEX;
-    if (nothing(&p))
+    if (nothing(&p)) {
+        follow(&p);
         return MR_OK;
+    }
     few_place(&p, (char *)a->workspace + gather_bytes(&p, n), n * p.m);
     jobs_sort(&p, n, lhs, rhs, rhs + n);
     few_run(&p);
+    follow(&p);
     return MR_OK;
 }

@@ -232,10 +232,35 @@ strip_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+/* The columns of strips [begin, end), item after item. */
+static void
+strips_after(const strips *s, int64_t begin, int64_t end)
+{
+    const mr_product *p = s->p;
+    int64_t cols = mr__gemm_cols();
+
+    for (int64_t u = begin, next; u < end; u = next) {
+        int64_t item = u / s->per_item, j = u % s->per_item * cols, stop;
+
+        next = (item + 1) * s->per_item < end ? (item + 1) * s->per_item : end;
+        stop = j + (next - u) * cols;
+        mr__product_after(p, item, 0, p->m, j, (stop < p->n ? stop : p->n) - j);
+    }
+}
+
+static void
+joined_piece(void *ctx, int64_t begin, int64_t end)
+{
+    strip_piece(ctx, begin, end);
+    strips_after(ctx, begin, end);
+}
+
 bool
 mr__product_strips(const mr_product *p, void *workspace)
 {
     strips s = strips_plan(p);
+    /* whether it can go in pairs is known in the end */
+    bool joined = p->after != NULL && !p->pairs;
     double depth = (double)p->k, rows = (double)mr__gemm_rows();
     double cols = (double)mr__gemm_cols();
 
@@ -244,6 +269,8 @@ mr__product_strips(const mr_product *p, void *workspace)
                 mr__cpu_grain(0.2 * depth * rows), pack_piece, &s);
     mr__cpu_for(p->n_items * s.per_item,
                 mr__cpu_grain(depth * cols * (0.2 + 0.02 * (double)p->m)),
-                strip_piece, &s);
+                joined ? joined_piece : strip_piece, &s);
+    if (p->after != NULL && !joined && !unfit(&s))
+        mr__product_after_all(p);
     return !unfit(&s);
 }

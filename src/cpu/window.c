@@ -16,6 +16,7 @@
 
 #include "base/pool.h"
 #include "cpu/conv.h"
+#include "cpu/epilogue.h"
 #include "kernels/gemm.h"
 #include "kernels/window.h"
 
@@ -46,6 +47,7 @@ typedef struct window {
     int n_slots;
     float *weights;
     int64_t *offset; /* segments: from a position's first corner, in floats */
+    const mr_after *after; /* what follows a unit, or NULL */
 } window;
 
 typedef struct slot {
@@ -462,9 +464,48 @@ window_unit(const void *ctx, int64_t unit, char *piece)
                               group, from, s0);
 }
 
+/* Positions in phases are not adjacent in the output. */
+bool
+mr__conv_window_follows(const mr_conv *c)
+{
+    return c->p->input_dilation.v[c->n_spatial - 1] == 1;
+}
+
+static void
+joined_unit(const void *ctx, int64_t unit, char *piece)
+{
+    const window *w = ctx;
+    const mr_conv *c = w->c;
+    int64_t row0 = unit * w->rows, left = c->n_rows - row0;
+
+    window_unit(ctx, unit, piece);
+    mr__after_piece(w->after, row0, left < w->rows ? left : w->rows, 0,
+                    c->outputs);
+}
+
+static void
+window_run(window *w, char *slots, const mr_after *after)
+{
+    w->after = after;
+    mr__cpu_units(w->n_slots, (w->c->n_rows - 1) / w->rows + 1, slots,
+                  slot_bytes(w), after != NULL ? joined_unit : window_unit, w);
+}
+
+/* Apart, so that others need no room for a program. */
+static __attribute__((noinline)) void
+joined_run(window *w, char *slots)
+{
+    mr_after after;
+
+    mr__after_make(&after, w->c->epilogue);
+    window_run(w, slots, &after);
+}
+
 void
 mr__conv_window(const mr_conv *c, void *workspace)
 {
+    bool joined = c->epilogue != NULL && mr__conv_window_follows(c);
+    char *slots;
     int64_t n_panels = (c->group_outputs - 1) / mr__window()->cols + 1;
     window w;
 
@@ -475,7 +516,9 @@ mr__conv_window(const mr_conv *c, void *workspace)
     mr__cpu_for(c->p->groups * n_panels,
                 mr__cpu_grain(0.5 * (double)(c->k * w.cols)), weights_piece,
                 &w);
-    mr__cpu_units(w.n_slots, (c->n_rows - 1) / w.rows + 1,
-                  (char *)workspace + shared_bytes(&w), slot_bytes(&w),
-                  window_unit, &w);
+    slots = (char *)workspace + shared_bytes(&w);
+    if (joined)
+        joined_run(&w, slots);
+    else
+        window_run(&w, slots, NULL);
 }

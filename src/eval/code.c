@@ -38,7 +38,7 @@ typedef struct builder {
 static bool
 is_member(const builder *bu, const mr_fuse_node *n)
 {
-    return n != NULL && n->group == bu->g;
+    return n != NULL && n->group == bu->g && n != bu->g->product;
 }
 
 static int
@@ -193,7 +193,7 @@ emit_all(builder *bu)
         if (m->role == MR_ROLE_BRIDGE || m->role == MR_ROLE_ALIAS ||
             m->role == MR_ROLE_LOOK)
             m->reg = operand(bu, m, 0);
-        else if (m->role != MR_ROLE_GATHER)
+        else if (m->role != MR_ROLE_GATHER && m != bu->g->product)
             emit(bu, m);
 }
 
@@ -282,12 +282,14 @@ mr__fuse_code(mr_arena *arena, mr_fuse_group *g)
         return NULL;
     memset(bu.phase, 0, sizeof bu.phase);
     for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
-        collect(&bu, m);
+        if (m != g->product)
+            collect(&bu, m);
     if (bu.failed)
         return NULL;
     memset(bu.row + bu.n_in, 0, (size_t)bu.n_const);
     memcpy(bu.dtype + bu.n_in, bu.const_dtype, (size_t)bu.n_const);
     emit_all(&bu);
     set_loops(&bu);
+    bu.b->product = g->product == NULL ? -1 : in_find(&bu, g->product->x);
     return set_code(&bu) ? bu.b : NULL;
 }

@@ -42,6 +42,21 @@ typedef struct mr_kernel_view {
     const int64_t *stride;
 } mr_kernel_view;
 
+/* Elementwise work that follows a kernel on its result, piece by piece while
+ * that is in cache: a block program without reductions, over the points of
+ * out[0].  It reads out[0] as one of its inputs.  Its results may lie over that
+ * and over other inputs, so each point is gone over once, when it has its last
+ * bits. */
+typedef struct mr_epilogue {
+    const mr_block_code *code;
+    /* not normalised: the last dim is out[0]'s, in front of it are the others,
+     * merged where all operands allow (mr__block_merge_rows) */
+    const mr_block_launch *launch;
+    /* What block_ready made for everything at once, and native code for pieces
+     * (mr__block_run_piece), or NULL. */
+    const void *ready, *pieces;
+} mr_epilogue;
+
 typedef struct mr_kernel_args {
     const mr_op *op;
     const void *params;
@@ -51,6 +66,7 @@ typedef struct mr_kernel_args {
                                    but for the row's `over` */
     void *workspace;  /* as many bytes as the row asked for, 64-aligned */
     const void *plan; /* of operators that bring their execution: mr_op_exec */
+    const mr_epilogue *epilogue; /* NULL: none; else the row takes it */
 } mr_kernel_args;
 
 /* Runs to its end on the calling thread (and the pool's, through
@@ -74,6 +90,8 @@ typedef struct mr_kernel {
      * but for those that it is about; the kernel writes nothing before all that
      * may fail is done.  0: never */
     uint8_t over;
+    /* runs what args->epilogue says: out[0] has one axis or more */
+    bool epilogue;
 } mr_kernel;
 
 /* Must input i be row-major? */
@@ -119,7 +137,7 @@ typedef struct mr_event {
     void *provider[4]; /* its own use: record takes no memory */
 } mr_event;
 
-#define MR_DEVICE_ABI 2
+#define MR_DEVICE_ABI 3
 
 typedef struct mr_device_table {
     uint32_t size;     /* sizeof(mr_device_table) where it was filled in */

@@ -89,6 +89,22 @@ device_fuses(mr_k k, mr_dtype operand)
     return mr__k_supports(k, operand);
 }
 
+/* On devices with queues each is launched by itself. */
+static bool
+device_joins(const void *ctx, const mr_array *x)
+{
+    const mr_plan *p = ctx;
+    uint32_t stream =
+        x->stream == 0 ? p->stream : mr__stream_planned(x->stream, p->stream);
+    const mr_device_table *d = mr__stream_device(stream);
+    const mr_kernel *k;
+
+    if (mr__device_has_queues(d))
+        return false;
+    k = mr__device_kernel(d, x->op->id);
+    return k != NULL && k->epilogue;
+}
+
 /* The plan of nothing. */
 static void
 plan_clear(mr_plan *p)
@@ -103,6 +119,8 @@ plan_clear(mr_plan *p)
 static mr_code
 plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
 {
+    mr_fuse_rules rules = {
+        .fuses = device_fuses, .joins = device_joins, .ctx = p};
     mr_fuse_group *groups = NULL;
     mr_code rc;
 
@@ -117,11 +135,11 @@ plan_window(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
     p->number = ++counts.plans;
     rc = mr__plan_walk(p, roots, n, more);
     if (rc == MR_OK && p->n > 0) {
-        groups = mr__fuse(&p->window->arena, p->node, p->n, device_fuses,
-                          mr__checking() ? MR_FUSE_OFF
-                          : mr__device_has_queues(mr__stream_device(p->stream))
-                              ? MR_FUSE_NO_GATHERS
-                              : MR_FUSE_ALL);
+        if (mr__checking())
+            rules.mode = MR_FUSE_OFF;
+        else if (mr__device_has_queues(mr__stream_device(p->stream)))
+            rules.mode = MR_FUSE_NO_GATHERS;
+        groups = mr__fuse(&p->window->arena, p->node, p->n, &rules);
         if (groups != NULL)
             mr__fuse_check(groups);
         rc = groups == NULL ? mr__error_code() : mr__plan_reserve(p, groups);

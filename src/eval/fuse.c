@@ -487,6 +487,59 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses,
     return true;
 }
 
+/* ---- what follows a product
+ * ------------------------------------------------------ */
+
+static int32_t
+uses_in(const mr_fuse_group *g, const mr_fuse_node *n)
+{
+    int32_t uses = 0;
+
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        for (int i = 0; i < m->x->n_in; i++)
+            uses += m->in[i] == n;
+    return uses;
+}
+
+/* A kernel whose result has the group's shape, and that nobody reads who runs
+ * before the group does. */
+static bool
+may_follow(const mr_fuse_group *g, const mr_fuse_node *n,
+           const mr_fuse_rules *rules)
+{
+    return n != NULL && n->group == NULL &&
+           n->x->op->fuse.kind == MR_FUSE_NONE && n->x->op->exec == NULL &&
+           !(n->x->flags & MR_NODE_TUPLE) &&
+           n->x->stream == g->root->x->stream &&
+           same_shape(n->x, g->ndim, g->dim) &&
+           uses_in(g, n) + n->later_uses == n->n_uses &&
+           rules->joins(rules->ctx, n->x);
+}
+
+/* The group is whole but for that: the first that fits, as the members stand.
+ * One is enough: a second would have to be in memory before the first begins.
+ * What reads through an index reads any place, and joins nothing. */
+static void
+join_product(mr_fuse_group *g, const mr_fuse_rules *rules)
+{
+    if (rules->joins == NULL || g->has_reduction || g->columns ||
+        g->n_gathers > 0 || g->ndim < 1 || g->n_members == MR_FUSE_MAX_MEMBERS)
+        return;
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        for (int i = 0; i < m->x->n_in; i++) {
+            mr_fuse_node *n = m->in[i];
+
+            if (!may_follow(g, n, rules))
+                continue;
+            n->visible = n->visible || n->later_uses > 0 || n->looked_at;
+            n->group = g;
+            n->role = MR_ROLE_POINT;
+            g->product = n;
+            g->n_members++;
+            return;
+        }
+}
+
 /* ---- groups
  * ------------------------------------------------------------------ */
 
@@ -564,7 +617,7 @@ link_members(mr_fuse_node *const *nodes, size_t n)
 
 mr_fuse_group *
 mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
-         mr_fuses_fn fuses, mr_fuse_mode mode)
+         const mr_fuse_rules *rules)
 {
     mr_fuse_group *first = NULL;
 
@@ -579,12 +632,14 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
 
         if (nodes[i]->group != NULL)
             continue;
-        g = group_start(arena, nodes[i], fuses);
+        g = group_start(arena, nodes[i], rules->fuses);
         if (g == NULL)
             return NULL;
-        if (g->kind == MR_GROUP_BLOCK && mode != MR_FUSE_OFF &&
-            !pull_all(arena, g, fuses, mode))
-            return NULL;
+        if (g->kind == MR_GROUP_BLOCK && rules->mode != MR_FUSE_OFF) {
+            if (!pull_all(arena, g, rules->fuses, rules->mode))
+                return NULL;
+            join_product(g, rules);
+        }
         count_later_uses(g);
         g->next = first;
         first = g;

@@ -79,6 +79,9 @@ struct mr_fuse_group {
     mr_group_kind kind;
     mr_fuse_node *root;   /* the last member */
     mr_fuse_node *member; /* the first member, see next_member */
+    /* the kernel that the others follow, piece by piece (a member, of blocks
+     * without reductions), or NULL */
+    mr_fuse_node *product;
     int32_t n_members, n_out, n_gathers;
     /* blocks: */
     int32_t ndim;
@@ -101,10 +104,19 @@ typedef enum mr_fuse_mode {
     MR_FUSE_OFF         /* every node alone */
 } mr_fuse_mode;
 
+typedef struct mr_fuse_rules {
+    mr_fuses_fn fuses;
+    mr_fuse_mode mode;
+    /* Does a block that reads x, a kernel's result, run piece by piece behind
+     * that kernel, where it will run?  NULL: never. */
+    bool (*joins)(const void *ctx, const mr_array *x);
+    const void *ctx;
+} mr_fuse_rules;
+
 /* Groups of nodes[0..n), linked in order through `next`.  NULL with
  * MR_E_MEMORY set, or when n is 0.  Memory is the arena's. */
 mr_fuse_group *mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
-                        mr_fuses_fn fuses, mr_fuse_mode mode);
+                        const mr_fuse_rules *rules);
 
 /* ---- verify.c -------------------------------------------------------------
  */
@@ -148,6 +160,7 @@ typedef struct mr_block_group {
     int64_t dim[MR_MAX_NDIM];  /* of each loop dim */
     mr_block_operand in[MR_CODE_MAX_IO];
     mr_fuse_node *out[MR_CODE_MAX_IO];
+    int32_t product; /* of a group with one: the operand that it is, else -1 */
 } mr_block_group;
 
 /* The block program of a group; all memory is the arena's.  NULL with

@@ -800,17 +800,18 @@ is_read_through(const mr_block_group *b, const mr_task *t, const mr_buffer *m)
 }
 
 /* The operand whose memory output k may overwrite, or -1: the instruction
- * that writes must be the last that reads. */
+ * that writes must be the last that reads.  The task's operands from `first` on
+ * are the block's. */
 static int
 donor(const mr_plan *p, const mr_fuse_group *g, const mr_block_group *b,
-      const mr_task *t, int k, const bool *taken)
+      const mr_task *t, int first, int k, const bool *taken)
 {
     const mr_block_code *c = &b->code;
     const mr_array *x = b->out[k]->x;
     int writes = c->out[k].reg - c->n_in - c->n_const;
 
     for (int j = 0; j < c->n_in; j++) {
-        const mr_task_operand *o = &t->in[j];
+        const mr_task_operand *o = &t->in[first + j];
         bool later = is_read_through(b, t, o->buffer);
 
         if (taken[j] || later || o->ndim != x->ndim || o->buffer == NULL ||
@@ -830,14 +831,15 @@ donor(const mr_plan *p, const mr_fuse_group *g, const mr_block_group *b,
 }
 
 static bool
-block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int k, int from)
+block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int first, int k,
+             int from)
 {
     mr_plan_node *n = (mr_plan_node *)b->out[k];
     mr_array *x = n->f.x;
 
     if (from >= 0) {
-        if (!place_over(p, t, from, b->in[from].node, x->ndim,
-                        t->in[from].stride, &n->place))
+        if (!place_over(p, t, first + from, b->in[from].node, x->ndim,
+                        t->in[first + from].stride, &n->place))
             return false;
         p->destructive = true;
     } else if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,
@@ -943,11 +945,11 @@ plan_block(mr_plan *p, mr_fuse_group *g)
     /* the checking mode looks at inputs afterwards */
     donate = !g->has_reduction && mr__donate_forgotten(g) && !mr__checking();
     for (int k = 0; k < t->n_out; k++) {
-        int from = donate ? donor(p, g, b, t, k, taken) : -1;
+        int from = donate ? donor(p, g, b, t, 0, k, taken) : -1;
 
         if (from >= 0)
             taken[from] = true;
-        if (!block_output(p, t, b, k, from))
+        if (!block_output(p, t, b, 0, k, from))
             return false;
     }
     if (!place_shared(p, g))
@@ -957,6 +959,168 @@ plan_block(mr_plan *p, mr_fuse_group *g)
         return false;
     mr__plan_append(p, t);
     p->n_fused += g->member->next_member != NULL;
+    consume_uses(p, g);
+    return true;
+}
+
+/* ---- a product and what follows it
+ * --------------------------------------------------------------- */
+
+/* The kernel's operands, then the block's.  None is borrowed: another
+ * evaluation may detach a product that nobody sees.  `taken`: inputs of the
+ * block that nothing may lie over, what the kernel reads and copies. */
+static bool
+joined_inputs(mr_plan *p, mr_task *t, const mr_block_group *b, mr_array *x,
+              bool *taken)
+{
+    if (!kernel_inputs(p, t, x))
+        return false;
+    for (int i = 0; i < x->n_in; i++)
+        t->in[i].borrowed = false;
+    for (int j = 0; j < b->code.n_in; j++) {
+        mr_array *from = b->in[j].x;
+        mr_place w;
+
+        if (j == b->product)
+            continue;
+        w = mr__place_of(p, from);
+        if (!mr__place_is_in(&w, t->space)) {
+            taken[j] = true;
+            if (!mr__place_bring(p, t->node, from, t->space, &w))
+                return false;
+        }
+        operand_array(&t->in[x->n_in + j], &w, from);
+        for (int i = 0; i < x->n_in; i++)
+            taken[j] = taken[j] || t->in[i].buffer == w.buffer;
+    }
+    t->n_in = x->n_in + b->code.n_in;
+    return true;
+}
+
+/* The block's outputs, over what they may lie over, but nothing that the kernel
+ * reads.  One that lies over nothing can be where the product is made: the
+ * last, or -1. */
+static bool
+joined_block_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
+                     const mr_block_group *b, bool *taken, int *host)
+{
+    bool donate = mr__donate_forgotten(g) && !mr__checking();
+    const mr_array *x = g->product->x;
+
+    *host = -1;
+    for (int k = 0; k < b->code.n_out; k++) {
+        const mr_array *y = b->out[k]->x;
+        int from = donate ? donor(p, g, b, t, x->n_in, k, taken) : -1;
+
+        if (from >= 0)
+            taken[from] = true;
+        else if (y->size == x->size && mr__dtype_size((mr_dtype)y->dtype) ==
+                                           mr__dtype_size((mr_dtype)x->dtype))
+            *host = k;
+        if (!block_output(p, t, b, x->n_in, k, from))
+            return false;
+    }
+    return true;
+}
+
+/* Whose memory the product gets: an output's, its own where somebody sees it,
+ * else some that is written over soon again. */
+static bool
+joined_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
+               const mr_block_group *b, mr_plan_node *product, bool *taken)
+{
+    mr_array *x = product->f.x;
+    mr_task_operand *o = &t->in[x->n_in + b->product];
+    mr_place w = {.stride = NULL};
+    int host;
+
+    if (!joined_block_outputs(p, t, g, b, taken, &host))
+        return false;
+    t->n_out = b->code.n_out;
+    if (product->f.visible) {
+        if (!place_result(p, t, product, t->n_out, -1) ||
+            !mr__plan_completes(p, t, x))
+            return false;
+        product->materialised = true;
+        w = product->place;
+        t->n_out++;
+    } else if (host >= 0) {
+        w = ((mr_plan_node *)b->out[host])->place;
+    } else { /* its memory is part of the workspace */
+        int64_t *stride = mr__place_strides(p, x->ndim, x->dim);
+
+        if (stride == NULL)
+            return false;
+        mr__strides_fresh(x->ndim, x->dim, stride);
+        w.stride = stride;
+    }
+    operand_array(o, &w, x);
+    o->buffer = NULL; /* the outputs and the workspace keep it */
+    o->keep = NULL;
+    o->is_source = false;
+    return true;
+}
+
+/* The kernel's arguments and the workspace of both. */
+static bool
+joined_workspace(mr_plan *p, mr_task *t, const mr_block_group *b, mr_array *x)
+{
+    mr_task_operand *o = &t->in[x->n_in + b->product];
+    mr_kernel_view *v =
+        mr__arena_alloc(&p->window->arena, (size_t)(x->n_in + 1) * sizeof *v);
+    size_t own, bytes = 0;
+
+    if (v == NULL)
+        return false;
+    mr__operand_views(v, x->n_in, t->in, 1, o);
+    t->args = (mr_kernel_args){.op = x->op,
+                               .params = x->params,
+                               .n_in = x->n_in,
+                               .n_out = 1,
+                               .in = v,
+                               .out = v + x->n_in};
+    if (t->kernel->workspace != NULL)
+        bytes = t->kernel->workspace(&t->args);
+    t->cost = block_cost(t, b) + (t->kernel->cost != NULL
+                                      ? t->kernel->cost(&t->args)
+                                      : copy_cost(x->size, (mr_dtype)x->dtype));
+    own = (bytes + 63) & ~(size_t)63;
+    if (o->data == NULL)
+        bytes = own + (size_t)(x->size * mr__dtype_size((mr_dtype)x->dtype));
+    if (bytes == 0)
+        return true;
+    t->workspace = take_buffer(p, t, bytes);
+    if (t->workspace == NULL)
+        return false;
+    if (o->data == NULL)
+        v[x->n_in].data = o->data = (char *)t->workspace->data + own;
+    return true;
+}
+
+static bool
+plan_joined(mr_plan *p, mr_fuse_group *g)
+{
+    mr_plan_node *product = (mr_plan_node *)g->product;
+    mr_array *x = product->f.x;
+    mr_block_group *b = mr__fuse_code(&p->window->arena, g);
+    bool taken[MR_CODE_MAX_IO] = {false};
+    mr_task *t;
+
+    if (b == NULL)
+        return false;
+    t = task_new(p, MR_TASK_KERNEL, x, x->n_in + b->code.n_in,
+                 b->code.n_out + 1);
+    if (t == NULL || !find_kernel(p, t, x))
+        return false;
+    t->block = b;
+    if (!joined_inputs(p, t, b, x, taken) ||
+        !joined_outputs(p, t, g, b, product, taken) || !place_shared(p, g) ||
+        !joined_workspace(p, t, b, x))
+        return false;
+    mr__plan_append(p, t);
+    p->n_fused++;
+    if (t->workspace != NULL)
+        recycled_put(p, (mr_recycled){t->workspace, t->stream, true});
     consume_uses(p, g);
     return true;
 }
@@ -1000,7 +1164,7 @@ mr__plan_reserve(mr_plan *p, mr_fuse_group *groups)
         if (g->kind == MR_GROUP_VIEW)
             ok = plan_view(p, g);
         else if (g->kind == MR_GROUP_BLOCK)
-            ok = plan_block(p, g);
+            ok = g->product != NULL ? plan_joined(p, g) : plan_block(p, g);
         else if (all_empty(g->root->x))
             ok = plan_empty(p, g);
         else

@@ -216,9 +216,9 @@ fill_output(const mr_block_group *b, const mr_task_operand *o, bool per_row,
         io->stride[d] = stride_bytes(o, b->axis[d]);
 }
 
-void
-mr__block_launch_make(const mr_block_group *b, const mr_task_operand *in,
-                      const mr_task_operand *out, mr_block_launch *l)
+static void
+fill_launch(const mr_block_group *b, const mr_task_operand *in,
+            const mr_task_operand *out, mr_block_launch *l)
 {
     l->n_kept = b->n_kept;
     l->n_red = b->n_red;
@@ -227,6 +227,13 @@ mr__block_launch_make(const mr_block_group *b, const mr_task_operand *in,
         fill_input(b, i, &in[i], &l->in[i]);
     for (int i = 0; i < b->code.n_out; i++)
         fill_output(b, &out[i], b->code.out[i].per_row, &l->out[i]);
+}
+
+void
+mr__block_launch_make(const mr_block_group *b, const mr_task_operand *in,
+                      const mr_task_operand *out, mr_block_launch *l)
+{
+    fill_launch(b, in, out, l);
     mr__block_normalise(&b->code, l);
 }
 
@@ -245,6 +252,14 @@ mr__block_blame(const mr_block_group *b, const mr_task_operand *in,
             mr__block_bad_index(&b->code, &l, i, &index))
             return b->in[i].gather;
     return NULL;
+}
+
+void
+mr__block_launch_rows(const mr_block_group *b, const mr_task_operand *in,
+                      const mr_task_operand *out, mr_block_launch *l)
+{
+    fill_launch(b, in, out, l);
+    mr__block_merge_rows(&b->code, l);
 }
 
 mr_code
@@ -400,10 +415,24 @@ mr__task_args_out(mr_task *t)
     t->args.n_out = t->n_out;
 }
 
+/* Apart, so that other kernels need no room for a launch. */
+static __attribute__((noinline)) mr_code
+run_joined(mr_task *t)
+{
+    mr_block_launch l;
+    mr_epilogue e = {.code = &t->block->code, .launch = &l};
+
+    mr__block_launch_rows(t->block, t->in + t->args.n_in, t->out, &l);
+    t->args.epilogue = &e;
+    return t->kernel->run(&t->args);
+}
+
 static mr_code
 run_kernel(mr_task *t)
 {
     t->args.workspace = workspace_of(t);
+    if (t->block != NULL)
+        return run_joined(t);
     return t->kernel != NULL ? t->kernel->run(&t->args)
                              : t->node->op->exec->run(t->args.plan, &t->args);
 }

@@ -91,9 +91,11 @@ typedef struct mr_task {
     mr_array **done;      /* nodes that it completes, retained */
     mr_wait_link *link;
     mr_array *node; /* the operator's node (kernels), or the root: retained */
-    /* MR_TASK_BLOCK */
-    const mr_block_group *block; /* NULL for a plain copy: in[0] to out[0] */
-    mr_buffer *workspace;        /* blocks and kernels; NULL: none */
+    /* MR_TASK_BLOCK: NULL for a plain copy, in[0] to out[0].  MR_TASK_KERNEL:
+     * what follows the kernel, or NULL; its operands stand behind the kernel's,
+     * the product among them, and the outputs are its own. */
+    const mr_block_group *block;
+    mr_buffer *workspace; /* blocks and kernels; NULL: none */
     /* MR_TASK_KERNEL */
     const mr_kernel *kernel; /* NULL: the operator runs itself */
     mr_kernel_args args;     /* made at planning: running allocates nothing */
@@ -108,6 +110,10 @@ void mr__block_launch_make(const mr_block_group *block,
 const mr_array *mr__block_blame(const mr_block_group *block,
                                 const mr_task_operand *in,
                                 const mr_task_operand *out);
+/* The launch of what follows a kernel (struct mr_epilogue). */
+void mr__block_launch_rows(const mr_block_group *block,
+                           const mr_task_operand *in,
+                           const mr_task_operand *out, mr_block_launch *l);
 /* Run a block program over these operands (compiled programs do it too). */
 mr_code mr__run_block(const mr_device_table *device,
                       const mr_block_group *block, const mr_task_operand *in,

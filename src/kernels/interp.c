@@ -77,15 +77,17 @@ value_run(run *r, const mr_step *t, void *out, int64_t n, bool past)
     r->step[t->dst] = 1;
 }
 
-/* Steps i ... of a pass as one chain; its value goes to `out`. */
-static void
-chain_run(run *r, const mr_pass *pass, int i, void *out, int64_t n)
+/* Steps i ... of a pass as one chain, of what is in `first`; the register of
+ * its value. */
+static uint16_t
+chain_ops(const run *r, const mr_pass *pass, int i, mr_chain_op *op,
+          uint16_t *first)
 {
     const mr_step *t = &r->low->step[pass->step[i]];
-    uint16_t v = t->arg[0], first = v;
-    mr_chain_op op[MR_CHAIN_STEPS];
+    uint16_t v = t->arg[0];
     int n_op = pass->chain[i];
 
+    *first = v;
     for (int k = 0; k < n_op; k++, v = t->dst) {
         t = &r->low->step[pass->step[i + k]];
         op[k] = (mr_chain_op){.k = t->k};
@@ -101,10 +103,125 @@ chain_run(run *r, const mr_pass *pass, int i, void *out, int64_t n)
                 op[k] = (mr_chain_op){.k = MR_K_SQUARE};
         }
     }
+    return v;
+}
+
+static void
+chain_run(run *r, const mr_pass *pass, int i, void *out, int64_t n)
+{
+    mr_chain_op op[MR_CHAIN_STEPS];
+    uint16_t first, v = chain_ops(r, pass, i, op, &first);
+
     r->tier->dtype[r->low->dtype[v]]->chain(out, r->ptr[first], r->step[first],
-                                            op, n_op, n);
+                                            op, pass->chain[i], n);
     r->ptr[v] = out;
     r->step[v] = 1;
+}
+
+/* ---- steps row by row
+ * ------------------------------------------------------- */
+
+/* Rows of n points of a tile, whose operands may have them apart. */
+typedef struct span {
+    int64_t rows, n;
+} span;
+
+/* How far apart the rows of an operand are; those of a splat are one. */
+static int64_t
+row_step(const run *r, int reg)
+{
+    return r->step[reg] != 0 ? r->row_bytes[reg] : 0;
+}
+
+static void
+value_rows(run *r, const mr_step *t, char *out, int64_t out_row, span s)
+{
+    int64_t step[3], row[3];
+    const void *arg[3];
+
+    for (int i = 0; i < t->n_arg; i++) {
+        arg[i] = r->ptr[t->arg[i]];
+        step[i] = r->step[t->arg[i]];
+        row[i] = row_step(r, t->arg[i]);
+    }
+    for (int64_t k = 0; k < s.rows; k++) {
+        step_run(t, out + k * out_row, arg, step, s.n, reg_size(r, t->dst));
+        for (int i = 0; i < t->n_arg; i++)
+            arg[i] = (const char *)arg[i] + row[i];
+    }
+}
+
+static void
+chain_rows(run *r, const mr_pass *pass, int i, char *out, int64_t out_row,
+           span s)
+{
+    mr_chain_op op[MR_CHAIN_STEPS];
+    int64_t row[MR_CHAIN_STEPS];
+    uint16_t first, v = chain_ops(r, pass, i, op, &first), at;
+    const char *from = r->ptr[first];
+    int64_t from_row = row_step(r, first);
+
+    at = first;
+    for (int k = 0; k < pass->chain[i]; k++) {
+        const mr_step *t = &r->low->step[pass->step[i + k]];
+
+        row[k] = op[k].arg == NULL
+                     ? 0
+                     : row_step(r, t->arg[t->arg[0] != at ? 0 : 1]);
+        at = t->dst;
+    }
+    for (int64_t k = 0; k < s.rows; k++) {
+        r->tier->dtype[r->low->dtype[v]]->chain(
+            out + k * out_row, from + k * from_row, r->step[first], op,
+            pass->chain[i], s.n);
+        for (int j = 0; j < pass->chain[i]; j++)
+            if (row[j] != 0)
+                op[j].arg = (const char *)op[j].arg + row[j];
+    }
+}
+
+/* One long row where the operands of these steps allow it. */
+static span
+span_of(const run *r, const mr_pass *pass, int i, int end, int64_t out_row,
+        int64_t outer, int64_t inner)
+{
+    const mr_step *last = &r->low->step[pass->step[end]];
+    bool apart = out_row != inner * (int64_t)reg_size(r, last->dst);
+
+    for (int k = i; k <= end; k++) {
+        const mr_step *t = &r->low->step[pass->step[k]];
+
+        for (int j = 0; j < t->n_arg; j++) {
+            int reg = t->arg[j];
+            bool inside = k > i && reg == r->low->step[pass->step[k - 1]].dst;
+
+            if (!inside && r->step[reg] != 0)
+                apart |= r->row_bytes[reg] != inner * (int64_t)reg_size(r, reg);
+        }
+    }
+    return apart ? (span){outer, inner} : (span){1, outer * inner};
+}
+
+/* Steps i to end, which are one chain or one step; output o gets the value,
+ * -1: `out` does. */
+static void
+steps_by_rows(run *r, const mr_pass *pass, int i, int end, int o, char *out,
+              int64_t outer, int64_t inner)
+{
+    const mr_step *t = &r->low->step[pass->step[end]];
+    int64_t size = (int64_t)reg_size(r, t->dst), row = inner * size;
+    span s;
+
+    if (o >= 0)
+        row = mr__stride_outer(&r->s->g, r->l, &r->l->out[o], size);
+    s = span_of(r, pass, i, end, row, outer, inner);
+    if (end > i)
+        chain_rows(r, pass, i, out, row, s);
+    else
+        value_rows(r, t, out, row, s);
+    r->ptr[t->dst] = out;
+    r->step[t->dst] = 1;
+    r->row_bytes[t->dst] = row;
 }
 
 /* Make the values of a row register usable along the rows of the tile. */
@@ -282,6 +399,16 @@ gather_bring(run *r, int i, const char *from, int64_t outer, int64_t inner,
         }
 }
 
+/* Does an output lie in the memory of input i? */
+static bool
+written_over(const run *r, int i)
+{
+    for (int o = 0; o < r->low->n_out && r->s->alias_out != 0; o++)
+        if (r->l->out[o].data == r->l->in[i].data)
+            return true;
+    return false;
+}
+
 /* Inputs of a tile whose points start at p. */
 void
 mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
@@ -311,7 +438,7 @@ mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
             continue;
         }
         if (r->held[i] == from && r->held_outer[i] == outer &&
-            r->held_inner[i] == inner && s->alias_out == 0 &&
+            r->held_inner[i] == inner && !written_over(r, i) &&
             !(points_apart(r) && s->g.strategy == MR_RUN_LONG))
             continue;
         input_bring(r, i, from, outer, inner, p);
@@ -561,7 +688,7 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
     }
     for (int i = 0, end; i < pass->n; i = end + 1) {
         const mr_step *t;
-        int slot;
+        int slot, o = -1;
         char *out;
 
         end = i + pass->chain[i] - 1;
@@ -579,10 +706,13 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
             continue;
         }
         if (slot < 0) {
-            int o = -1 - slot;
-
+            o = -1 - slot;
             out = r->out[o];
             r->in_place |= 1U << o;
+        }
+        if (r->s->g.by_rows) {
+            steps_by_rows(r, pass, i, end, o, out, outer, inner);
+            continue;
         }
         if (end > i)
             chain_run(r, pass, i, out, outer * inner);
@@ -592,13 +722,12 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
     }
 }
 
+/* The tile that r is at. */
 static void
-whole_tile(run *r, int64_t t)
+tile_all(run *r, int64_t outer, int64_t inner)
 {
     const mr_pass *pass = &r->s->pass[0];
-    int64_t outer, inner;
 
-    mr__run_tile(r, t, &outer, &inner);
     if (r->low->rows)
         mr__run_row_inputs(r, outer, inner);
     mr__run_inputs(r, pass, outer, inner, 0);
@@ -606,6 +735,70 @@ whole_tile(run *r, int64_t t)
     mr__run_outputs(r, pass->outputs, outer, inner, 0);
     if (r->low->rows)
         mr__run_row_outputs(r);
+}
+
+static void
+whole_tile(run *r, int64_t t)
+{
+    int64_t outer, inner;
+
+    mr__run_tile(r, t, &outer, &inner);
+    tile_all(r, outer, inner);
+}
+
+/* ---- pieces
+ * ---------------------------------------------------------------------------
+ */
+
+/* Where the point of these rows and this column lies in an operand. */
+static char *
+point_at(const mr_block_launch *l, const mr_block_io *io, int64_t row,
+         int64_t col)
+{
+    int last = l->n_kept - 1;
+    char *at = (char *)io->data + col * io->stride[last];
+
+    for (int d = last - 1; d > 0 && row != 0; d--) {
+        at += row % l->dim[d] * io->stride[d];
+        row /= l->dim[d];
+    }
+    return at + row * io->stride[0];
+}
+
+/* Rows that are one dim: columns outside, so that what has one row for all is
+ * brought once.  Tiles of narrow pieces have more rows. */
+static void
+piece_rows(run *r, const mr_block_piece *p)
+{
+    const mr_geometry *g = &r->s->g;
+    int64_t wide = min64(g->inner, p->n_cols);
+    int64_t high = g->outer * g->inner / wide;
+
+    for (int64_t j = 0; j < p->n_cols; j += wide)
+        for (int64_t i = 0; i < p->n_rows; i += high) {
+            int64_t left = p->n_rows - i, inner = min64(wide, p->n_cols - j);
+
+            for (int k = 0; k < r->low->n_in; k++)
+                r->in[k] = point_at(r->l, &r->l->in[k], p->row + i, p->col + j);
+            for (int k = 0; k < r->low->n_out; k++)
+                r->out[k] =
+                    point_at(r->l, &r->l->out[k], p->row + i, p->col + j);
+            tile_all(r, min64(high, left), inner);
+        }
+}
+
+static void
+piece_run(run *r, const mr_block_piece *p)
+{
+    int64_t length = r->l->dim[r->l->n_kept - 2];
+    mr_block_piece part = *p;
+
+    r->rows = 1;
+    for (int64_t left = p->n_rows; left > 0; left -= part.n_rows) {
+        part.n_rows = min64(left, length - part.row % length);
+        piece_rows(r, &part);
+        part.row += part.n_rows;
+    }
 }
 
 /* ---- one instruction
@@ -692,7 +885,8 @@ one_run(const mr_block_code *c, const mr_block_launch *l,
 typedef struct job {
     void *scratch;
     int round;
-    int64_t begin, end; /* units; begin < 0: finish */
+    int64_t begin, end;          /* units; begin < 0: finish */
+    const mr_block_piece *piece; /* or a piece, else NULL */
 } job;
 
 /* Constants and inputs of one element, repeated. */
@@ -769,7 +963,10 @@ job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
     r.past = (b->plan.strategy & MR_PLAN_STREAM) != 0;
     memset(r.held, 0, sizeof r.held);
     splats_make(&r);
-    job_units(&r, j);
+    if (j->piece != NULL)
+        piece_run(&r, j->piece);
+    else
+        job_units(&r, j);
     if (r.past)
         r.tier->moves->past_end();
     return (r.beyond ? MR_RAN_BEYOND : 0) |
@@ -812,7 +1009,8 @@ mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
     if ((b->plan.strategy & MR_PLAN_STRATEGY) == MR_RUN_ONE)
         one_run(b->code, l, &b->plan, unit_begin, unit_end);
     else if (b->plan.n_units > 0)
-        met = program_run(b, l, (job){scratch, round, unit_begin, unit_end});
+        met = program_run(b, l,
+                          (job){scratch, round, unit_begin, unit_end, NULL});
     mr__control_leave(control);
     return met;
 }
@@ -825,9 +1023,19 @@ mr__block_finish_ready(const mr_block_ready *b, const mr_block_launch *l,
     unsigned met = 0;
 
     if (b->plan.scratch_bytes > 0)
-        met = program_run(b, l, (job){scratch, round, -1, -1});
+        met = program_run(b, l, (job){scratch, round, -1, -1, NULL});
     mr__control_leave(control);
     return met;
+}
+
+void
+mr__block_run_piece(const mr_block_ready *b, const mr_block_launch *l,
+                    const mr_block_piece *p)
+{
+    uint64_t control = mr__control_enter();
+
+    (void)program_run(b, l, (job){.piece = p});
+    mr__control_leave(control);
 }
 
 void

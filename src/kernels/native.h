@@ -113,5 +113,9 @@ typedef struct mr_native {
 mr_code mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
                               mr_arena *arena, const void **ready,
                               mr_native **native);
+/* The same for mr__block_run_piece; l as for mr__block_make_pieces. */
+mr_code mr__block_make_native_pieces(const mr_block_code *c,
+                                     const mr_block_launch *l, mr_arena *arena,
+                                     const void **ready, mr_native **native);
 
 #endif

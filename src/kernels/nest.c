@@ -118,3 +118,21 @@ mr__block_normalise(const mr_block_code *c, mr_block_launch *l)
         dim_drop(&o, l, d);
     }
 }
+
+void
+mr__block_merge_rows(const mr_block_code *c, mr_block_launch *l)
+{
+    operands o;
+
+    operands_of(&o, c, l);
+    for (int d = l->n_kept - 2; d >= 0 && l->n_kept > 2; d--) {
+        if (l->dim[d] == 1)
+            dim_drop(&o, l, d);
+    }
+    for (int d = l->n_kept - 3; d >= 0; d--) {
+        if (!dims_join(&o, l, d))
+            continue;
+        l->dim[d + 1] *= l->dim[d];
+        dim_drop(&o, l, d);
+    }
+}

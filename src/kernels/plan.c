@@ -517,6 +517,46 @@ mr__block_make_careful(const mr_block_code *c, const mr_block_launch *l,
     return ready_make(c, l, true, room);
 }
 
+/* ---- pieces
+ * ---------------------------------------------------------------------------
+ */
+
+static void
+pieces_of_tiles(mr_block_room *room, const mr_block_launch *l, int64_t tile)
+{
+    mr_block_ready *b = &room->ready;
+    int64_t inner = l->dim[l->n_kept - 1];
+    mr_geometry g;
+
+    inner = inner < tile ? inner : tile;
+    mr__geometry_make(&g, MR_RUN_MAP, &b->low, l, l->n_kept - 2, tile / inner,
+                      inner);
+    g.by_rows = true;
+    mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
+    mr__frame_make(&b->frame, &b->schedule, &room->frame);
+}
+
+const mr_block_ready *
+mr__block_make_pieces(const mr_block_code *c, const mr_block_launch *l,
+                      mr_block_room *room)
+{
+    mr_block_ready *b = &room->ready;
+    int64_t tile;
+
+    b->code = c;
+    b->native = NULL;
+    b->plan =
+        (mr_block_plan){.n_units = 1, .strategy = MR_RUN_MAP, .n_rounds = 1};
+    mr__lower(c, l, mr__tier(), false, &b->low, &room->low);
+    tile = 4096 / b->low.max_size;
+    tile = tile < 256 ? 256 : tile > 2048 ? 2048 : tile;
+    for (;; tile /= 2) {
+        pieces_of_tiles(room, l, tile);
+        if (tile <= 64 || b->frame.bytes <= MR_FRAME_BYTES)
+            return b;
+    }
+}
+
 /* ---- for compiled code
  * -------------------------------------------------------------------------
  */
@@ -582,6 +622,25 @@ native_rows(mr_block_room *room, const mr_block_launch *l)
     plan_tiles(b);
 }
 
+static mr_code
+native_keep(mr_block_room *room, const mr_block_launch *l, mr_native *native,
+            mr_arena *arena, const void **ready, mr_native **segments)
+{
+    mr_block_ready *b = &room->ready;
+
+    if (native == NULL)
+        return MR_E_MEMORY;
+    if (native->n_pass == 0)
+        return MR_OK;
+    mr__frame_make(&b->frame, &b->schedule, &room->frame);
+    if (b->frame.bytes > MR_FRAME_BYTES)
+        return MR_OK;
+    b->native = native;
+    *segments = native;
+    *ready = mr__block_keep_ready(b, l, arena);
+    return *ready == NULL ? MR_E_MEMORY : MR_OK;
+}
+
 mr_code
 mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
                       mr_arena *arena, const void **ready, mr_native **segments)
@@ -606,17 +665,25 @@ mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
         native_rows(&room, l);
         native = mr__native_make(&b->schedule, arena);
     }
-    if (native == NULL)
-        return MR_E_MEMORY;
-    if (native->n_pass == 0)
+    return native_keep(&room, l, native, arena, ready, segments);
+}
+
+mr_code
+mr__block_make_native_pieces(const mr_block_code *c, const mr_block_launch *l,
+                             mr_arena *arena, const void **ready,
+                             mr_native **segments)
+{
+    mr_block_room room;
+    const mr_block_ready *b = mr__block_make_pieces(c, l, &room);
+
+    *ready = NULL;
+    *segments = NULL;
+    if (b->schedule.g.inner < MR_NATIVE_NARROW)
         return MR_OK;
-    mr__frame_make(&b->frame, &b->schedule, &room.frame);
-    if (b->frame.bytes > MR_FRAME_BYTES)
-        return MR_OK;
-    b->native = native;
-    *segments = native;
-    *ready = mr__block_keep_ready(b, l, arena);
-    return *ready == NULL ? MR_E_MEMORY : MR_OK;
+    if (mr__native_is_direct(&b->schedule))
+        pieces_of_tiles(&room, l, NATIVE_TILE);
+    return native_keep(&room, l, mr__native_make(&room.ready.schedule, arena),
+                       arena, ready, segments);
 }
 
 mr_block_plan

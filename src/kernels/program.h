@@ -109,6 +109,10 @@ typedef struct mr_block_launch {
  * Called once by the planner; the result is what runs. */
 void mr__block_normalise(const mr_block_code *c, mr_block_launch *l);
 
+/* Merge neighbouring kept dims but for the last wherever all operands allow
+ * it; nothing changes its order, and two dims are left at least. */
+void mr__block_merge_rows(const mr_block_code *c, mr_block_launch *l);
+
 /* How a launch is split: units are independent and may run on any thread, in
  * any order and grouping.  Scratch is for partial results of split rows (0
  * bytes when none); finish() combines them and must follow all units.  Rows

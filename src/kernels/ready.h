@@ -67,6 +67,25 @@ enum {
     MR_RAN_BAD_INDEX = 2 /* an index is out of range: source.h finds it */
 };
 
+/* ---- pieces ---------------------------------------------------------------
+ * A program without reductions may also run over rectangles of its points, on
+ * any thread and in any order; two dims or more, l as mr__block_merge_rows left
+ * it. */
+const mr_block_ready *mr__block_make_pieces(const mr_block_code *c,
+                                            const mr_block_launch *l,
+                                            mr_block_room *room);
+
+typedef struct mr_block_piece {
+    int64_t row, n_rows; /* of all dims but the last, as one */
+    int64_t col, n_cols;
+} mr_block_piece;
+
+void mr__block_run_piece(const mr_block_ready *b, const mr_block_launch *l,
+                         const mr_block_piece *p);
+
+/* ---- runs ----------------------------------------------------------------
+ */
+
 /* As mr__block_run and mr__block_finish. */
 unsigned mr__block_run_ready(const mr_block_ready *b, const mr_block_launch *l,
                              void *scratch, int round, int64_t unit_begin,

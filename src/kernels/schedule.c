@@ -105,7 +105,7 @@ tile_contiguous(const mr_geometry *g, const mr_block_launch *l,
 {
     if (!rows_contiguous(g, l, io, size))
         return false;
-    if (g->outer == 1)
+    if (g->outer == 1 || g->by_rows)
         return true;
     if (g->inner != g->inner_n)
         return false;

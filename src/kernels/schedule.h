@@ -43,7 +43,9 @@ typedef struct mr_geometry {
     int64_t split_blocks; /* blocks of one unit of a split row, or 0 */
     bool flat;            /* COLS: lanes lie one after the other */
     bool by_lanes;        /* COLS: passes with folds go lane by lane */
-    int64_t hop;          /* points from one row of a tile to the next: COLS */
+    bool by_rows; /* MAP: operands whose rows are contiguous stay where they
+             are, and steps go row by row */
+    int64_t hop;  /* points from one row of a tile to the next: COLS */
 } mr_geometry;
 
 #define MR_PASSES_KEPT 4

@@ -61,6 +61,70 @@ product_and_chain(mr_array *x)
 }
 
 static mr_array *
+product_bias_and_residual(mr_array *x)
+{
+    mr_array *bias = mr_index_slice(x, MR_INTS(3), MR_INTS(4), MR_INTS(1));
+
+    return mr_add(x, gelu(mr_add(mr_matmul(x, x), bias)));
+}
+
+static mr_array *
+product_and_cast(mr_array *x)
+{
+    return mr_astype(mr_matmul(x, x), MR_FLOAT16);
+}
+
+/* The second product reads the chain behind the first. */
+static mr_array *
+two_layers(mr_array *x)
+{
+    mr_array *h = mr_maximum(mr_matmul(x, x), mr_float(0.0));
+
+    return mr_add(mr_matmul(h, x), mr_float(1.0));
+}
+
+/* One of them is in memory before the other begins. */
+static mr_array *
+sum_of_products(mr_array *x)
+{
+    return mr_add(mr_matmul(x, x), mr_matmul(mr_transpose(x, MR_INTS_NONE), x));
+}
+
+/* The product is read by what follows it and by another kernel. */
+static mr_array *
+product_for_two(mr_array *x)
+{
+    mr_array *y = mr_matmul(x, x);
+
+    return mr_matmul(y, mr_tanh(y));
+}
+
+static mr_array *
+product_and_reduction(mr_array *x)
+{
+    return mr_sum(mr_square(mr_matmul(x, x)), MR_AXES(-1), false);
+}
+
+static mr_array *
+product_turned(mr_array *x)
+{
+    return mr_tanh(mr_transpose(mr_matmul(x, x), MR_INTS_NONE));
+}
+
+static mr_array *
+conv_and_bias(mr_array *x)
+{
+    mr_array *image = mr_reshape(x, MRT_SHAPE(1, 8, 8, 64));
+    mr_array *w = mr_reshape(x, MRT_SHAPE(64, 1, 1, 64));
+    mr_array *bias = mr_index_slice(x, MR_INTS(3), MR_INTS(4), MR_INTS(1));
+
+    return mr_maximum(
+        mr_add(mr_conv2d(image, w, MR_INTS(1), MR_INTS(0), MR_INTS(1), 1),
+               bias),
+        mr_float(0.0));
+}
+
+static mr_array *
 casts_and_views(mr_array *x)
 {
     mr_array *h = mr_astype(mr_transpose(x, MR_INTS_NONE), MR_FLOAT16);
@@ -82,7 +146,15 @@ static const struct chain {
     {softmax_in_pieces, 1, 1},
     {two_products, 2, 0},
     {casts_and_views, 1, 1},
-    {product_and_chain, 2, 1},
+    {product_and_chain, 1, 1},
+    {product_bias_and_residual, 1, 1},
+    {product_and_cast, 1, 1},
+    {two_layers, 2, 2},
+    {sum_of_products, 2, 1},
+    {product_for_two, 2, 1},
+    {product_and_reduction, 2, 1},
+    {product_turned, 2, 0},
+    {conv_and_bias, 1, 1},
     {views_alone, 0, 0},
 };
 
@@ -162,6 +234,93 @@ known_chain__with_a_held_middle_is_one_kernel(void **state)
     mr_release(middle);
 }
 
+/* A product that somebody holds is there, and one that nobody holds can still
+ * be asked for. */
+static void
+product__is_there_when_it_is_asked_for(void **state)
+{
+    (void)state;
+    mr_array *x = data(64, 64), *y = mr_retain(mr_matmul(x, x));
+    mr_array *z = mr_subtract(mr_tanh(y), y);
+    mr_stats before = stats();
+    float got[2];
+
+    assert_int_equal(mr_eval(z), MR_OK);
+    assert_int_equal(stats().kernels_run - before.kernels_run, 1);
+    assert_int_equal(mr_eval(y), MR_OK); /* it is there */
+    assert_int_equal(stats().kernels_run - before.kernels_run, 1);
+    mrt_assert_f32(mr_take(mr_flatten(y, 0, -1), mr_int(7), 0),
+                   (float[]){16.0F}, 1);
+    mr_release(y);
+    /* nobody but a scope, which does not count */
+    y = mr_matmul(x, x);
+    z = mr_add(y, mr_float(1.0));
+    assert_int_equal(mr_eval(z), MR_OK);
+    before = stats();
+    assert_int_equal(mr_eval(y), MR_OK);
+    assert_int_equal(stats().kernels_run - before.kernels_run, 1);
+    y = mr_take(mr_flatten(y, 0, -1), mr_int(7), 0);
+    z = mr_take(mr_flatten(z, 0, -1), mr_int(7), 0);
+    assert_int_equal(mr_array_copy_f32(y, got, 1), MR_OK);
+    assert_int_equal(mr_array_copy_f32(z, got + 1, 1), MR_OK);
+    assert_true(got[0] == 16.0F && got[1] == 17.0F);
+}
+
+/* What follows writes where the product was made. */
+static void
+product__has_no_memory_of_its_own(void **state)
+{
+    (void)state;
+    enum { SIDE = 512, BYTES = SIDE * SIDE * 4 };
+    mr_array *x = data(SIDE, SIDE), *y;
+    size_t before, alone;
+
+    for (int joined = 0; joined < 2; joined++) {
+        y = mr_matmul(x, x);
+        if (joined)
+            y = mr_subtract(mr_tanh(y), x);
+        mr_memory_clear_cache();
+        mr_memory_reset_peak();
+        before = mr_memory_active();
+        assert_int_equal(mr_eval(y), MR_OK);
+        if (!joined)
+            alone = mr_memory_peak() - before;
+        else
+            assert_int_equal(mr_memory_peak() - before, alone);
+    }
+}
+
+/* A weight that is given up is written over, but not where its product is
+ * made: w - (x @ y) and a second result over m. */
+static void
+updates__lie_where_the_old_values_were(void **state)
+{
+    (void)state;
+    enum { SIDE = 256, BYTES = SIDE * SIDE * 4 };
+    mr_array *x = data(SIDE, SIDE);
+    mr_scope s = mr_scope_begin();
+    mr_array *w = mr_retain(data(SIDE, SIDE)), *m = mr_retain(data(SIDE, SIDE));
+    mr_array *g, *m2, *w2;
+    size_t before;
+
+    g = mr_matmul(x, x);
+    m2 = mr_retain(mr_add(mr_multiply(m, mr_float(0.5)), g));
+    w2 = mr_retain(mr_subtract(w, mr_multiply(m2, mr_float(0.25))));
+    mr_scope_end(s);
+    mr_release(w);
+    mr_release(m);
+    mr_memory_clear_cache();
+    before = mr_memory_active();
+    assert_int_equal(mr_eval_many((mr_array *[]){w2, m2}, 2), MR_OK);
+    assert_in_range(mr_memory_active(), 0, before);
+    mrt_assert_f32(mr_take(mr_flatten(m2, 0, -1), mr_int(5), 0),
+                   (float[]){64.25F}, 1);
+    mrt_assert_f32(mr_take(mr_flatten(w2, 0, -1), mr_int(5), 0),
+                   (float[]){0.5F - 16.0625F}, 1);
+    mr_release(m2);
+    mr_release(w2);
+}
+
 /* ---- order -----------------------------------------------------------------
  */
 
@@ -218,7 +377,7 @@ groups_of(mr_arena *a, mr_fuse_node *f, mr_array *x)
     f[0].n_uses = 1;
     f[1].n_uses = 2;
     f[2].wanted = f[2].visible = true;
-    g = mr__fuse(a, list, N, mr__k_supports, MR_FUSE_ALL);
+    g = mr__fuse(a, list, N, &(mr_fuse_rules){.fuses = mr__k_supports});
     assert_non_null(g);
     return g;
 }
@@ -258,6 +417,9 @@ main(void)
         mrt_test(known_chains__need_so_many_kernels),
         mrt_test(fusion_facts__are_those_of_the_descriptors),
         mrt_test(known_chain__with_a_held_middle_is_one_kernel),
+        mrt_test(product__is_there_when_it_is_asked_for),
+        mrt_test(product__has_no_memory_of_its_own),
+        mrt_test(updates__lie_where_the_old_values_were),
         mrt_test(order__is_depth_first),
         mrt_test(verifier__finds_what_may_not_run),
     };

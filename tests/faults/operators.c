@@ -122,6 +122,28 @@ run_linear(void *arg)
         mr_matmul(mr_astype(x, MR_COMPLEX64), mr_astype(t, MR_COMPLEX64))));
 }
 
+/* What follows a product, in one kernel with it: by its tiles and after all,
+ * in its memory and in more. */
+static mr_tree *
+run_joined(void *arg)
+{
+    mr_array *x = arg, *t = mr_transpose(x, MR_INTS_NONE);
+    mr_array *y = mr_matmul(x, t), *z = mr_matmul(t, x);
+    mr_array *wide = mr_matmul(mr_broadcast_to(t, MR_SHAPE(20, 4, 3)), x);
+    mr_array *long_ = mr_tile(x, MR_INTS(40, 1));
+
+    return each_evaluated(MR_ARRAYS(
+        mr_tanh(mr_add(y, mr_float(1))),
+        mr_astype(mr_multiply(z, z), MR_FLOAT16),
+        mr_subtract(wide, mr_reshape(mr_arange(MR_INTEGER(0), MR_INTEGER(20),
+                                               MR_INTEGER(1), MR_FLOAT32),
+                                     MR_SHAPE(20, 1, 1))),
+        mr_maximum(mr_matmul(long_, t), mr_float(0)), mr_matmul(y, mr_exp(y)),
+        mr_add(mr_conv1d(mr_reshape(x, MR_SHAPE(1, 3, 4)),
+                         mr_ones(MR_SHAPE(2, 2, 4), MR_FLOAT32), 1, 0, 1, 1),
+               mr_float(1))));
+}
+
 static mr_tree *
 run_rows(void *arg)
 {
@@ -166,6 +188,7 @@ families__survive_each_failure(void **state)
                            {"reductions", run_reductions, x, keep, NULL},
                            {"orders", run_orders, x, keep, NULL},
                            {"products", run_linear, x, keep, NULL},
+                           {"joined", run_joined, x, keep, NULL},
                            {"rows", run_rows, x, keep, NULL},
                            {"convolutions", run_convolutions, x, keep, NULL}};
 

@@ -18,9 +18,9 @@ def test_explain__names_kernels_memory_and_reasons() -> None:
     assert "(float32 (8, 4), float32 (4, 6)) gives float32 (8, 6)" in text
     assert " common, " in text
     assert "1 by algebra" in text
-    assert "matmul  [kernel]" in text
-    assert "tanh" in text
-    assert "that has a kernel of its own" in text
+    assert "matmul, followed by add, tanh, subtract  [kernel]" in text
+    assert "fused exp" in text
+    assert "their points differ" in text
     assert "workspace of" in text
     assert f"{Path(__file__).name}:" in text
 
