@@ -2,6 +2,7 @@
 """The array object: making, types, operators, printing, conversion."""
 
 import copy
+import gc
 import inspect
 import math
 import operator
@@ -702,6 +703,8 @@ def test_eval__walks_trees_and_skips_other_leaves():
 
 
 def test_memory__report():
+    gc.collect()  # what other tests left must not end in between
+    mx.synchronize()
     before = mx.memory_report()
     keep = [mx.array(np.ones(1 << 18, np.float32)) for _ in range(3)]
     mx.eval(keep)

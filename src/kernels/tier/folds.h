@@ -475,7 +475,11 @@ near_square(V x, V c)
 INLINE V
 near_exp(V x, V c)
 {
+#ifdef MR_HALF /* widened: what is added up was never rounded */
+    return v_full_exp(k_subtract(x, c));
+#else
     return k_exp(k_subtract(x, c));
+#endif
 }
 
 INLINE void
