@@ -139,6 +139,12 @@ layout_once(const mr_program *base, const mr_kernel_args *a, uint64_t given,
     return ok ? p : NULL;
 }
 
+bool
+mr__program_has_layouts(const mr_program *base)
+{
+    return base->n_consts == 0 || !mr__device_has_queues(base->device);
+}
+
 const mr_program *
 mr__program_layout(mr_program *base, const mr_kernel_args *a, uint64_t given,
                    mr_arena *arena)
@@ -146,8 +152,7 @@ mr__program_layout(mr_program *base, const mr_kernel_args *a, uint64_t given,
     mr_program *p;
 
     given &= base->could_take;
-    /* on a device with queues they are row-major */
-    if (mr__device_has_queues(base->device) || comes_so(base, a, given))
+    if (!mr__program_has_layouts(base) || comes_so(base, a, given))
         return base;
     for (int i = 0; i < base->n_layouts; i++)
         if (comes_so(base->layout[i], a, given))

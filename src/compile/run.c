@@ -304,6 +304,12 @@ compiled_run(const void *plan, const mr_kernel_args *a)
 /* ---- on a device with queues
  * ------------------------------------------------------------------ */
 
+static bool
+compiled_as_they_lie(const mr_node *n)
+{
+    return mr__program_has_layouts(mr__program_of(n->in[0]));
+}
+
 static size_t
 compiled_launch_bytes(const void *plan)
 {
@@ -378,6 +384,7 @@ static const mr_op_exec compiled_exec = {
     .workspace = compiled_workspace,
     .cost = compiled_cost,
     .run = compiled_run,
+    .as_they_lie = compiled_as_they_lie,
     .launch_bytes = compiled_launch_bytes,
     .launch = compiled_launch,
 };

@@ -141,6 +141,10 @@ void mr__step_launch(const mr_step *s, bool rows, mr_block_launch *l);
  * lock, unless they are row-major.  NULL with the error set. */
 const mr_program *mr__program_layout(mr_program *base, const mr_kernel_args *a,
                                      uint64_t given, mr_arena *arena);
+/* Are there programs for arguments that lie otherwise than row-major?  Not on a
+ * device with queues when a call brings captured arrays: these are made
+ * row-major with the rest. */
+bool mr__program_has_layouts(const mr_program *base);
 /* The base, if the arguments lie as it has them and it would write over none of
  * them whoever has them; else NULL.  Under no lock. */
 const mr_program *mr__program_kept(const mr_program *base,

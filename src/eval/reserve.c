@@ -619,12 +619,13 @@ stays_on_host(const mr_array *x, int i)
     return x->op->exec != NULL && i < x->op->exec->n_host;
 }
 
-/* An operator that runs itself takes them as they lie, but for its launch. */
+/* An operator that runs itself takes them as they lie, on the host. */
 static bool
-wants_row_major(const mr_task *t, int i)
+wants_row_major(const mr_task *t, const mr_array *x, int i)
 {
-    return t->kernel != NULL ? mr__kernel_wants_row_major(t->kernel, i)
-                             : t->flight != NULL;
+    return t->kernel != NULL
+               ? mr__kernel_wants_row_major(t->kernel, i)
+               : t->flight != NULL && !x->op->exec->as_they_lie(x);
 }
 
 static bool
@@ -637,7 +638,7 @@ kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
         if (!mr__place_is_in(&w, t->space) && !stays_on_host(x, i) &&
             !mr__place_bring(p, x, in, t->space, &w))
             return false;
-        if (wants_row_major(t, i) &&
+        if (wants_row_major(t, x, i) &&
             !mr__is_contiguous(in->ndim, in->dim, w.stride)) {
             mr_task *copy = copy_task(p, x, t->device, in, &w, &copied);
 
