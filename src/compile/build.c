@@ -249,6 +249,34 @@ const_add(builder *bu, mr_array *x)
     return mr__vec_push(&bu->consts, x);
 }
 
+/* Does x fill its memory, its axes in some order? */
+static bool
+is_dense(const mr_array *x)
+{
+    const int64_t *stride = mr__strides(x);
+    int64_t filled = 1;
+    uint64_t left = ((uint64_t)1 << x->ndim) - 1;
+
+    for (int i = 0; i < x->ndim; i++) {
+        if (x->dim[i] == 1)
+            left &= ~((uint64_t)1 << i);
+        else if (((left >> i) & 1) && stride[i] == filled) {
+            left &= ~((uint64_t)1 << i);
+            filled *= x->dim[i];
+            i = -1;
+        }
+    }
+    return left == 0;
+}
+
+/* What a device's program gets with each call comes as it lies, if that is
+ * dense; else it is made row-major once, by settle_const. */
+static bool
+comes_as_it_lies(const mr_array *x)
+{
+    return (x->flags & MR_NODE_SCALAR_CONST) || x->size == 0 || is_dense(x);
+}
+
 static bool
 slot_const(builder *bu, mr_array *x, mr_slot *s)
 {
@@ -266,7 +294,9 @@ slot_const(builder *bu, mr_array *x, mr_slot *s)
     }
     s->kind = MR_SLOT_ARG;
     s->index += bu->p->n_args;
-    s->stride = fresh_strides(bu, x->ndim, x->dim);
+    s->stride = x->size > 0 && comes_as_it_lies(x)
+                    ? mr__strides(x)
+                    : fresh_strides(bu, x->ndim, x->dim);
     return s->stride != NULL;
 }
 
@@ -828,8 +858,6 @@ keep_steps(builder *bu)
     return true;
 }
 
-/* What a device's program gets with each call is row-major, or each call would
- * copy it. */
 static bool
 settle_const(const builder *bu, mr_array **x)
 {
@@ -837,8 +865,7 @@ settle_const(const builder *bu, mr_array **x)
     mr_array *y;
     bool ok;
 
-    if (is_on_host(bu) || ((*x)->flags & MR_NODE_SCALAR_CONST) ||
-        mr__is_contiguous((*x)->ndim, (*x)->dim, mr__strides(*x)))
+    if (is_on_host(bu) || comes_as_it_lies(*x))
         return true;
     s = mr_scope_begin();
     y = s.token == 0 ? NULL : mr_contiguous(*x, false);

@@ -305,9 +305,12 @@ compiled_run(const void *plan, const mr_kernel_args *a)
  * ------------------------------------------------------------------ */
 
 static bool
-compiled_as_they_lie(const mr_node *n)
+compiled_as_it_lies(const mr_node *n, int i)
 {
-    return mr__program_has_layouts(mr__program_of(n->in[0]));
+    const mr_program *p = mr__program_of(n->in[0]);
+
+    /* captured arrays lie as the program was built for */
+    return i > p->n_args || mr__program_has_layouts(p);
 }
 
 static size_t
@@ -384,7 +387,7 @@ static const mr_op_exec compiled_exec = {
     .workspace = compiled_workspace,
     .cost = compiled_cost,
     .run = compiled_run,
-    .as_they_lie = compiled_as_they_lie,
+    .as_it_lies = compiled_as_it_lies,
     .launch_bytes = compiled_launch_bytes,
     .launch = compiled_launch,
 };

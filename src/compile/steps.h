@@ -142,8 +142,8 @@ void mr__step_launch(const mr_step *s, bool rows, mr_block_launch *l);
 const mr_program *mr__program_layout(mr_program *base, const mr_kernel_args *a,
                                      uint64_t given, mr_arena *arena);
 /* Are there programs for arguments that lie otherwise than row-major?  Not on a
- * device with queues when a call brings captured arrays: these are made
- * row-major with the rest. */
+ * device with queues when a call brings captured arrays: their list is the
+ * base's. */
 bool mr__program_has_layouts(const mr_program *base);
 /* The base, if the arguments lie as it has them and it would write over none of
  * them whoever has them; else NULL.  Under no lock. */

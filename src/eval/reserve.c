@@ -625,7 +625,7 @@ wants_row_major(const mr_task *t, const mr_array *x, int i)
 {
     return t->kernel != NULL
                ? mr__kernel_wants_row_major(t->kernel, i)
-               : t->flight != NULL && !x->op->exec->as_they_lie(x);
+               : t->flight != NULL && !x->op->exec->as_it_lies(x, i);
 }
 
 static bool

@@ -142,9 +142,9 @@ typedef struct mr_op_exec {
     size_t (*workspace)(const void *plan);
     double (*cost)(const void *plan); /* nanoseconds, estimated */
     mr_code (*run)(const void *plan, const struct mr_kernel_args *a);
-    /* Of a device with queues: are inputs taken as they lie?  Else they are made
+    /* Of a device with queues: is input i taken as it lies?  Else it is made
      * row-major. */
-    bool (*as_they_lie)(const mr_node *n);
+    bool (*as_it_lies)(const mr_node *n, int i);
     /* Of a device with queues: puts it into one.  `memory` has launch_bytes
      * bytes and lives until what was launched has run. */
     size_t (*launch_bytes)(const void *plan);

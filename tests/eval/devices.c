@@ -555,6 +555,36 @@ compiled__products_of_turned_arguments_equal_eager_ones(void **state)
     mr_function_release(f);
 }
 
+/* x times a captured array, by rows and turned, and one that has gaps. */
+static mr_tree *
+captured_products(void *ctx, const mr_tree *in)
+{
+    mr_array *x = mr_tree_array_at(in, 0), *w = ctx;
+    mr_array *gaps = mr_as_strided(w, MR_SHAPE(300, 150), MR_INTS(300, 2), 1);
+
+    return MR_ARRAYS(mr_matmul(x, w),
+                     mr_matmul(x, mr_transpose(w, MR_INTS_NONE)),
+                     mr_matmul(x, gaps));
+}
+
+static void
+compiled__products_with_captured_arrays_equal_eager_ones(void **state)
+{
+    (void)state;
+    mr_array *w = matrix(300, false);
+    mr_function *f = mr_compile(captured_products, w, NULL);
+    mr_stream s = mrt_on(MRT_FAR(0));
+    mr_tree *in = MR_ARRAYS(matrix(300, false));
+    mr_tree *eager = captured_products(w, in), *got = mr_call(f, in);
+
+    assert_int_equal(mr_eval_tree(eager), MR_OK);
+    assert_int_equal(mr_eval_tree(got), MR_OK);
+    for (int k = 0; k < 3; k++)
+        expect_equal_bits(mr_tree_array_at(eager, k), mr_tree_array_at(got, k));
+    mrt_off(s);
+    mr_function_release(f);
+}
+
 /* Each device has its programs, also those that come of a tape. */
 static void
 compiled__shapeless_function_runs_on_its_device(void **state)
@@ -1161,6 +1191,7 @@ main(void)
         mrt_test(compiled__function_follows_the_default_device),
         mrt_test(compiled__arguments_on_a_device_lie_as_they_like),
         mrt_test(compiled__products_of_turned_arguments_equal_eager_ones),
+        mrt_test(compiled__products_with_captured_arrays_equal_eager_ones),
         mrt_test(compiled__shapeless_function_runs_on_its_device),
         mrt_test(compiled__function_that_a_device_cannot_run_runs_on_the_host),
         mrt_test(compiled__call_outlives_its_stream),
