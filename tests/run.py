@@ -53,7 +53,8 @@ def exports(build: Path) -> Counts:
     title("exported symbols, optional parts")
     p, f = script("tests/exports/check_exports.py", str(build / "lib/libmarram.so"))
     p2, f2 = script("tests/exports/check_providers.py", str(build))
-    return p + p2, f + f2
+    p3, f3 = script("tests/exports/check_kernels.py", str(build))
+    return p + p2 + p3, f + f2 + f3
 
 
 def count_cmocka(output: str, ok: bool) -> Counts:

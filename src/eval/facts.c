@@ -3,13 +3,31 @@
  * facts.c -- what the process runs on, for `python -m marram` and the command.
  */
 #include "base/cpus.h"
+#include "gen/kernels_digest.h"
 #include "kernels/program.h"
+#include "kernels/tier/tier.h"
 #include "marram/eval.h"
 
 const char *
 mr_cpu_tier(void)
 {
     return mr__cpu_tier();
+}
+
+const char *
+mr_kernels_digest(void)
+{
+    return MR_KERNELS_DIGEST;
+}
+
+#define MR_NAME(id, name) ", " #name
+
+const char *
+mr_kernels_tiers(void)
+{
+    static const char names[] = MR_TIERS(MR_NAME);
+
+    return names + 2;
 }
 
 int

@@ -50,6 +50,14 @@ facts(void)
         return complain("the processor");
     printf("marram %s\n", mr_version());
     printf("cpu tier %s, %d threads\n", tier, mr_num_threads());
+    printf("kernels %s: %s\n", mr_kernels_digest(), mr_kernels_tiers());
+    if (strcmp(mr_kernels_digest(), MR_KERNELS_DIGEST) != 0) {
+        fprintf(stderr,
+                "marram: libmarram has the kernels %s, and this command was "
+                "built with %s: install both from one build\n",
+                mr_kernels_digest(), MR_KERNELS_DIGEST);
+        return 1;
+    }
     printf("devices: %d cpu, %d gpu\n", mr_device_count(MR_CPU),
            mr_device_count(MR_GPU));
     if (mr_jit_info_get(&jit) != MR_OK)
