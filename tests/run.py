@@ -160,6 +160,27 @@ def python_asan(build: Path) -> Counts:
                   ASAN_OPTIONS="detect_leaks=0")
 
 
+THREADED = ("compiled", "debug", "gaps", "lives", "process", "signals", "streams")
+
+
+def python_tsan(build: Path) -> Counts:
+    """The Python tests with threads, the thread sanitizer's runtime loaded
+    first: the interpreter's own locks are seen, its memory is not.  A report
+    ends its test's process with a failure.
+
+    Address space layout is left as it is linked, which the runtime needs; and
+    children of fork, which it knows not, are left out.
+    """
+    if not (ROOT / "tests/python").is_dir():
+        return (0, 0)
+    title("Python, under the thread sanitizer")
+    cc = os.environ.get("CC", "cc")
+    runtime = subprocess.run([cc, "-print-file-name=libtsan.so"], text=True, capture_output=True).stdout.strip()
+    return pytest(build, "-m", "not slow", "-k", "not fork and not leak_nothing",
+                  *(f"tests/python/test_{name}.py" for name in THREADED),
+                  LD_PRELOAD=runtime, TSAN_OPTIONS="halt_on_error=1 exitcode=66", OPENBLAS_NUM_THREADS="1")
+
+
 def oracles(build: Path) -> Counts:
     if not (ROOT / "tests/oracles").is_dir():
         return (0, 0)
@@ -169,7 +190,7 @@ def oracles(build: Path) -> Counts:
 
 PARTS = {"generated": generated, "layers": layers, "headers": headers, "exports": exports, "c": c,
          "slow": slow, "python": python, "python-slow": python_slow,
-         "python-asan": python_asan, "oracles": oracles}
+         "python-asan": python_asan, "python-tsan": python_tsan, "oracles": oracles}
 
 
 def main() -> int:

@@ -51,6 +51,10 @@ device_check(mr_device d)
 {
     if (mr_device_available(d))
         return true;
+    if (mr_cpu_tier() == NULL) { /* there is none at all, and why */
+        ext_raise();
+        return false;
+    }
     PyErr_Format(PyExc_ValueError,
                  "no device %s %d here: device_count() says how many there are",
                  type_name(d.type), (int)d.index);

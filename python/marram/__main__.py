@@ -11,6 +11,9 @@ import sys
 import marram.core as mx
 from marram import _graph
 
+USAGE = """usage: python -m marram                                 what this installation is and runs on
+       python -m marram graph FILE:FUNCTION ARGUMENT...   what a function is compiled to"""
+
 
 def graph(words: list[str]) -> None:
     """Prints the programs of a function, or how to ask for them."""
@@ -27,6 +30,9 @@ def main() -> None:
     if sys.argv[1:2] == ["graph"]:
         graph(sys.argv[2:])
         return
+    if sys.argv[1:]:
+        print(USAGE)
+        sys.exit(0 if sys.argv[1] in ("-h", "--help") else 2)
     info = mx.device_info()
     print(f"marram {mx.__version__}")
     print(f"python {platform.python_version()}")

@@ -137,6 +137,20 @@ mr__log_set_handler(handler_fn fn, void *ctx)
     mr__lock_drop(&log_lock);
 }
 
+/* What a program's last calls had to say.  A handler of the user's may be gone
+ * by now. */
+static __attribute__((destructor)) void
+flush_at_exit(void)
+{
+    bool ours;
+
+    mr__lock_take(&log_lock);
+    ours = handler == to_stderr;
+    mr__lock_drop(&log_lock);
+    if (ours && atomic_load_explicit(&mr__log_waiting, memory_order_relaxed))
+        mr__log_flush_now();
+}
+
 void
 mr__log_fork_prepare(void)
 {

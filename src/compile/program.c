@@ -221,6 +221,9 @@ mr__program_new(const mr_device_table *device, mr_array *const *args,
     mr_program *p;
     mr_buffer *b;
 
+    /* NULL with the error set when there is no CPU device: MARRAM_CPU */
+    if (mr__device_find((mr_device){MR_CPU, 0}) == NULL)
+        return NULL;
     if (device == NULL)
         device = mr__device_host();
     p = program_for(device, args, n_args, outs, n_outs);

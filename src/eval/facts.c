@@ -3,6 +3,7 @@
  * facts.c -- what the process runs on, for `python -m marram` and the command.
  */
 #include "base/cpus.h"
+#include "base/log.h"
 #include "gen/kernels_digest.h"
 #include "kernels/program.h"
 #include "kernels/tier/tier.h"
@@ -33,5 +34,8 @@ mr_kernels_tiers(void)
 int
 mr_num_threads(void)
 {
-    return mr__cpus_to_use();
+    int n = mr__cpus_to_use();
+
+    mr__log_flush(); /* of a wish that it cannot use */
+    return n;
 }

@@ -62,9 +62,10 @@ def test_complex_functions__are_right_to_the_last_places(tier, dtype):
     assert not bad
 
 
-def test_tier__of_an_unknown_name_is_an_error():
+@pytest.mark.parametrize("call", ["mx.eval(mx.ones(3) + 1)", "mx.compile(lambda x: x + 1)(mx.ones(3))", "mx.new_stream(mx.cpu)"])
+def test_tier__of_an_unknown_name_is_an_error(call):
     run = subprocess.run(
-        [sys.executable, "-c", "import marram.core as mx; mx.eval(mx.array([1.0]) + 1)"],
+        [sys.executable, "-c", f"import marram.core as mx; {call}"],
         env={**os.environ, "MARRAM_CPU": "pentium"},
         capture_output=True,
         text=True,
