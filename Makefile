@@ -77,7 +77,8 @@ test-san:
 	@test -f $(SANTREE)/build.ninja || \
 		$(CONFIGURE) -B $(SANTREE) -DCMAKE_C_COMPILER=$(CC) -DMR_SANITIZE=$(SAN)
 	@$(NINJA) -C $(SANTREE) tests products
-	@$(PYTHON) tests/run.py $(SANTREE) $(if $(findstring address,$(SAN)),c python-asan,c)
+	@$(PYTHON) tests/run.py $(SANTREE) c \
+		$(if $(findstring address,$(SAN)),python-asan) $(if $(findstring thread,$(SAN)),python-tsan)
 
 test-slow: all
 	@$(SETUP) test demo
