@@ -47,6 +47,12 @@ void mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r,
 /* Row r of an item of x (B, Hq, Lq, n), as n floats. */
 void mr__attend_row(const mr_attend_job *j, const mr_kernel_view *x,
                     int64_t item, int64_t r, int64_t n, float *to);
+/* May scores be products of pairs (kernels/gemm.h)?  If the scale, a power of
+ * two, leaves queries as they are. */
+bool mr__attend_pairs(const mr_attend_job *j);
+/* n floats as bfloat16, which may lie over them; false when one is none, or is
+ * below 2^-126. */
+bool mr__attend_narrow(const float *from, int64_t n, uint16_t *to);
 /* The last key that row r of an item sees, causally. */
 static inline int64_t
 mr__attend_limit(const mr_attend_job *j, int64_t r)

@@ -311,11 +311,10 @@ block_pack(unit *u)
 {
     const back *b = u->b;
     const mr_attend_job *j = &b->j;
-    int exponent; /* only such a scale leaves bfloat16 as it is */
     int64_t k0 =
         mr__attend_offset(&j->k, u->item, j->heads) + u->key0 * j->k.stride[2];
 
-    block_k(u, b->pairs && frexpf(j->scale, &exponent) == 0.5F);
+    block_k(u, mr__attend_pairs(j));
     block_v(u, b->pairs);
     for (int64_t i = 0; i < u->n_keys; i += KEYS) {
         int64_t n = u->n_keys - i < KEYS ? u->n_keys - i : KEYS;
@@ -337,20 +336,9 @@ stage_pairs(const unit *u, int64_t depth, float *to)
     uint16_t *half = (uint16_t *)(void *)u->half;
     mr_gemm_side side = {half, MR_BFLOAT16, u->n, depth, 1};
 
-    for (int64_t i = 0; i < u->n; i++, half += depth) {
-        uint32_t lost = 0;
-
-        for (int64_t k = 0; k < depth; k++) {
-            uint32_t bits;
-
-            memcpy(&bits, u->stage + i * depth + k, sizeof bits);
-            lost |= (bits & 0xFFFF) |
-                    (uint32_t)((bits & 0x7FFFFFFF) - 1 < 0x7FFFFF);
-            half[k] = (uint16_t)(bits >> 16);
-        }
-        if (lost)
+    for (int64_t i = 0; i < u->n; i++)
+        if (!mr__attend_narrow(u->stage + i * depth, depth, half + i * depth))
             return false;
-    }
     return side_pairs(&side, u->b->high, depth, to);
 }
 
