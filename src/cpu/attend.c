@@ -40,6 +40,7 @@ enum {
 void
 mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
 {
+    int exponent;
     const mr_attention_params *p = a->params;
     int next = 3;
 
@@ -58,6 +59,9 @@ mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
     j->depth = j->q.dim[3];
     j->width = j->v.dim[3];
     j->rows = j->group * j->lq;
+    /* bfloat16 times a power of two still is bfloat16, which goes in pairs;
+     * then the same in every tier */
+    j->late = j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F;
     if (p->has_mask) {
         j->mask = &a->in[next++];
         for (int i = 0; i < 4; i++)
@@ -131,12 +135,16 @@ mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r, float *to)
         to[i] *= j->scale;
 }
 
-bool
-mr__attend_pairs(const mr_attend_job *j)
+void
+mr__attend_scale(const mr_attend_job *j, float *s, int64_t row, int64_t n_rows,
+                 int64_t width)
 {
-    int exponent;
+    float scale[MR_GEMM_MAX_COLS];
 
-    return mr__gemm_pairs(j->dtype) && frexpf(j->scale, &exponent) == 0.5F;
+    for (int64_t i = 0; i < width; i++)
+        scale[i] = j->scale;
+    if (j->late)
+        mr__attend()->multiply(s, row, n_rows, width, scale);
 }
 
 bool
@@ -317,9 +325,15 @@ queries_pack(const block *b)
                              j->depth, 1};
         bool fine = true;
 
-        for (int64_t i = 0; i < n; i++)
-            mr__attend_query(j, b->item, b->row0 + p * t->cols + i,
-                             b->k + i * j->depth);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t r = b->row0 + p * t->cols + i;
+
+            if (j->late)
+                mr__attend_row(j, &j->q, b->item, r, j->depth,
+                               b->k + i * j->depth);
+            else
+                mr__attend_query(j, b->item, r, b->k + i * j->depth);
+        }
         if (!b->pairs)
             mr__gemm_pack(&side, (int)t->cols, 0, 0, j->depth,
                           panel_queries(b, p));
@@ -357,7 +371,7 @@ block_begin(block *b)
     }
     for (int64_t p = 0; p < b->n_panels; p++)
         memset(panel_sums(b, p), 0, (size_t)t->o_floats * sizeof(float));
-    b->pairs = mr__attend_pairs(j);
+    b->pairs = mr__gemm_pairs(j->dtype);
     if (!queries_pack(b))
         block_widen(b);
 }
@@ -506,6 +520,7 @@ panel_run(block *b, int64_t panel)
                        .last = true};
 
     mr__gemm_block(&g, 0, (b->n_keys - 1) / t->key_rows + 1, 0, 1);
+    mr__attend_scale(j, b->s, t->cols, b->n_keys, width);
     if (j->mask)
         panel_mask(b, panel, &masks);
     masks.limit = panel_limits(b, panel, limit);

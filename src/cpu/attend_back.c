@@ -314,7 +314,7 @@ block_pack(unit *u)
     int64_t k0 =
         mr__attend_offset(&j->k, u->item, j->heads) + u->key0 * j->k.stride[2];
 
-    block_k(u, mr__attend_pairs(j));
+    block_k(u, b->pairs);
     block_v(u, b->pairs);
     for (int64_t i = 0; i < u->n_keys; i += KEYS) {
         int64_t n = u->n_keys - i < KEYS ? u->n_keys - i : KEYS;
@@ -328,8 +328,7 @@ block_pack(unit *u)
     memset(u->dv, 0, (size_t)(b->block * j->width) * sizeof(float));
 }
 
-/* The stage's rows in pairs; false when some number is no bfloat16, as where
- * the scale is no power of two, or below 2^-126. */
+/* The stage's rows in pairs; false when some number is below 2^-126. */
 static bool
 stage_pairs(const unit *u, int64_t depth, float *to)
 {
@@ -351,11 +350,17 @@ tile_pack(unit *u)
     mr_gemm_side deep = {u->stage, MR_FLOAT32, j->depth, 1, j->depth};
 
     for (int64_t i = 0; i < u->n; i++)
-        mr__attend_query(j, u->item, u->tile0 + i, u->stage + i * j->depth);
+        if (j->late)
+            mr__attend_row(j, &j->q, u->item, u->tile0 + i, j->depth,
+                           u->stage + i * j->depth);
+        else
+            mr__attend_query(j, u->item, u->tile0 + i, u->stage + i * j->depth);
     if (u->k_pairs && !stage_pairs(u, j->depth, u->q))
         block_k(u, false);
     if (!u->k_pairs)
         side_pack(&flat, b->high, j->depth, u->q);
+    for (int64_t i = 0; j->late && i < u->n * j->depth; i++)
+        u->stage[i] *= j->scale;
     if (b->want != WANT_Q)
         side_pack(&deep, b->high, u->n, u->q_deep);
     for (int64_t i = 0; i < u->n; i++)
@@ -514,6 +519,7 @@ panel_run(unit *u, int64_t at, float *s, float *ds, int64_t n)
                u->k_steps, s + first * b->cols, b->cols, false, u->k_pairs);
     product_of(u->g + first * u->v_steps, left, u->v + at * u->v_steps, b->cols,
                u->v_steps, ds + first * b->cols, b->cols, false, u->v_pairs);
+    mr__attend_scale(j, s + first * b->cols, b->cols, left, b->cols);
     if (j->mask)
         tile_mask(u, u->key0 + at, n, &masks);
     masks.limit = tile_limits(u, u->key0 + at, n, limit);
