@@ -40,6 +40,7 @@ enum {
 void
 mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
 {
+    int exponent;
     const mr_attention_params *p = a->params;
     int next = 3;
 
@@ -58,6 +59,9 @@ mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
     j->depth = j->q.dim[3];
     j->width = j->v.dim[3];
     j->rows = j->group * j->lq;
+    /* bfloat16 times a power of two still is bfloat16, which goes in pairs;
+     * then the same in every tier */
+    j->late = j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F;
     if (p->has_mask) {
         j->mask = &a->in[next++];
         for (int i = 0; i < 4; i++)
@@ -131,6 +135,36 @@ mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r, float *to)
         to[i] *= j->scale;
 }
 
+void
+mr__attend_scale(const mr_attend_job *j, float *s, int64_t row, int64_t n_rows,
+                 int64_t width)
+{
+    float scale[MR_GEMM_MAX_COLS];
+
+    for (int64_t i = 0; i < width; i++)
+        scale[i] = j->scale;
+    if (j->late)
+        mr__attend()->multiply(s, row, n_rows, width, scale);
+}
+
+bool
+mr__attend_narrow(const float *from, int64_t n, uint16_t *to)
+{
+    uint32_t lost = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        uint16_t half;
+
+        memcpy(&bits, from + i, sizeof bits);
+        lost |=
+            (bits & 0xFFFF) | (uint32_t)((bits & 0x7FFFFFFF) - 1 < 0x7FFFFF);
+        half = (uint16_t)(bits >> 16);
+        memcpy(to + i, &half, sizeof half);
+    }
+    return lost == 0;
+}
+
 const void *
 mr__attend_mask(const mr_attend_job *j, int64_t item, int64_t r)
 {
@@ -186,6 +220,7 @@ typedef struct block {
     const tiles *t;
     int64_t item, row0, n_rows, n_panels;
     int64_t key0, n_keys; /* the tile */
+    bool pairs;           /* how queries and keys lie */
     float *q, *o, *k, *v, *s, *mask;
     float *top, *sum; /* of all rows of the block */
 } block;
@@ -275,6 +310,52 @@ panel_rows(const block *b, int64_t panel)
     return left < b->t->cols ? left : b->t->cols;
 }
 
+/* Queries packed, in pairs if b->pairs; false when these must not be.  Rows are
+ * made where the keys will be, and narrowed there. */
+static bool
+queries_pack(const block *b)
+{
+    const tiles *t = b->t;
+    const mr_attend_job *j = t->j;
+    uint16_t *half = (uint16_t *)(void *)b->k;
+
+    for (int64_t p = 0; p < b->n_panels; p++) {
+        int64_t n = panel_rows(b, p);
+        mr_gemm_side side = {b->k, b->pairs ? MR_BFLOAT16 : MR_FLOAT32, n,
+                             j->depth, 1};
+        bool fine = true;
+
+        for (int64_t i = 0; i < n; i++) {
+            int64_t r = b->row0 + p * t->cols + i;
+
+            if (j->late)
+                mr__attend_row(j, &j->q, b->item, r, j->depth,
+                               b->k + i * j->depth);
+            else
+                mr__attend_query(j, b->item, r, b->k + i * j->depth);
+        }
+        if (!b->pairs)
+            mr__gemm_pack(&side, (int)t->cols, 0, 0, j->depth,
+                          panel_queries(b, p));
+        for (int64_t i = 0; b->pairs && fine && i < n; i++)
+            fine = mr__attend_narrow(b->k + i * j->depth, j->depth,
+                                     half + i * j->depth);
+        if (b->pairs &&
+            (!fine || !mr__gemm_pack_pairs(&side, (int)t->cols, 0, 0, j->depth,
+                                           panel_queries(b, p))))
+            return false;
+    }
+    return true;
+}
+
+/* Pairs no more. */
+static void
+block_widen(block *b)
+{
+    b->pairs = false;
+    (void)queries_pack(b);
+}
+
 /* Queries packed, sums cleared. */
 static void
 block_begin(block *b)
@@ -288,16 +369,29 @@ block_begin(block *b)
         b->top[i] = mr__attend_sink(j, b->item, r);
         b->sum[i] = j->sinks ? 1.0F : 0.0F;
     }
-    for (int64_t p = 0; p < b->n_panels; p++) {
-        int64_t n = panel_rows(b, p);
-        mr_gemm_side side = {b->k, MR_FLOAT32, n, j->depth, 1};
-
-        for (int64_t i = 0; i < n; i++)
-            mr__attend_query(j, b->item, b->row0 + p * t->cols + i,
-                             b->k + i * j->depth);
-        mr__gemm_pack(&side, (int)t->cols, 0, 0, j->depth, panel_queries(b, p));
+    for (int64_t p = 0; p < b->n_panels; p++)
         memset(panel_sums(b, p), 0, (size_t)t->o_floats * sizeof(float));
-    }
+    b->pairs = mr__gemm_pairs(j->dtype);
+    if (!queries_pack(b))
+        block_widen(b);
+}
+
+/* Keys of the tile; those that may not be pairs widen the block. */
+static void
+keys_pack(block *b, const mr_gemm_side *k)
+{
+    int64_t depth = b->t->j->depth, width = b->t->key_rows;
+    int64_t each = width * ((depth + 1) / 2);
+    bool fine = b->pairs;
+
+    for (int64_t p = 0; fine && p * width < k->lanes; p++)
+        fine = mr__gemm_pack_pairs(k, (int)width, p, 0, depth, b->k + p * each);
+    if (fine)
+        return;
+    if (b->pairs)
+        block_widen(b);
+    for (int64_t p = 0; p * width < k->lanes; p++)
+        mr__gemm_pack(k, (int)width, p, 0, depth, b->k + p * width * depth);
 }
 
 static void
@@ -318,8 +412,7 @@ tile_pack(block *b, int64_t key0)
     v.data = element(j->v.data, j->dtype,
                      mr__attend_offset(&j->v, b->item, j->heads) +
                          key0 * j->v.stride[2]);
-    for (int64_t p = 0; p * width < n; p++)
-        mr__gemm_pack(&k, width, p, 0, j->depth, b->k + p * width * j->depth);
+    keys_pack(b, &k);
     for (int64_t p = 0; p * width < j->width; p++)
         mr__gemm_pack(&v, width, p, 0, n, b->v + p * width * n);
 }
@@ -416,7 +509,8 @@ panel_run(block *b, int64_t panel)
     int64_t width = panel_rows(b, panel) <= t->cols / 2 ? t->cols / 2 : t->cols;
     mr_gemm_chunk g = {.m = b->n_keys,
                        .n = width,
-                       .depth = j->depth,
+                       .depth = b->pairs ? (j->depth + 1) / 2 : j->depth,
+                       .pairs = b->pairs,
                        .a = b->k,
                        .b = panel_queries(b, panel),
                        .c = b->s,
@@ -426,6 +520,7 @@ panel_run(block *b, int64_t panel)
                        .last = true};
 
     mr__gemm_block(&g, 0, (b->n_keys - 1) / t->key_rows + 1, 0, 1);
+    mr__attend_scale(j, b->s, t->cols, b->n_keys, width);
     if (j->mask)
         panel_mask(b, panel, &masks);
     masks.limit = panel_limits(b, panel, limit);
@@ -436,6 +531,7 @@ panel_run(block *b, int64_t panel)
     if (any_fades(fade, width))
         t->tier->multiply(o, t->cols, j->width, width, fade);
     g.m = j->width;
+    g.pairs = false;
     g.depth = b->n_keys;
     g.a = b->v;
     g.b = b->s;

@@ -51,6 +51,7 @@ typedef struct back {
     int64_t deep, wide;         /* depth and width, to whole panels of high */
     int64_t q_floats;           /* of dq held back */
     int want;
+    bool pairs; /* of bfloat16 are worth it (kernels/gemm.h) */
 } back;
 
 /* A unit at work: rows [row0, row1) of an item by blocks [block0, block1). */
@@ -61,7 +62,9 @@ typedef struct unit {
     int64_t tile0, n;     /* the tile of rows */
     float *k, *v, *k_deep, *dk, *dv;
     float *q, *g, *q_deep, *g_deep;
-    float *s, *ds, *turned, *mask, *stage, *dq;
+    float *s, *ds, *turned, *mask, *stage, *half, *dq;
+    bool k_pairs, v_pairs;    /* how the block lies, so q and g of a tile too */
+    int64_t k_steps, v_steps; /* floats of a lane */
 } unit;
 
 static int64_t
@@ -115,6 +118,7 @@ back_plan(const mr_kernel_args *a, back *b)
         b->block = up(j->lk, KEYS);
     b->run = RUN_TILES * ROWS;
     b->want = WANT_Q | WANT_KV;
+    b->pairs = mr__gemm_pairs(j->dtype);
     if (b->items < 2 * j->n_slots ||
         (j->dtype != MR_FLOAT32 && j->rows * j->depth > ITEM_FLOATS)) {
         b->want = 0;
@@ -154,6 +158,7 @@ slot_floats(const back *b, float *at, unit *u)
         {&u->turned, ROWS * KEYS},
         {&u->mask, j->mask ? 2 * ROWS * b->cols : 0},
         {&u->stage, n_stage},
+        {&u->half, b->pairs ? (ROWS * most + 1) / 2 : 0},
         {&u->dq, b->q_floats},
     };
 
@@ -250,6 +255,55 @@ side_pack(const mr_gemm_side *s, int64_t width, int64_t depth, float *to)
         mr__gemm_pack(s, (int)width, p, 0, depth, to + p * width * depth);
 }
 
+/* The same in pairs; false when it must not be. */
+static bool
+side_pairs(const mr_gemm_side *s, int64_t width, int64_t depth, float *to)
+{
+    int64_t each = width * ((depth + 1) / 2);
+
+    for (int64_t p = 0; p * width < s->lanes; p++)
+        if (!mr__gemm_pack_pairs(s, (int)width, p, 0, depth, to + p * each))
+            return false;
+    return true;
+}
+
+/* A block's keys or values, in pairs if `pairs` and that may be; whether it
+ * was, and how many floats of a lane. */
+static bool
+keys_pack(const back *b, const mr_gemm_side *s, int64_t depth, bool pairs,
+          float *to, int64_t *steps)
+{
+    pairs = pairs && side_pairs(s, b->cols, depth, to);
+    *steps = pairs ? (depth + 1) / 2 : depth;
+    if (!pairs)
+        side_pack(s, b->cols, depth, to);
+    return pairs;
+}
+
+static void
+block_k(unit *u, bool pairs)
+{
+    const mr_attend_job *j = &u->b->j;
+    int64_t at =
+        mr__attend_offset(&j->k, u->item, j->heads) + u->key0 * j->k.stride[2];
+    mr_gemm_side k = {place(&j->k, at), j->dtype, u->n_keys, j->k.stride[2],
+                      j->k.stride[3]};
+
+    u->k_pairs = keys_pack(u->b, &k, j->depth, pairs, u->k, &u->k_steps);
+}
+
+static void
+block_v(unit *u, bool pairs)
+{
+    const mr_attend_job *j = &u->b->j;
+    int64_t at =
+        mr__attend_offset(&j->v, u->item, j->heads) + u->key0 * j->v.stride[2];
+    mr_gemm_side v = {place(&j->v, at), j->dtype, u->n_keys, j->v.stride[2],
+                      j->v.stride[3]};
+
+    u->v_pairs = keys_pack(u->b, &v, j->width, pairs, u->v, &u->v_steps);
+}
+
 /* Keys [key0, key0 + n_keys) and their values, for all three products; the
  * third by pieces of KEYS, since it adds up over keys. */
 static void
@@ -259,15 +313,9 @@ block_pack(unit *u)
     const mr_attend_job *j = &b->j;
     int64_t k0 =
         mr__attend_offset(&j->k, u->item, j->heads) + u->key0 * j->k.stride[2];
-    int64_t v0 =
-        mr__attend_offset(&j->v, u->item, j->heads) + u->key0 * j->v.stride[2];
-    mr_gemm_side k = {place(&j->k, k0), j->dtype, u->n_keys, j->k.stride[2],
-                      j->k.stride[3]};
-    mr_gemm_side v = {place(&j->v, v0), j->dtype, u->n_keys, j->v.stride[2],
-                      j->v.stride[3]};
 
-    side_pack(&k, b->cols, j->depth, u->k);
-    side_pack(&v, b->cols, j->width, u->v);
+    block_k(u, b->pairs);
+    block_v(u, b->pairs);
     for (int64_t i = 0; i < u->n_keys; i += KEYS) {
         int64_t n = u->n_keys - i < KEYS ? u->n_keys - i : KEYS;
         mr_gemm_side deep = {place(&j->k, k0 + i * j->k.stride[2]), j->dtype,
@@ -280,6 +328,19 @@ block_pack(unit *u)
     memset(u->dv, 0, (size_t)(b->block * j->width) * sizeof(float));
 }
 
+/* The stage's rows in pairs; false when some number is below 2^-126. */
+static bool
+stage_pairs(const unit *u, int64_t depth, float *to)
+{
+    uint16_t *half = (uint16_t *)(void *)u->half;
+    mr_gemm_side side = {half, MR_BFLOAT16, u->n, depth, 1};
+
+    for (int64_t i = 0; i < u->n; i++)
+        if (!mr__attend_narrow(u->stage + i * depth, depth, half + i * depth))
+            return false;
+    return side_pairs(&side, u->b->high, depth, to);
+}
+
 static void
 tile_pack(unit *u)
 {
@@ -289,8 +350,17 @@ tile_pack(unit *u)
     mr_gemm_side deep = {u->stage, MR_FLOAT32, j->depth, 1, j->depth};
 
     for (int64_t i = 0; i < u->n; i++)
-        mr__attend_query(j, u->item, u->tile0 + i, u->stage + i * j->depth);
-    side_pack(&flat, b->high, j->depth, u->q);
+        if (j->late)
+            mr__attend_row(j, &j->q, u->item, u->tile0 + i, j->depth,
+                           u->stage + i * j->depth);
+        else
+            mr__attend_query(j, u->item, u->tile0 + i, u->stage + i * j->depth);
+    if (u->k_pairs && !stage_pairs(u, j->depth, u->q))
+        block_k(u, false);
+    if (!u->k_pairs)
+        side_pack(&flat, b->high, j->depth, u->q);
+    for (int64_t i = 0; j->late && i < u->n * j->depth; i++)
+        u->stage[i] *= j->scale;
     if (b->want != WANT_Q)
         side_pack(&deep, b->high, u->n, u->q_deep);
     for (int64_t i = 0; i < u->n; i++)
@@ -298,7 +368,10 @@ tile_pack(unit *u)
                        u->stage + i * j->width);
     flat.lane_stride = j->width;
     deep.lanes = deep.depth_stride = j->width;
-    side_pack(&flat, b->high, j->width, u->g);
+    if (u->v_pairs && !stage_pairs(u, j->width, u->g))
+        block_v(u, false);
+    if (!u->v_pairs)
+        side_pack(&flat, b->high, j->width, u->g);
     if (b->want != WANT_Q)
         side_pack(&deep, b->high, u->n, u->g_deep);
 }
@@ -370,8 +443,8 @@ tile_sees(const unit *u, int64_t key)
 }
 
 static void
-product(const float *a, int64_t m, const float *b, int64_t n, int64_t depth,
-        float *c, int64_t c_row, bool add)
+product_of(const float *a, int64_t m, const float *b, int64_t n, int64_t depth,
+           float *c, int64_t c_row, bool add, bool pairs)
 {
     mr_gemm_chunk g = {.m = m,
                        .n = n,
@@ -380,6 +453,7 @@ product(const float *a, int64_t m, const float *b, int64_t n, int64_t depth,
                        .b = b,
                        .c = c,
                        .c_row = c_row,
+                       .pairs = pairs,
                        .dtype = MR_FLOAT32,
                        .first = !add,
                        .last = true};
@@ -387,6 +461,13 @@ product(const float *a, int64_t m, const float *b, int64_t n, int64_t depth,
     if (m > 0 && n > 0)
         mr__gemm_block(&g, 0, (m - 1) / mr__gemm_rows() + 1, 0,
                        (n - 1) / mr__gemm_cols() + 1);
+}
+
+static void
+product(const float *a, int64_t m, const float *b, int64_t n, int64_t depth,
+        float *c, int64_t c_row, bool add)
+{
+    product_of(a, m, b, n, depth, c, c_row, add, false);
 }
 
 /* Rows of the tile, whole panels of them, that see no key from `key` on.  A row
@@ -434,10 +515,11 @@ panel_run(unit *u, int64_t at, float *s, float *ds, int64_t n)
     memset(ds, 0, (size_t)(first * b->cols) * sizeof *ds);
     if (left == 0)
         return;
-    product(u->q + first * j->depth, left, u->k + at * j->depth, b->cols,
-            j->depth, s + first * b->cols, b->cols, false);
-    product(u->g + first * j->width, left, u->v + at * j->width, b->cols,
-            j->width, ds + first * b->cols, b->cols, false);
+    product_of(u->q + first * u->k_steps, left, u->k + at * u->k_steps, b->cols,
+               u->k_steps, s + first * b->cols, b->cols, false, u->k_pairs);
+    product_of(u->g + first * u->v_steps, left, u->v + at * u->v_steps, b->cols,
+               u->v_steps, ds + first * b->cols, b->cols, false, u->v_pairs);
+    mr__attend_scale(j, s + first * b->cols, b->cols, left, b->cols);
     if (j->mask)
         tile_mask(u, u->key0 + at, n, &masks);
     masks.limit = tile_limits(u, u->key0 + at, n, limit);

@@ -5,12 +5,13 @@
  * MR_WINDOW_ROWS output positions by a panel of output channels stay in
  * registers while the taps go by (kernels/window.h); a table says where each
  * tap of each position begins, so there are no patches.  What is beyond an edge
- * is a line of zeros.  Few channels: the taps of the last axis are one segment,
- * and only those that hang over an edge are copied.  With dilated inputs
- * the positions of a line are taken phase by phase, so that a tap that falls
- * between entries does so for all of them and costs nothing.
- * The weights are packed once.  Depths are cut at CHUNK or more, by shape
- * alone. Called by: conv.c.  Calls: kernels/window.h, kernels/gemm.h.
+ * is a line of zeros, or left out where that is so for a whole tile, for which
+ * ends of lines are taken apart from their midsts.  Few channels: the taps of
+ * the last axis are one segment, and only those that hang over an edge are
+ * copied.  With dilated inputs the positions of a line are taken phase by
+ * phase, so that a tap that falls between entries does so for all of them and
+ * costs nothing. The weights are packed once.  Depths are cut at CHUNK or more,
+ * by shape alone. Called by: conv.c.  Calls: kernels/window.h, kernels/gemm.h.
  */
 #include <string.h>
 
@@ -23,7 +24,9 @@
 enum {
     ROWS = MR_WINDOW_ROWS,
     UNIT_ROWS = 96,
-    TABLE = 12288, /* pointers of a unit */
+    UNIT_MOST = 384, /* where edges of lines are apart, */
+    EDGE_UNITS = 32, /* which so many units allow */
+    TABLE = 12288,   /* pointers of a unit */
     CHUNK = 512,
     SHORT = 16, /* channels: taps of a line are joined below */
     FEW_OUTPUTS = 2,
@@ -33,17 +36,18 @@ enum {
 typedef struct window {
     const mr_conv *c;
     const mr_window_tier *tier;
-    int64_t cols;             /* of a panel */
-    int64_t group_floats;     /* packed weights of a group */
-    int64_t segments, length; /* of a position */
-    int64_t chunk;            /* segments in a row */
-    int64_t rows;             /* of a unit */
-    int64_t n_spare, n_zeros; /* floats */
-    int64_t together;         /* tiles that meet a panel of weights */
-    int axes;                 /* whose taps are segments */
-    bool dilated;
-    int64_t item_floats; /* of the input */
-    int64_t n_places;    /* taps of all axes, one after the other */
+    int64_t cols;                /* of a panel */
+    int64_t group_floats;        /* packed weights of a group */
+    int64_t segments, length;    /* of a position */
+    int64_t chunk;               /* segments in a row */
+    int64_t rows;                /* of a unit */
+    int64_t n_spare, n_zeros;    /* floats */
+    int64_t together;            /* tiles that meet a panel of weights */
+    int axes;                    /* whose taps are segments */
+    bool dilated, apart;         /* ends of lines from their midsts */
+    int64_t edge_low, edge_high; /* outputs within these hang over no edge */
+    int64_t item_floats;         /* of the input */
+    int64_t n_places;            /* taps of all axes, one after the other */
     int n_slots;
     float *weights;
     int64_t *offset; /* segments: from a position's first corner, in floats */
@@ -88,6 +92,30 @@ panel_floats(const window *w, int64_t n)
                  ((n + w->tier->lanes - 1) / w->tier->lanes * w->tier->lanes));
 }
 
+/* Outputs at an end of a line miss taps: if they are taken together, a tile of
+ * them leaves these out.  A unit is as many lines as a tile has rows, then. */
+static void
+edges_plan(const mr_conv *c, window *w)
+{
+    int last = c->n_spatial - 1;
+    int64_t n = c->out[last], stride = c->p->stride.v[last];
+    int64_t low = c->p->low.v[last];
+    int64_t reach = (c->kernel[last] - 1) * c->p->kernel_dilation.v[last];
+    int64_t high = c->in[last] + low - reach;
+
+    low = low <= 0 ? 0 : (low - 1) / stride + 1;
+    w->edge_low = low < n ? low : n;
+    high = high <= 0 ? 0 : (high - 1) / stride + 1;
+    high = high < n ? high : n;
+    w->edge_high = high > w->edge_low ? high : w->edge_low;
+    w->apart = w->axes == c->n_spatial && !w->dilated &&
+               w->edge_high - w->edge_low < n && n * ROWS <= UNIT_MOST &&
+               n * ROWS * w->segments <= TABLE && n * ROWS >= UNIT_ROWS / 2 &&
+               c->n_rows >= EDGE_UNITS * n * ROWS;
+    if (w->apart)
+        w->rows = n * ROWS;
+}
+
 static void
 window_plan(const mr_conv *c, window *w)
 {
@@ -101,7 +129,7 @@ window_plan(const mr_conv *c, window *w)
     w->segments = c->taps / (joined ? last : 1);
     /* A group's channels of many positions, far apart, are places that the
      * first-level cache cannot hold at the same time. */
-    w->together = c->p->groups == 1    ? UNIT_ROWS
+    w->together = c->p->groups == 1    ? UNIT_MOST
                   : c->channels <= 64  ? 4
                   : c->channels <= 128 ? 2
                                        : 1;
@@ -116,12 +144,13 @@ window_plan(const mr_conv *c, window *w)
     w->rows = TABLE / w->segments / ROWS * ROWS;
     w->rows = w->rows < ROWS ? ROWS : w->rows;
     w->rows = w->rows < UNIT_ROWS ? w->rows : UNIT_ROWS;
+    w->n_slots = mr__pool_threads();
+    w->n_slots = w->n_slots < MAX_SLOTS ? w->n_slots : MAX_SLOTS;
+    edges_plan(c, w);
     w->n_zeros = c->channels > w->length ? c->channels : w->length;
     w->n_spare = joined ? w->rows * w->segments * w->length : 0;
     for (; rest > 0; rest -= w->cols)
         w->group_floats += panel_floats(w, rest < w->cols ? rest : w->cols);
-    w->n_slots = mr__pool_threads();
-    w->n_slots = w->n_slots < MAX_SLOTS ? w->n_slots : MAX_SLOTS;
 }
 
 static size_t
@@ -371,6 +400,45 @@ position_segments(const window *w, slot *s, const int64_t *out, float *spare,
     return false;
 }
 
+/* Which of a unit's rows is taken at `at`: those that hang over no edge of
+ * their lines first, then the others place by place. */
+static int64_t
+row_taken(const window *w, int64_t at, int64_t n_lines)
+{
+    int64_t n = w->c->out[w->c->n_spatial - 1];
+    int64_t inner = w->edge_high - w->edge_low, place;
+
+    if (!w->apart)
+        return at;
+    if (at < inner * n_lines)
+        return at / inner * n + w->edge_low + at % inner;
+    at -= inner * n_lines;
+    place = at / n_lines;
+    return at % n_lines * n + place + (place < w->edge_low ? 0 : inner);
+}
+
+/* The table of ROWS positions from `first` on, neighbours in a line that hang
+ * over neither of its ends: as the first's. */
+static void
+tile_line(const window *w, slot *s, const int64_t *first, int64_t place,
+          const float **x, float **to)
+{
+    const mr_conv *c = w->c;
+    int64_t step = c->p->stride.v[c->n_spatial - 1] * c->channels;
+    const float *far;
+
+    position_segments(w, s, first, s->spare, x);
+    for (int64_t k = 0; k < w->segments; k++)
+        for (int i = 1; i < ROWS; i++)
+            x[k * ROWS + i] = x[k * ROWS] ? x[k * ROWS] + i * step : NULL;
+    far = x[c->p->flip ? 0 : (w->segments - 1) * ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        to[i] = (float *)(void *)c->to + (place + i) * c->outputs;
+        for (int64_t f = 0; far && f < c->channels; f += 16)
+            __builtin_prefetch(far + i * step + f); /* not read before */
+    }
+}
+
 /* The table of ROWS positions: beyond edges zeros, or NULL where that is so for
  * all of them.  Positions beyond the last are it again, and go nowhere. */
 static void
@@ -378,14 +446,23 @@ tile_find(const window *w, slot *s, int64_t row0, int64_t tile, const float **x,
           float **to)
 {
     const mr_conv *c = w->c;
+    int64_t n = c->n_rows - row0 < w->rows ? c->n_rows - row0 : w->rows;
+    int64_t n_lines = n / c->out[c->n_spatial - 1];
     int n_whole = 0;
 
     for (int i = 0; i < ROWS; i++) {
-        int64_t row = row0 + tile * ROWS + i, place;
+        int64_t at = tile * ROWS + i, place;
         int64_t out[MR_CONV_SPATIAL + 1];
-        bool there = row < c->n_rows;
+        bool there = at < n;
 
-        place = row_place(c, there ? row : c->n_rows - 1, out);
+        place =
+            row_place(c, row0 + row_taken(w, there ? at : n - 1, n_lines), out);
+        if (i == 0 && !w->dilated && at + ROWS <= n &&
+            out[c->n_spatial - 1] >= w->edge_low &&
+            out[c->n_spatial - 1] + ROWS <= w->edge_high) {
+            tile_line(w, s, out, place, x, to);
+            return;
+        }
         n_whole += position_segments(
             w, s, out,
             s->spare +
@@ -442,7 +519,7 @@ window_unit(const void *ctx, int64_t unit, char *piece)
     const mr_conv *c = w->c;
     int64_t row0 = unit * w->rows, left = c->n_rows - row0;
     int64_t n_tiles = ((left < w->rows ? left : w->rows) - 1) / ROWS + 1;
-    float *to[UNIT_ROWS / ROWS][ROWS];
+    float *to[UNIT_MOST / ROWS][ROWS];
     slot s = {.x = (const float **)(void *)piece, .at = {-1, -1, -1}};
 
     piece += table_bytes(w);

@@ -320,6 +320,43 @@ conv__is_right_for_few_outputs(void **state)
                                   .flip = true});
 }
 
+/* Enough lines that their ends are taken together: one or more outputs at each,
+ * steps, gaps, crops and taps in reverse, lines that a unit does not divide. */
+static void
+conv__is_right_at_the_ends_of_many_lines(void **state)
+{
+    static const int64_t taps[] = {3, 5, 16};
+
+    (void)state;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 16; i++)
+            conv_case(MR_FLOAT32, (shape){.n = 2,
+                                          .batch = 1,
+                                          .channels = 16 << (i == 5),
+                                          .outputs = i & 4 ? 18 : 8,
+                                          .groups = i == 5 ? 2 : 1,
+                                          .in = {197, i & 1 ? 27 : 14},
+                                          .kernel = {2, taps[k]},
+                                          .stride = {1, i & 1 ? 2 : 1},
+                                          .low = {1, i == 9 ? -1 : taps[k] / 2},
+                                          .high = {0, taps[k] - 1},
+                                          .dilation = {1, i & 2 ? 2 : 1},
+                                          .spread = {1, 1},
+                                          .flip = i & 8});
+    conv_case(MR_FLOAT32, (shape){.n = 3,
+                                  .batch = 3,
+                                  .channels = 16,
+                                  .outputs = 20,
+                                  .groups = 1,
+                                  .in = {5, 17, 10},
+                                  .kernel = {3, 3, 3},
+                                  .stride = {1, 1, 1},
+                                  .low = {1, 1, 1},
+                                  .high = {1, 1, 1},
+                                  .dilation = {1, 1, 1},
+                                  .spread = {1, 1, 1}});
+}
+
 /* Narrow groups, in halves of a vector and in some tiles at a time. */
 static void
 conv__is_right_in_narrow_groups(void **state)
@@ -353,6 +390,7 @@ main(void)
         cmocka_unit_test(conv__is_right_along_a_line),
         cmocka_unit_test(conv__is_right_in_groups_of_one_channel),
         cmocka_unit_test(conv__is_right_for_few_outputs),
+        cmocka_unit_test(conv__is_right_at_the_ends_of_many_lines),
         cmocka_unit_test(conv__is_right_in_narrow_groups),
     };
 

@@ -229,6 +229,16 @@ for size in ((1, 2, 2, 150, 333, 17, 9), (3, 5, 1, 40, 20, 33, 31), (1, 1, 1, 70
                          [mx.array(x[3]).astype(dtype)])[1]
             for y in got[:3]:
                 h.update(np.array(y.astype(mx.float32)).tobytes())
+rng = np.random.default_rng(3)
+for tiny in range(5):  # numbers that some instructions take for 0, in one of the operands
+    for scale in (0.25, 0.3):
+        x = [rng.standard_normal((1, 2, 330, 32)).astype(np.float32) for _ in range(4)]
+        if tiny < 4:
+            x[tiny][0, 1, 200, 3] = 1e-39
+        at = [mx.array(y).astype(mx.bfloat16) for y in x]
+        got = mx.vjp(lambda q, k, v: mx.fast.scaled_dot_product_attention(q, k, v, scale=scale), at[:3], [at[3]])
+        for y in [*got[0], *got[1]]:
+            h.update(np.array(y.astype(mx.float32)).tobytes())
 print(h.hexdigest())
 """
 
