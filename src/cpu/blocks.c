@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "cpu/cpu.h"
 #include "cpu/index.h"
+#include "cpu/softmax_columns.h"
 #include "kernels/ready.h"
 #include "kernels/source.h"
 #include "ops/params.h"
@@ -423,9 +424,15 @@ program_use(program *p, int out, const mr_kernel_args *a, int32_t axis,
         return MR_OK;
     program_launch(p, out, a, axis, &l);
     if (bytes != NULL) {
-        *bytes = mr__cpu_block_workspace(&p->code, &l);
+        if (norm == NULL)
+            *bytes = mr__softmax_columns_bytes((mr_dtype)p->dtype[0], &l);
+        if (*bytes == 0)
+            *bytes = mr__cpu_block_workspace(&p->code, &l);
         return MR_OK;
     }
+    if (norm == NULL &&
+        mr__softmax_columns((mr_dtype)p->dtype[0], &l, a->workspace))
+        return MR_OK;
     if (!short_rows_of(p, &l, &s))
         return mr__cpu_run_block(&p->code, &l, a->workspace);
     if (norm != NULL) {

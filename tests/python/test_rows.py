@@ -40,6 +40,23 @@ def test_row_operator__kernel_of_whole_rows_has_the_bits_of_the_program(name: st
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_softmax__down_columns_has_the_bits_of_along_rows(dtype: mx.Dtype) -> None:
+    rng = np.random.default_rng(1)
+    for n, width in ((63, 70), (64, 64), (65, 63), (100, 129), (333, 127), (1000, 300), (2049, 65), (4096, 100), (4097, 64)):
+        values = rng.standard_normal((n, width)) * 3
+        values[n // 2, 2] = np.nan
+        values[0, 3] = -np.inf
+        values[n - 1, 4] = np.inf
+        values[:, 5] = -np.inf
+        x = mx.array(values, dtype=mx.float64).astype(dtype)
+        rows = mx.softmax(mx.contiguous(x.T), axis=1).T
+        np.testing.assert_array_equal(bits(mx.softmax(x, axis=0)), bits(rows))
+        # rows apart from one another, and in another order
+        apart = mx.contiguous(mx.concatenate([x, x], axis=1))[::-1, :width]
+        np.testing.assert_array_equal(bits(mx.softmax(apart, axis=0)), bits(mx.softmax(apart.T, axis=1).T))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_extrema__a_nan_anywhere_is_the_answer_and_the_first_place_counts(dtype: mx.Dtype) -> None:
     for n in (1, 17, 64, 200, 1000, 5000):
         for at in sorted({0, n // 3, n // 2, n - 1}):

@@ -15,4 +15,5 @@
 #define half_widen      bf16_widen
 #define half_widen_pair bf16_widen_pair
 #define half_round      bf16_round
+#define half_round_pair bf16_round_pair
 #include "kernels/tier/ops.h"

@@ -57,6 +57,12 @@ pair_load(const elem *p, V *x, V *y)
 }
 
 INLINE void
+pair_store(elem *p, V x, V y)
+{
+    half_round_pair(p, x, y);
+}
+
+INLINE void
 pair_apart(V *x, V *y)
 {
     V even = v_even(*x, *y), odd = v_odd(*x, *y);
@@ -79,6 +85,13 @@ pair_load(const elem *p, V *x, V *y)
 {
     *x = x_load(p);
     *y = x_load(p + N_LANES);
+}
+
+INLINE void
+pair_store(elem *p, V x, V y)
+{
+    x_store(p, x);
+    x_store(p + N_LANES, y);
 }
 
 INLINE void
@@ -485,11 +498,18 @@ near_exp(V x, V c)
 INLINE void
 near_block(V *v, const elem *in, int64_t n, V c, near_op *f)
 {
+    pairs_apart(v);
     for (; n >= MR_LANES; n -= MR_LANES, in += MR_LANES) {
 #pragma GCC unroll 16
-        for (int j = 0; j < N_VECS; j++)
-            v[j] = k_add(v[j], f(x_load(in + j * N_LANES), c));
+        for (int j = 0; j < N_VECS; j += 2) {
+            V x, y;
+
+            pair_load(in + j * N_LANES, &x, &y);
+            v[j] = k_add(v[j], f(x, c));
+            v[j + 1] = k_add(v[j + 1], f(y, c));
+        }
     }
+    pairs_together(v);
     for (int j = 0; n > 0; j++, n -= N_LANES, in += N_LANES)
         v[j] = k_select(m_below(n), k_add(v[j], f(operand(in, 1, n), c)), v[j]);
 }

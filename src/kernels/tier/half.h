@@ -43,14 +43,34 @@ bf16_rounded(U bits)
     return (bits | ((bits >> 16) & 1)) + 0x7FFF;
 }
 
+/* The rounded number is in the upper half of the result. */
+INLINE U
+bf16_above(R x)
+{
+    U bits = (U)x, rounded = bf16_rounded(bits);
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    return (U)_mm512_mask_or_epi32((__m512i)rounded,
+                                   _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                                   (__m512i)bits, _mm512_set1_epi32(0x400000));
+#else
+    return u_select((U)v_isnan(x), bits | 0x400000, rounded);
+#endif
+}
+
 INLINE HALF
 bf16_round(R x)
 {
-    U bits = (U)x;
-    U rounded = bf16_rounded(bits) >> 16;
-    U nan = (bits >> 16) | 0x40;
+    return __builtin_convertvector(bf16_above(x) >> 16, HALF);
+}
 
-    return __builtin_convertvector(u_select((U)v_isnan(x), nan, rounded), HALF);
+/* As bf16_widen_pair, back. */
+INLINE void
+bf16_round_pair(uint16_t *p, R even, R odd)
+{
+    U both = (bf16_above(even) >> 16) | (bf16_above(odd) & 0xFFFF0000);
+
+    memcpy(p, &both, sizeof both);
 }
 
 #if MR_TIER_ID == MR_TIER_AVX512

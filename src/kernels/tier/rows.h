@@ -40,7 +40,8 @@ row_folded(const elem *x, int64_t n, fold_op *op, V identity)
 #define row_e_to v_exp
 #endif
 
-/* e = exp(x - top), and its sum. */
+/* e = exp(x - top), and its sum; of whole blocks of lanes e lies in the order
+ * of pair_load. */
 INLINE V
 row_exp(acc *e, const elem *x, int64_t n, V top)
 {
@@ -51,12 +52,19 @@ row_exp(acc *e, const elem *x, int64_t n, V top)
         v[j] = MR_IDENTITY_SUM;
     for (; left >= MR_LANES; left -= MR_LANES, x += MR_LANES, e += MR_LANES) {
 #pragma GCC unroll 16
-        for (int j = 0; j < N_VECS; j++) {
-            y = row_e_to(k_subtract(x_load(x + j * N_LANES), top));
+        for (int j = 0; j < N_VECS; j += 2) {
+            V z;
+
+            pair_load(x + j * N_LANES, &y, &z);
+            y = row_e_to(k_subtract(y, top));
+            z = row_e_to(k_subtract(z, top));
             acc_store(e + j * N_LANES, y);
+            acc_store(e + (j + 1) * N_LANES, z);
             v[j] = k_add(v[j], y);
+            v[j + 1] = k_add(v[j + 1], z);
         }
     }
+    pairs_together(v);
     for (int j = 0; left > 0; j++, left -= N_LANES, x += N_LANES) {
         y = row_e_to(k_subtract(operand(x, 1, left), top));
         if (left >= N_LANES)
@@ -90,6 +98,9 @@ rows_softmax(void *out, int64_t out_bytes, const void *in, int64_t in_bytes,
         V sum = row_exp(e, x, n, row_folded(x, n, k_maximum, MR_IDENTITY_MAX));
         int64_t i = 0;
 
+        for (; i < n / MR_LANES * MR_LANES; i += 2 * N_LANES)
+            pair_store(y + i, k_divide(acc_load(e + i), sum),
+                       k_divide(acc_load(e + i + N_LANES), sum));
         for (; i + N_LANES <= n; i += N_LANES)
             x_store(y + i, k_divide(acc_load(e + i), sum));
         if (i < n)
@@ -114,10 +125,15 @@ row_squares(const elem *x, int64_t n, V mean, bool centre)
         v[j] = MR_IDENTITY_SUM;
     for (; left >= MR_LANES; left -= MR_LANES, x += MR_LANES) {
 #pragma GCC unroll 16
-        for (int j = 0; j < N_VECS; j++)
-            v[j] =
-                k_add(v[j], row_square(x_load(x + j * N_LANES), mean, centre));
+        for (int j = 0; j < N_VECS; j += 2) {
+            V y, z;
+
+            pair_load(x + j * N_LANES, &y, &z);
+            v[j] = k_add(v[j], row_square(y, mean, centre));
+            v[j + 1] = k_add(v[j + 1], row_square(z, mean, centre));
+        }
     }
+    pairs_together(v);
     for (int j = 0; left > 0; j++, left -= N_LANES, x += N_LANES)
         v[j] = k_select(
             m_below(left),
@@ -140,6 +156,29 @@ row_scaled(const elem *x, const mr_norm_rows *p, int64_t i, int64_t left,
     return y;
 }
 
+/* The same of two vectors at i. */
+INLINE void
+row_scaled_pair(elem *out, const elem *x, const mr_norm_rows *p, int64_t i,
+                V mean, V scale, bool centre)
+{
+    V y, z, a, b;
+
+    pair_load(x + i, &y, &z);
+    y = k_multiply(centre ? k_subtract(y, mean) : y, scale);
+    z = k_multiply(centre ? k_subtract(z, mean) : z, scale);
+    if (p->weight != NULL) {
+        pair_load((const elem *)p->weight + i, &a, &b);
+        y = k_multiply(y, a);
+        z = k_multiply(z, b);
+    }
+    if (p->bias != NULL) {
+        pair_load((const elem *)p->bias + i, &a, &b);
+        y = k_add(y, a);
+        z = k_add(z, b);
+    }
+    pair_store(out + i, y, z);
+}
+
 INLINE void
 norm_row(elem *y, const elem *x, const mr_norm_rows *p, int64_t n, bool centre)
 {
@@ -151,6 +190,8 @@ norm_row(elem *y, const elem *x, const mr_norm_rows *p, int64_t n, bool centre)
         mean = k_divide(row_folded(x, n, k_add, MR_IDENTITY_SUM), count);
     scale = k_divide(row_squares(x, n, mean, centre), count);
     scale = k_rsqrt(k_add(scale, eps));
+    for (; i + 2 * N_LANES <= n; i += 2 * N_LANES)
+        row_scaled_pair(y, x, p, i, mean, scale, centre);
     for (; i + N_LANES <= n; i += N_LANES)
         x_store(y + i, row_scaled(x, p, i, N_LANES, mean, scale, centre));
     if (i < n)
