@@ -17,7 +17,7 @@
 #define MAX_ROWS_OF_TILE  128
 #define LANES_BYTES       (16 * 1024)  /* of all lanes of a tile of columns */
 #define PANEL_BYTES       (20 * 1024)  /* the same, lane by lane */
-#define FOLDS_BYTES       (128 * 1024) /* of rows that only folds read */
+#define FOLDS_BYTES       (512 * 1024) /* of rows that only folds read */
 #define FOLDS_AGAIN_BYTES (24 * 1024)  /* the same, several times */
 #define ALONE_POINTS      512          /* a row of several passes: a tile */
 #define SHORT_COLUMNS     32           /* all lanes at once */
@@ -352,7 +352,7 @@ widen_folds(mr_block_room *room, const mr_block_launch *l)
     mr_block_ready *b = &room->ready;
     const mr_lowered *low = &b->low;
     const mr_geometry *was = &b->schedule.g;
-    int64_t bytes = low->n_pass > 1 ? FOLDS_AGAIN_BYTES : FOLDS_BYTES, rows;
+    int64_t bytes = low->n_fold > 1 ? FOLDS_AGAIN_BYTES : FOLDS_BYTES, rows;
     mr_geometry g;
 
     if (was->strategy != MR_RUN_ROWS || low->n_in != 1 ||
