@@ -179,7 +179,7 @@ rp_expect(rp_program *p)
     mr_array *x[RP_NODES];
 
     for (int i = 0; i < RP_NODES; i++) {
-        const rp_step *s = &p->step[i - RP_INPUTS];
+        const rp_step *s = i < RP_INPUTS ? NULL : &p->step[i - RP_INPUTS];
 
         x[i] = i < RP_INPUTS
                    ? mr_array_from_f32(p->input[i], MR_SHAPE(RP_ROWS, RP_COLS))
@@ -195,7 +195,7 @@ rp_build(rp_program *p)
     mr_scope all = mr_scope_begin();
 
     for (int i = 0; i < RP_NODES; i++) {
-        const rp_step *s = &p->step[i - RP_INPUTS];
+        const rp_step *s = i < RP_INPUTS ? NULL : &p->step[i - RP_INPUTS];
         mr_stream outer = {0};
 
         if (i >= RP_INPUTS)
