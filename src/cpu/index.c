@@ -8,12 +8,13 @@
  */
 #include "cpu/index.h"
 
-#include <assert.h>
 #include <string.h>
 
+#include "array/dtype.h"
 #include "array/layout.h"
 #include "base/error.h"
 #include "kernels/copy.h"
+#include "kernels/source.h"
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
@@ -25,39 +26,9 @@ enum { RUN = 512 };
 int64_t
 mr__index_read(const mr_kernel_view *x, int64_t offset)
 {
-    const void *p = x->data;
+    const char *p = x->data;
 
-    switch (x->dtype) {
-    case MR_INT8:
-        return ((const int8_t *)p)[offset];
-    case MR_BOOL:
-    case MR_UINT8:
-        return ((const uint8_t *)p)[offset];
-    case MR_INT16:
-        return ((const int16_t *)p)[offset];
-    case MR_UINT16:
-        return ((const uint16_t *)p)[offset];
-    case MR_INT32:
-        return ((const int32_t *)p)[offset];
-    case MR_UINT32:
-        return ((const uint32_t *)p)[offset];
-    case MR_INT64:
-        return ((const int64_t *)p)[offset];
-    case MR_UINT64: {
-        uint64_t i = ((const uint64_t *)p)[offset];
-
-        return i > INT64_MAX ? INT64_MAX : (int64_t)i;
-    }
-    case MR_FLOAT16:
-    case MR_BFLOAT16:
-    case MR_FLOAT32:
-    case MR_FLOAT64:
-    case MR_COMPLEX64:
-    case MR_COMPLEX128:
-        break;
-    }
-    assert(!"an index array has an integer dtype");
-    return INT64_MAX;
+    return mr__index_at(x->dtype, p + offset * mr__dtype_size(x->dtype));
 }
 
 /* Without a branch, so that it can be done many at a time. */

@@ -11,14 +11,15 @@
  */
 #include "kernels/source.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
 enum { RUN = 256, AHEAD = 8 };
 
 /* Uint64 values that int64 cannot hold are out of any range. */
-static int64_t
-index_at(mr_dtype t, const char *p)
+int64_t
+mr__index_at(mr_dtype t, const char *p)
 {
     switch (t) {
     case MR_INT8:
@@ -49,6 +50,7 @@ index_at(mr_dtype t, const char *p)
     case MR_COMPLEX128:
         break;
     }
+    assert(!"an index array has an integer dtype");
     return INT64_MAX;
 }
 
@@ -67,7 +69,8 @@ resolve(const mr_gather_run *g, const char *index, int64_t count, int32_t *at)
         }
     } else {
         for (int64_t k = 0; k < count; k++) {
-            int64_t i = index_at(g->index_dtype, index + k * g->index_stride);
+            int64_t i =
+                mr__index_at(g->index_dtype, index + k * g->index_stride);
 
             i += i < 0 ? g->n : 0;
             bad |= i < 0 || i >= g->n;
@@ -132,7 +135,7 @@ one_entry(const mr_gather_run *g, char *to, const char *from, const char *index,
 static void
 foresee(const mr_gather_run *g, const char *from, const char *index)
 {
-    int64_t i = index_at(g->index_dtype, index);
+    int64_t i = mr__index_at(g->index_dtype, index);
 
     i += i < 0 ? g->n : 0;
     if (i < 0 || i >= g->n)
@@ -189,7 +192,7 @@ mr__block_bad_index(const mr_block_code *c, const mr_block_launch *l, int i,
     int d;
 
     do {
-        int64_t k = index_at(t, p);
+        int64_t k = mr__index_at(t, p);
 
         *index = k;
         k += k < 0 ? n : 0;

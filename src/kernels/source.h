@@ -10,6 +10,10 @@
 
 #include "kernels/program.h"
 
+/* The index at p, of an integer dtype or bool; INT64_MAX is out of every range:
+ * so is a larger uint64. */
+int64_t mr__index_at(mr_dtype t, const char *p);
+
 /* How n values lie: those of index 0, and the indices, some bytes apart. */
 typedef struct mr_gather_run {
     int64_t size; /* of a value */
