@@ -24,6 +24,7 @@
 #include "base/map.h"
 #include "base/tls.h"
 #include "compile/program.h"
+#include "compile/report.h"
 #include "graph/node.h"
 #include "graph/tape.h"
 #include "marram/error.h"
@@ -115,6 +116,8 @@ mr__cache_release(mr_cache_entry *e)
     if (e == NULL ||
         atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (e->report != NULL)
+        mr__report_end(e);
     mr__release(e->holder);
     mr__tape_free(e->tape);
     mr__cache_owner_release(e->owner);
@@ -122,6 +125,7 @@ mr__cache_release(mr_cache_entry *e)
         if (e->leaf[i].array != NULL)
             mr__release(e->leaf[i].array);
     mr_tree_release(e->shape);
+    mr__dealloc(e->lines);
     mr__dealloc(e->leaf);
     mr__dealloc((void *)(uintptr_t)e->key.bytes);
     mr__dealloc(e);
@@ -540,12 +544,12 @@ mr__cache_list(uint64_t function, mr_cache_entry **out, size_t cap)
 
     mr__lock_take(&lock);
     for (mr_cache_entry *e = newest; e != NULL; e = e->older)
-        n += e->key.function == function;
+        n += function == 0 || e->key.function == function;
     if (n <= cap) {
         size_t i = 0;
 
         for (mr_cache_entry *e = newest; e != NULL; e = e->older)
-            if (e->key.function == function)
+            if (function == 0 || e->key.function == function)
                 out[i++] = retain(e);
     }
     mr__lock_drop(&lock);

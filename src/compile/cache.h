@@ -61,6 +61,9 @@ typedef struct mr_cache_entry {
     int n_leaves, n_args, n_keys;
     mr_leaf *leaf;
     mr_tree *shape; /* the result's structure over stand-in leaves */
+    char *lines;    /* what it was traced for: "name: value", a line for each
+                       argument; NULL: unknown */
+    struct mr_report *report; /* NULL: it is not told of (report.h) */
     size_t bytes;
     struct mr_cache_entry *next_hash;     /* guarded by the lock */
     struct mr_cache_entry *newer, *older; /* by last search, likewise */
@@ -88,8 +91,8 @@ mr_cached mr__cache_publish(mr_cache_entry *e);
 mr_cache_entry *mr__cache_find_tape(const mr_cache_key *key);
 void mr__cache_publish_tape(mr_cache_entry *e);
 void mr__cache_release(mr_cache_entry *e);
-/* References to the function's entries, the newest first, when there are at
- * most cap; none when there are more.  How many there are. */
+/* References to the function's entries (0: to those of all), the newest first,
+ * when there are at most cap; none when there are more.  How many there are. */
 size_t mr__cache_list(uint64_t function, mr_cache_entry **out, size_t cap);
 mr_cache_owner *mr__cache_owner_new(uint64_t max_entries, uint64_t max_bytes);
 mr_cache_owner *mr__cache_owner_retain(mr_cache_owner *o);
