@@ -63,8 +63,9 @@ typedef struct mr_cache_entry {
     mr_tree *shape; /* the result's structure over stand-in leaves */
     char *lines;    /* what it was traced for: "name: value", a line for each
                        argument; NULL: unknown */
-    struct mr_report *report; /* NULL: it is not told of (report.h) */
-    size_t bytes;
+    struct mr_report *report;   /* NULL: it is not told of (report.h) */
+    size_t bytes, layout_bytes; /* from its publication on guarded by the lock;
+                                   the second is part of the first */
     struct mr_cache_entry *next_hash;     /* guarded by the lock */
     struct mr_cache_entry *newer, *older; /* by last search, likewise */
 } mr_cache_entry;
@@ -101,6 +102,9 @@ void mr__cache_erase_function(uint64_t function);
 void mr__cache_erase_all(void);
 uint64_t mr__cache_set_limit(uint64_t entries);
 uint64_t mr__cache_set_bytes_limit(uint64_t bytes);
+/* A program has more layouts than before: it will be weighed anew.  Takes no
+ * lock; may be called with any held. */
+void mr__cache_grown(void);
 /* NULL: of all functions. */
 void mr__cache_info(const mr_cache_owner *owner, mr_cache_info *out);
 
