@@ -741,6 +741,10 @@ mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
     }
     call_end(&c);
     mr__log_flush();
+    if (__builtin_expect(mr__ctx.deep != NULL, 0) && !mr__deep_evaluate()) {
+        mr__scope_disown_tree(r.tree);
+        return NULL;
+    }
     return r.tree;
 }
 
@@ -810,6 +814,10 @@ mr_call_arrays(mr_function *f, int n, mr_array *const *args, const void *key,
     }
     call_end(&c);
     mr__log_flush();
+    if (__builtin_expect(mr__ctx.deep != NULL, 0) && !mr__deep_evaluate()) {
+        mr_call_results_end(out);
+        ok = false;
+    }
     return ok ? MR_OK : mr__error_code();
 }
 
