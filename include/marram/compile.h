@@ -90,6 +90,15 @@ MR_API uint64_t mr_compile_set_cache_bytes_limit(uint64_t bytes);
  * each runs, memory, why steps were not joined.  Free it with mr_text_free;
  * NULL on failure.  Any thread. */
 MR_API char *mr_function_explain(const mr_function *f);
+/* The same, or a graph in the DOT language of Graphviz: a cluster for each
+ * program, a box for each step, and a dashed arrow, with the reason, between
+ * steps that were not joined.  The command `marram graph` makes it of all
+ * compiled functions of a program. */
+typedef enum mr_explain_form {
+    MR_EXPLAIN_TEXT,
+    MR_EXPLAIN_DOT
+} mr_explain_form;
+MR_API char *mr_function_explain_as(const mr_function *f, mr_explain_form form);
 /* The plans of Fourier transforms: at most 128, and 128 MiB of tables.  traces
  * is 0. */
 MR_API mr_code mr_fft_cache_info(mr_cache_info *out);

@@ -123,6 +123,7 @@ typedef struct mr_stats {
      * compiled call is one), and block programs of several operators */
     uint64_t nodes_made, tasks_run, kernels_run, groups_fused;
     uint64_t ran_on_caller, ran_on_worker;
+    uint64_t ahead; /* evaluations that mr_eval_set_depth_limit started */
 } mr_stats;
 MR_API mr_code mr_stats_get(mr_stats *out);
 
@@ -136,6 +137,21 @@ typedef struct mr_pending {
     const char *site; /* immortal; "" when unknown */
 } mr_pending;
 MR_API mr_code mr_pending_get(mr_array *const *x, int n, mr_pending *out);
+/* Evaluates such a chain by itself: where a call makes an array that is more
+ * than so many operations away from what was evaluated, what is below it starts
+ * as with mr_async_eval (and may wait, as that does).  Not inside a traced
+ * function.  0, the default: a warning, once, beyond 100,000.  The environment
+ * variable MARRAM_EVAL_DEPTH sets it at start.  Of the whole process; returns
+ * the old one. */
+MR_API uint64_t mr_eval_set_depth_limit(uint64_t operations);
+/* A graph is evaluated depth first, in windows of so many operations, 2,048
+ * unless set (0: that again; at most 1,048,576): each is planned under the
+ * plan lock as a whole, gets its memory and is started before the next is
+ * planned.  A smaller window holds the lock for less long, and fuses and reuses
+ * memory over fewer operations; values are the same.  The environment variable
+ * MARRAM_EVAL_WINDOW sets it at start.  Of the whole process; returns the old
+ * one. */
+MR_API uint64_t mr_eval_set_window(uint64_t operations);
 
 MR_EXTERN_C_END
 

@@ -325,12 +325,22 @@ compiled_cache_clear(PyObject *o, PyObject *unused)
 }
 
 static PyObject *
-compiled_explain(PyObject *o, PyObject *unused)
+compiled_explain(PyObject *o, PyObject *args, PyObject *kw)
 {
-    char *text = mr_function_explain(((compiled_object *)o)->f);
+    static char *keys[] = {(char *)(uintptr_t) "form", NULL};
+    const char *form = "text";
+    bool dot;
+    char *text;
     PyObject *r;
 
-    (void)unused;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|s:explain", keys, &form))
+        return NULL;
+    dot = strcmp(form, "dot") == 0;
+    if (!dot && strcmp(form, "text") != 0)
+        return PyErr_Format(PyExc_ValueError,
+                            "form is '%s': it may be 'text' or 'dot'", form);
+    text = mr_function_explain_as(((compiled_object *)o)->f,
+                                  dot ? MR_EXPLAIN_DOT : MR_EXPLAIN_TEXT);
     if (text == NULL)
         return ext_raise();
     r = PyUnicode_FromString(text);
@@ -371,10 +381,13 @@ static PyMethodDef compiled_methods[] = {
     {"cache_info", compiled_info, METH_NOARGS,
      "cache_info($self, /)\n--\n\n"
      "A dict: hits, misses, entries, bytes, traces, evictions."},
-    {"explain", compiled_explain, METH_NOARGS,
-     "explain($self, /)\n--\n\n"
+    {"explain", (PyCFunction)(void (*)(void))compiled_explain,
+     METH_VARARGS | METH_KEYWORDS,
+     "explain($self, /, form='text')\n--\n\n"
      "The programs of this function, as text: what was simplified, the steps\n"
-     "and where each runs, memory, and why steps were not joined."},
+     "and where each runs, memory, and why steps were not joined.\n\n"
+     "Args:\n"
+     "    form: 'text', or 'dot' for a graph that Graphviz draws."},
     {"cache_clear", compiled_cache_clear, METH_NOARGS,
      "cache_clear($self, /)\n--\n\nDrops the programs of this function."},
     {NULL, NULL, 0, NULL},

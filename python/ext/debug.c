@@ -68,7 +68,65 @@ eval_stats(PyObject *self, PyObject *args, PyObject *kw)
     return result;
 }
 
+/* A number of operations, or None for 0. */
+static bool
+operations_of(PyObject *o, unsigned long long *n)
+{
+    *n = 0;
+    if (o == Py_None)
+        return true;
+    *n = PyLong_AsUnsignedLongLong(o);
+    if (*n != (unsigned long long)-1 || !PyErr_Occurred())
+        return true;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError))
+        PyErr_Format(PyExc_ValueError,
+                     "operations is %S: it may be None or a number from 0", o);
+    return false;
+}
+
+static PyObject *
+set_eval_depth_limit(PyObject *self, PyObject *o)
+{
+    unsigned long long n;
+
+    (void)self;
+    return operations_of(o, &n)
+               ? PyLong_FromUnsignedLongLong(mr_eval_set_depth_limit(n))
+               : NULL;
+}
+
+static PyObject *
+set_eval_window(PyObject *self, PyObject *o)
+{
+    unsigned long long n;
+
+    (void)self;
+    return operations_of(o, &n)
+               ? PyLong_FromUnsignedLongLong(mr_eval_set_window(n))
+               : NULL;
+}
+
 PyMethodDef ext_debug_functions[] = {
+    {"set_eval_depth_limit", set_eval_depth_limit, METH_O,
+     "set_eval_depth_limit(operations, /)\n--\n\n"
+     "Evaluates what a loop forgets to: where a call makes an array that is\n"
+     "more than so many operations away from what was evaluated, what is\n"
+     "below it starts as with async_eval.  Not inside a traced function.\n\n"
+     "Args:\n"
+     "    operations: how many; None or 0, the default, for none: then a\n"
+     "        warning comes once, beyond 100,000.\n\n"
+     "Returns:\n"
+     "    The old limit."},
+    {"set_eval_window", set_eval_window, METH_O,
+     "set_eval_window(operations, /)\n--\n\n"
+     "A graph is evaluated depth first, in windows of so many operations:\n"
+     "each is planned as a whole, then started.  A smaller one holds the plan\n"
+     "lock for less long, and fuses and reuses memory over fewer operations;\n"
+     "values are the same.\n\n"
+     "Args:\n"
+     "    operations: 1 to 1,048,576; None or 0 for the default, 2,048.\n\n"
+     "Returns:\n"
+     "    The old window."},
     {"_set_eager", set_eager, METH_O,
      "_set_eager(by, /)\n--\n\nOpens (1) or closes (-1) a context of eager."},
     {"eval_stats", (PyCFunction)(void (*)(void))eval_stats,

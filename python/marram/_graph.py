@@ -9,15 +9,16 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import marram.core as mx
 
-USAGE = """usage: python -m marram graph FILE:FUNCTION ARGUMENT...
+USAGE = """usage: python -m marram graph [--dot] FILE:FUNCTION ARGUMENT...
 
 FILE is a Python file or the name of a module, ARGUMENT an array without values
 such as 'float32[64,32]', or 'int32[]' for one number.  With ':grad' behind the
-function its value and gradient by the first argument are compiled."""
+function its value and gradient by the first argument are compiled.  --dot gives
+a graph in the DOT language of Graphviz."""
 
 
 def _module(name: str) -> ModuleType:
@@ -53,6 +54,11 @@ def _argument(text: str) -> mx.array:
 
 def graph(words: list[str]) -> str:
     """What ``explain`` says of the function after a call with such arrays."""
+    form: Literal["text", "dot"] = "text"
+    if words[0] == "--dot":
+        form, words = "dot", words[1:]
+    if not words:
+        raise ValueError("FILE:FUNCTION is wanted behind --dot")
     f = mx.compile(_function(words[0]))
     f(*[_argument(w) for w in words[1:]])
-    return f.explain()
+    return f.explain(form)

@@ -24,6 +24,7 @@
 #include "base/map.h"
 #include "base/tls.h"
 #include "compile/program.h"
+#include "compile/report.h"
 #include "graph/node.h"
 #include "graph/tape.h"
 #include "marram/error.h"
@@ -44,6 +45,10 @@ static uint64_t hits, misses, traces, evictions;
 
 /* release on an erase pairs with the acquire of look-ups */
 static _Atomic uint64_t generation = 1;
+/* How often programs have grown, and up to where that is in the account:
+ * release on growing pairs with the acquire of who weighs; weighed: relaxed,
+ * changed under the lock */
+static _Atomic uint64_t grown, weighed;
 
 typedef struct local_table {
     uint64_t generation;
@@ -115,6 +120,8 @@ mr__cache_release(mr_cache_entry *e)
     if (e == NULL ||
         atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (e->report != NULL)
+        mr__report_end(e);
     mr__release(e->holder);
     mr__tape_free(e->tape);
     mr__cache_owner_release(e->owner);
@@ -122,6 +129,7 @@ mr__cache_release(mr_cache_entry *e)
         if (e->leaf[i].array != NULL)
             mr__release(e->leaf[i].array);
     mr_tree_release(e->shape);
+    mr__dealloc(e->lines);
     mr__dealloc(e->leaf);
     mr__dealloc((void *)(uintptr_t)e->key.bytes);
     mr__dealloc(e);
@@ -194,13 +202,26 @@ local_make(void)
     return false;
 }
 
+static void weigh(void);
+
+/* relaxed, both: a hint; who weighs looks again */
+static inline bool
+has_grown(void)
+{
+    return atomic_load_explicit(&grown, memory_order_relaxed) !=
+           atomic_load_explicit(&weighed, memory_order_relaxed);
+}
+
 /* Entries that were erased elsewhere leave. */
 static void
 local_sweep(void)
 {
-    /* acquire: pairs with the release of an erase */
-    uint64_t now = atomic_load_explicit(&generation, memory_order_acquire);
+    uint64_t now;
 
+    if (__builtin_expect(has_grown(), 0))
+        weigh();
+    /* acquire: pairs with the release of an erase */
+    now = atomic_load_explicit(&generation, memory_order_acquire);
     if (local->generation == now)
         return;
     local->generation = now;
@@ -334,21 +355,69 @@ trim_locked(mr_cache_entry **dropped)
     }
 }
 
+static bool
+is_over(const mr_cache_owner *o)
+{
+    return o->entries > o->max_entries || o->bytes > o->max_bytes;
+}
+
 /* The least recently used entries of one function, until it keeps to its own
- * limits. */
+ * limits; of each, with NULL. */
 static void
 trim_owner_locked(const mr_cache_owner *o, mr_cache_entry **dropped)
 {
     mr_cache_entry *e = oldest, *newer;
 
-    for (;
-         e != NULL && (o->entries > o->max_entries || o->bytes > o->max_bytes);
-         e = newer) {
+    for (; e != NULL && (o == NULL || is_over(o)); e = newer) {
         newer = e->newer;
-        if (e->owner == o) {
+        if (e->owner == o || (o == NULL && is_over(e->owner)))
             evict_locked(e, dropped);
-        }
     }
+}
+
+/* ---- programs that grow
+ * --------------------------------------------------------------- */
+
+void
+mr__cache_grown(void)
+{
+    atomic_fetch_add_explicit(&grown, 1, memory_order_release);
+}
+
+/* The layouts that came since go into the account. */
+static void
+weigh_locked(void)
+{
+    uint64_t now = atomic_load_explicit(&grown, memory_order_acquire);
+
+    if (now == atomic_load_explicit(&weighed, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&weighed, now, memory_order_relaxed);
+    for (mr_cache_entry *e = newest; e != NULL; e = e->older) {
+        size_t more = 0;
+
+        if (e->holder != NULL)
+            more = mr__program_layout_bytes(mr__program_of(e->holder)) -
+                   e->layout_bytes;
+        e->layout_bytes += more;
+        e->bytes += more;
+        e->owner->bytes += more;
+        n_bytes += more;
+    }
+}
+
+/* The same, and the limits hold again. */
+static void
+weigh(void)
+{
+    mr_cache_entry *dropped = NULL;
+
+    mr__lock_take(&lock);
+    weigh_locked();
+    trim_owner_locked(NULL, &dropped);
+    trim_locked(&dropped);
+    mr__lock_drop(&lock);
+    release_all(dropped);
 }
 
 /* Into the table unless its key is there: the entry that is, retained for the
@@ -368,6 +437,7 @@ insert_locked(mr_cache_entry *e, mr_cache_entry **dropped)
     n_bytes += e->bytes;
     e->owner->entries++;
     e->owner->bytes += e->bytes;
+    weigh_locked();
     trim_owner_locked(e->owner, dropped);
     trim_locked(dropped);
     return NULL;
@@ -516,6 +586,8 @@ mr__cache_info(const mr_cache_owner *owner, mr_cache_info *out)
 {
     if (local != NULL)
         local_add_hits();
+    if (has_grown())
+        weigh();
     mr__lock_take(&lock);
     out->hits = hits;
     out->misses = misses;
@@ -540,12 +612,12 @@ mr__cache_list(uint64_t function, mr_cache_entry **out, size_t cap)
 
     mr__lock_take(&lock);
     for (mr_cache_entry *e = newest; e != NULL; e = e->older)
-        n += e->key.function == function;
+        n += function == 0 || e->key.function == function;
     if (n <= cap) {
         size_t i = 0;
 
         for (mr_cache_entry *e = newest; e != NULL; e = e->older)
-            if (e->key.function == function)
+            if (function == 0 || e->key.function == function)
                 out[i++] = retain(e);
     }
     mr__lock_drop(&lock);

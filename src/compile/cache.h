@@ -61,7 +61,11 @@ typedef struct mr_cache_entry {
     int n_leaves, n_args, n_keys;
     mr_leaf *leaf;
     mr_tree *shape; /* the result's structure over stand-in leaves */
-    size_t bytes;
+    char *lines;    /* what it was traced for: "name: value", a line for each
+                       argument; NULL: unknown */
+    struct mr_report *report;   /* NULL: it is not told of (report.h) */
+    size_t bytes, layout_bytes; /* from its publication on guarded by the lock;
+                                   the second is part of the first */
     struct mr_cache_entry *next_hash;     /* guarded by the lock */
     struct mr_cache_entry *newer, *older; /* by last search, likewise */
 } mr_cache_entry;
@@ -88,8 +92,8 @@ mr_cached mr__cache_publish(mr_cache_entry *e);
 mr_cache_entry *mr__cache_find_tape(const mr_cache_key *key);
 void mr__cache_publish_tape(mr_cache_entry *e);
 void mr__cache_release(mr_cache_entry *e);
-/* References to the function's entries, the newest first, when there are at
- * most cap; none when there are more.  How many there are. */
+/* References to the function's entries (0: to those of all), the newest first,
+ * when there are at most cap; none when there are more.  How many there are. */
 size_t mr__cache_list(uint64_t function, mr_cache_entry **out, size_t cap);
 mr_cache_owner *mr__cache_owner_new(uint64_t max_entries, uint64_t max_bytes);
 mr_cache_owner *mr__cache_owner_retain(mr_cache_owner *o);
@@ -98,6 +102,9 @@ void mr__cache_erase_function(uint64_t function);
 void mr__cache_erase_all(void);
 uint64_t mr__cache_set_limit(uint64_t entries);
 uint64_t mr__cache_set_bytes_limit(uint64_t bytes);
+/* A program has more layouts than before: it will be weighed anew.  Takes no
+ * lock; may be called with any held. */
+void mr__cache_grown(void);
 /* NULL: of all functions. */
 void mr__cache_info(const mr_cache_owner *owner, mr_cache_info *out);
 

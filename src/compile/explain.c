@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * explain.c -- the programs of a compiled function as text: what simplifying
- * did, which steps there are and where they run, what they read and write and
- * where that lies, and why a step was not joined with those whose values it
- * reads.
+ * explain.c -- the programs of a compiled function as text: what it was called
+ * with, what simplifying did, which steps there are and where they run, what
+ * they read and write and where that lies, and why a step was not joined with
+ * those whose values it reads.
  *
- * Called by: function.c.
+ * Called by: function.c, report.c; dot.c for what is said in both forms.
  */
 #include "compile/explain.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,67 +23,36 @@
 #include "eval/registry.h"
 #include "marram/array.h"
 
-/* ---- text
- * ---------------------------------------------------------------------------
- */
-
-typedef struct text {
-    char *v;
-    size_t n, cap;
-    bool failed;
-} text;
-
-static bool
-text_room(text *t, size_t more)
-{
-    size_t cap = t->cap == 0 ? 1024 : t->cap;
-    char *v;
-
-    if (t->failed || t->n + more < t->cap)
-        return !t->failed;
-    while (cap <= t->n + more)
-        cap *= 2;
-    v = mr__alloc_again(t->v, cap);
-    t->failed = v == NULL;
-    if (v == NULL)
-        return false;
-    t->v = v;
-    t->cap = cap;
-    return true;
-}
-
-static void __attribute__((format(printf, 2, 3)))
-put(text *t, const char *fmt, ...)
-{
-    char line[512];
-    va_list args;
-    int n;
-
-    va_start(args, fmt);
-    n = vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    if (n > (int)sizeof line - 1)
-        n = (int)sizeof line - 1;
-    if (n <= 0 || !text_room(t, (size_t)n))
-        return;
-    memcpy(t->v + t->n, line, (size_t)n + 1);
-    t->n += (size_t)n;
-}
-
-static void
-put_shape(text *t, mr_dtype dtype, int32_t ndim, const int64_t *dim)
-{
-    char shape[256];
-
-    put(t, "%s %s", mr_dtype_name(dtype),
-        mr__shape_text(shape, sizeof shape, ndim, dim));
-}
-
 /* ---- slots
  * -------------------------------------------------------------------------- */
 
-static const char *
-layout_of(const mr_slot *s)
+void
+mr__explain_shape(mr_page *t, mr_dtype dtype, int32_t ndim, const int64_t *dim)
+{
+    char shape[256];
+
+    mr__page_put(t, "%s %s", mr_dtype_name(dtype),
+                 mr__shape_text(shape, sizeof shape, ndim, dim));
+}
+
+/* What a device's program captured is brought as an argument. */
+mr_slot_kind
+mr__explain_kind(const mr_program *p, const mr_slot *s)
+{
+    return s->kind == MR_SLOT_ARG && !mr__slot_is_argument(p, s) ? MR_SLOT_CONST
+                                                                 : s->kind;
+}
+
+int
+mr__explain_index(const mr_program *p, const mr_slot *s)
+{
+    return s->kind == MR_SLOT_ARG && !mr__slot_is_argument(p, s)
+               ? s->index - p->n_args
+               : s->index;
+}
+
+const char *
+mr__explain_layout(const mr_slot *s)
 {
     bool turned;
 
@@ -98,34 +66,53 @@ layout_of(const mr_slot *s)
     return turned ? ", turned" : ", strided";
 }
 
-static void
-put_slot(text *t, const mr_program *p, const mr_slot *s)
+/* Repeated elements are there once. */
+int64_t
+mr__explain_bytes(const mr_slot *s)
+{
+    int64_t n = mr__dtype_size(s->dtype);
+
+    for (int i = 0; i < s->ndim; i++)
+        if (s->dim[i] == 0)
+            return 0;
+        else if (s->stride == NULL || s->stride[i] != 0)
+            n *= s->dim[i];
+    return n;
+}
+
+void
+mr__explain_place(mr_page *t, const mr_program *p, const mr_slot *s)
 {
     static const char *const place[] = {[MR_SLOT_ARG] = "argument",
                                         [MR_SLOT_CONST] = "constant",
                                         [MR_SLOT_TEMP] = "workspace",
                                         [MR_SLOT_OUT] = "output"};
-    /* captured, of a device's program */
-    bool brought = s->kind == MR_SLOT_ARG && !mr__slot_is_argument(p, s);
+    mr_slot_kind kind = mr__explain_kind(p, s);
 
-    put(t, "%s", place[brought ? MR_SLOT_CONST : s->kind]);
-    if (s->kind != MR_SLOT_TEMP)
-        put(t, " %d", (int)(brought ? s->index - p->n_args : s->index));
-    if (s->byte_offset != 0 || s->kind == MR_SLOT_TEMP)
-        put(t, "%+" PRId64, s->byte_offset);
-    put(t, ": ");
-    put_shape(t, s->dtype, s->ndim, s->dim);
-    put(t, "%s", layout_of(s));
+    mr__page_put(t, "%s", place[kind]);
+    if (kind != MR_SLOT_TEMP)
+        mr__page_put(t, " %d", mr__explain_index(p, s));
+    if (s->byte_offset != 0 || kind == MR_SLOT_TEMP)
+        mr__page_put(t, "%+" PRId64, s->byte_offset);
 }
 
 static void
-put_slots(text *t, const mr_program *p, const char *what, int n,
+put_slot(mr_page *t, const mr_program *p, const mr_slot *s)
+{
+    mr__explain_place(t, p, s);
+    mr__page_put(t, ": ");
+    mr__explain_shape(t, s->dtype, s->ndim, s->dim);
+    mr__page_put(t, "%s", mr__explain_layout(s));
+}
+
+static void
+put_slots(mr_page *t, const mr_program *p, const char *what, int n,
           const mr_slot *slot)
 {
     for (int i = 0; i < n; i++) {
-        put(t, "        %s ", what);
+        mr__page_put(t, "        %s ", what);
         put_slot(t, p, &slot[i]);
-        put(t, "\n");
+        mr__page_put(t, "\n");
     }
 }
 
@@ -257,43 +244,57 @@ why_apart(const mr_program *p, const mr_step *maker, const mr_step *reader,
            "long";
 }
 
-static void
-put_apart(text *t, const mr_program *p, int n)
+const char *
+mr__explain_apart(const mr_program *p, int n, int i, int *maker)
 {
     const mr_step *s = &p->steps[n];
 
-    for (int i = 0; i < s->n_in; i++)
-        for (int m = n - 1; m >= 0; m--)
-            if (s->in[i].value >= 0 && &s->in[i] != mr__step_product(s) &&
-                makes(&p->steps[m], s->in[i].value)) {
-                put(t, "        not joined with step %d: %s\n", m,
-                    why_apart(p, &p->steps[m], s, &s->in[i]));
-                break;
-            }
+    *maker = -1;
+    if (s->in[i].value < 0 || &s->in[i] == mr__step_product(s))
+        return NULL;
+    for (int m = n - 1; m >= 0; m--)
+        if (makes(&p->steps[m], s->in[i].value)) {
+            *maker = m;
+            return why_apart(p, &p->steps[m], s, &s->in[i]);
+        }
+    return NULL;
+}
+
+static void
+put_apart(mr_page *t, const mr_program *p, int n)
+{
+    for (int i = 0, maker; i < p->steps[n].n_in; i++) {
+        const char *why = mr__explain_apart(p, n, i, &maker);
+
+        if (why != NULL)
+            mr__page_put(t, "        not joined with step %d: %s\n", maker,
+                         why);
+    }
 }
 
 /* ---- steps
  * -------------------------------------------------------------------------- */
 
 static void
-put_block(text *t, const mr_block_code *c)
+put_block(mr_page *t, const mr_block_code *c)
 {
     for (int i = 0; i < c->n_in && c->source != NULL; i++)
         if (c->source[i].kind == MR_FROM_GATHER)
-            put(t, " gather,");
+            mr__page_put(t, " gather,");
     for (int i = 0; i < c->n_inst; i++) {
         if (i == 12 && c->n_inst > 14) {
-            put(t, ", and %d more", c->n_inst - i);
+            mr__page_put(t, ", and %d more", c->n_inst - i);
             break;
         }
-        put(t, "%s %s", i == 0 ? "" : ",", mr__k_name((mr_k)c->inst[i].k));
+        mr__page_put(t, "%s %s", i == 0 ? "" : ",",
+                     mr__k_name((mr_k)c->inst[i].k));
     }
     if (c->n_phases > 1)
-        put(t, " (%d passes over each row)", c->n_phases);
+        mr__page_put(t, " (%d passes over each row)", c->n_phases);
 }
 
-static const char *
-tier_of(const mr_program *p, const mr_step *s)
+const char *
+mr__explain_tier(const mr_program *p, const mr_step *s)
 {
     if (mr__device_has_queues(p->device))
         return p->device->name;
@@ -307,8 +308,8 @@ tier_of(const mr_program *p, const mr_step *s)
 }
 
 /* A product that a result lies over is nobody's. */
-static int
-shown_outputs(const mr_step *s)
+int
+mr__explain_outputs(const mr_step *s)
 {
     const mr_slot *product = mr__step_product(s);
 
@@ -320,26 +321,51 @@ shown_outputs(const mr_step *s)
     return s->n_out;
 }
 
+void
+mr__explain_operators(mr_page *t, const mr_step *s)
+{
+    if (s->kernel != NULL || s->block == NULL)
+        mr__page_put(t, "%s", s->kernel != NULL ? s->node->op->name : "copy");
+    if (s->block == NULL)
+        return;
+    mr__page_put(t, s->kernel != NULL ? ", followed by" : "fused");
+    put_block(t, &s->block->code);
+}
+
+void
+mr__explain_traffic(mr_page *t, const mr_step *s)
+{
+    int64_t in = 0, out = 0;
+
+    for (int i = 0; i < s->n_in; i++) /* the product is not read from memory */
+        if (&s->in[i] != mr__step_product(s))
+            in += mr__explain_bytes(&s->in[i]);
+    for (int k = 0; k < mr__explain_outputs(s); k++)
+        out += mr__explain_bytes(&s->out[k]);
+    mr__page_put(t, "%" PRId64 " bytes in, %" PRId64 " bytes out", in, out);
+    if (s->workspace >= 0)
+        mr__page_put(t, ", scratch at workspace%+" PRId64, s->workspace);
+}
+
 static void
-put_step(text *t, const mr_program *p, int n)
+put_step(mr_page *t, const mr_program *p, int n)
 {
     const mr_step *s = &p->steps[n];
 
-    put(t, "    %d: ", n);
-    if (s->kernel != NULL || s->block == NULL)
-        put(t, "%s", s->kernel != NULL ? s->node->op->name : "copy");
-    if (s->block != NULL) {
-        put(t, s->kernel != NULL ? ", followed by" : "fused");
-        put_block(t, &s->block->code);
+    mr__page_put(t, "    %d: ", n);
+    mr__explain_operators(t, s);
+    mr__page_put(t, "  [%s]", mr__explain_tier(p, s));
+    if (s->node->site != NULL) {
+        mr__page_put(t, "  ");
+        mr__page_words(t, s->node->site, strlen(s->node->site));
     }
-    put(t, "  [%s]", tier_of(p, s));
-    if (s->node->site != NULL)
-        put(t, "  %s", s->node->site);
-    put(t, "\n");
-    for (int i = 0; i < s->n_in; i++) /* the product is not read from memory */
+    mr__page_put(t, "\n        ");
+    mr__explain_traffic(t, s);
+    mr__page_put(t, "\n");
+    for (int i = 0; i < s->n_in; i++)
         if (&s->in[i] != mr__step_product(s))
             put_slots(t, p, "reads ", 1, &s->in[i]);
-    put_slots(t, p, "writes", shown_outputs(s), s->out);
+    put_slots(t, p, "writes", mr__explain_outputs(s), s->out);
     put_apart(t, p, n);
 }
 
@@ -347,23 +373,73 @@ put_step(text *t, const mr_program *p, int n)
  * ----------------------------------------------------------------------- */
 
 static void
-put_simplified(text *t, const mr_program *p)
+put_layout(mr_page *t, const mr_program *p)
+{
+    mr__page_put(t, "for arguments that come so:");
+    for (int i = 0; i < p->n_args; i++) {
+        const mr_array *x = p->keep[i];
+        mr_slot s = {
+            .ndim = x->ndim, .dim = x->dim, .stride = p->arg_stride[i]};
+
+        if (*mr__explain_layout(&s) != '\0')
+            mr__page_put(t, " %d%s;", i, mr__explain_layout(&s) + 1);
+        if (i < 64 && (p->given >> i & 1))
+            mr__page_put(t, " %d given up;", i);
+    }
+    mr__page_put(t, " workspace %zu bytes, %d steps\n", p->workspace,
+                 p->n_steps);
+}
+
+void
+mr__explain_layouts(mr_page *t, const mr_program *p, const char *indent)
+{
+    const mr_program *layout[MR_PROGRAM_LAYOUTS];
+    int n;
+
+    mr__lock_take(&mr__plan_lock);
+    n = p->n_layouts;
+    memcpy(layout, p->layout, (size_t)n * sizeof *layout);
+    mr__lock_drop(&mr__plan_lock);
+    for (int i = 0; i < n; i++) { /* they live as long as p, unchanged */
+        mr__page_put(t, "%s", indent);
+        put_layout(t, layout[i]);
+    }
+}
+
+void
+mr__explain_signature(mr_page *t, const mr_program *p)
+{
+    for (int i = 0; i < p->n_args; i++) {
+        mr__page_put(t, i == 0 ? "(" : ", ");
+        mr__explain_shape(t, (mr_dtype)p->keep[i]->dtype, p->keep[i]->ndim,
+                          p->keep[i]->dim);
+    }
+    mr__page_put(t, "%s) gives", p->n_args == 0 ? "(" : "");
+    for (int k = 0; k < p->n_out; k++) {
+        mr__page_put(t, k == 0 ? " " : ", ");
+        mr__explain_shape(t, p->outs[k].dtype, p->outs[k].ndim, p->outs[k].dim);
+    }
+}
+
+static void
+put_simplified(mr_page *t, const mr_program *p)
 {
     const mr_simplified *f = &p->simplified;
 
-    put(t,
+    mr__page_put(
+        t,
         "  %d nodes were traced, %d are left: %d common, %d by algebra, %d "
         "constants, %d views\n",
         f->before, p->n_nodes, f->same, f->algebra, f->folded, f->views);
     if (f->kept > 0)
-        put(t,
-            "  %d rules would have changed how an operand of a kernel "
-            "lies, and were left\n",
-            f->kept);
+        mr__page_put(t,
+                     "  %d rules would have changed how an operand of a kernel "
+                     "lies, and were left\n",
+                     f->kept);
 }
 
 static void
-put_memory(text *t, const mr_program *p)
+put_memory(mr_page *t, const mr_program *p)
 {
     int64_t consts = 0, outs = 0;
 
@@ -372,66 +448,60 @@ put_memory(text *t, const mr_program *p)
             p->consts[i]->size * mr__dtype_size((mr_dtype)p->consts[i]->dtype);
     for (int k = 0; k < p->n_out; k++)
         outs += p->outs[k].size * mr__dtype_size(p->outs[k].dtype);
-    put(t,
-        "  a call takes a workspace of %zu bytes, and %" PRId64
-        " bytes for %d outputs; %d constants have %" PRId64 " bytes\n",
-        p->workspace, outs, p->n_out, p->n_consts, consts);
+    mr__page_put(t,
+                 "  a call takes a workspace of %zu bytes, and %" PRId64
+                 " bytes for %d outputs; %d constants have %" PRId64 " bytes\n",
+                 p->workspace, outs, p->n_out, p->n_consts, consts);
     for (int i = 0; i < p->n_args && i < 64; i++)
         if (p->could_take >> i & 1)
-            put(t, "  argument %d is written over when it is given up%s\n", i,
+            mr__page_put(
+                t, "  argument %d is written over when it is given up%s\n", i,
                 p->given >> i & 1 ? ": here" : "");
 }
 
-static void
-put_layout(text *t, const mr_program *p)
+void
+mr__explain_lines(mr_page *t, const mr_cache_entry *e, const char *indent)
 {
-    put(t, "  for arguments that come so:");
-    for (int i = 0; i < p->n_args; i++) {
-        const mr_array *x = p->keep[i];
-        mr_slot s = {
-            .ndim = x->ndim, .dim = x->dim, .stride = p->arg_stride[i]};
+    const char *at = e->lines != NULL ? e->lines : "";
 
-        if (*layout_of(&s) != '\0')
-            put(t, " %d%s;", i, layout_of(&s) + 1);
-        if (i < 64 && (p->given >> i & 1))
-            put(t, " %d given up;", i);
+    while (*at != '\0') {
+        size_t n = strcspn(at, "\n");
+
+        mr__page_put(t, "%s", indent);
+        mr__page_words(t, at, n);
+        mr__page_put(t, "\n");
+        at += n + (at[n] == '\n');
     }
-    put(t, " workspace %zu bytes, %d steps\n", p->workspace, p->n_steps);
 }
 
-static void
-put_program(text *t, const mr_program *p)
+void
+mr__explain_entry(mr_page *t, const mr_cache_entry *e)
 {
-    const mr_program *layout[MR_PROGRAM_LAYOUTS];
-    int n;
+    const mr_program *p;
 
-    for (int i = 0; i < p->n_args; i++) {
-        put(t, i == 0 ? "(" : ", ");
-        put_shape(t, (mr_dtype)p->keep[i]->dtype, p->keep[i]->ndim,
-                  p->keep[i]->dim);
+    if (e->holder == NULL) {
+        mr__page_put(t,
+                     "nothing to compute: arguments or constants come back\n");
+        mr__explain_lines(t, e, "  called with ");
+        return;
     }
-    put(t, "%s) gives", p->n_args == 0 ? "(" : "");
-    for (int k = 0; k < p->n_out; k++) {
-        put(t, k == 0 ? " " : ", ");
-        put_shape(t, p->outs[k].dtype, p->outs[k].ndim, p->outs[k].dim);
-    }
-    put(t, "\n");
+    p = mr__program_of(e->holder);
+    mr__explain_signature(t, p);
+    mr__page_put(t, "\n");
+    mr__explain_lines(t, e, "  called with ");
     put_simplified(t, p);
     put_memory(t, p);
-    put(t, "  %d steps\n", p->n_steps);
+    mr__page_put(t, "  %d steps\n", p->n_steps);
     for (int i = 0; i < p->n_steps; i++)
         put_step(t, p, i);
-    mr__lock_take(&mr__plan_lock);
-    n = p->n_layouts;
-    memcpy(layout, p->layout, (size_t)n * sizeof *layout);
-    mr__lock_drop(&mr__plan_lock);
-    for (int i = 0; i < n; i++) /* they live as long as p, unchanged */
-        put_layout(t, layout[i]);
+    mr__explain_layouts(t, p, "  ");
 }
 
-/* References to the function's entries, n of them; NULL without memory. */
-static mr_cache_entry **
-entries_of(uint64_t function, size_t *n)
+/* ---- functions
+ * ----------------------------------------------------------------------- */
+
+mr_cache_entry **
+mr__explain_entries(uint64_t function, size_t *n)
 {
     mr_cache_entry **list = NULL;
     size_t cap = 16;
@@ -448,27 +518,45 @@ entries_of(uint64_t function, size_t *n)
     }
 }
 
+static void
+put_text(mr_page *t, const char *name, mr_cache_entry *const *list, size_t n)
+{
+    mr__page_words(t, name, strlen(name));
+    mr__page_put(t, ": %zu program%s\n", n, n == 1 ? "" : "s");
+    for (size_t i = 0; i < n; i++) {
+        mr__page_put(t, "program %zu: ", i);
+        mr__explain_entry(t, list[i]);
+    }
+}
+
+static void
+put_dot(mr_page *t, const char *name, mr_cache_entry *const *list, size_t n)
+{
+    char id[32];
+
+    mr__page_put(t, MR_DOT_BEGIN);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(id, sizeof id, "%zu", i);
+        mr__explain_dot(t, list[i], name, id);
+    }
+    mr__page_put(t, MR_DOT_END);
+}
+
 char *
-mr__explain(uint64_t function, const char *name)
+mr__explain(uint64_t function, const char *name, mr_explain_form form)
 {
     size_t n = 0;
-    mr_cache_entry **list = entries_of(function, &n);
-    text t = {.v = NULL};
+    mr_cache_entry **list = mr__explain_entries(function, &n);
+    mr_page t = {.v = NULL};
 
     if (list == NULL)
         return NULL;
-    put(&t, "%s: %zu program%s\n", name, n, n == 1 ? "" : "s");
-    for (size_t i = 0; i < n; i++) {
-        put(&t, "program %zu: ", i);
-        if (list[i]->holder != NULL)
-            put_program(&t, mr__program_of(list[i]->holder));
-        else
-            put(&t, "nothing to compute: arguments or constants come back\n");
+    if (form == MR_EXPLAIN_DOT)
+        put_dot(&t, name, list, n);
+    else
+        put_text(&t, name, list, n);
+    for (size_t i = 0; i < n; i++)
         mr__cache_release(list[i]);
-    }
     mr__dealloc(list);
-    if (!t.failed)
-        return t.v;
-    mr__dealloc(t.v);
-    return NULL;
+    return mr__page_take(&t);
 }

@@ -23,6 +23,7 @@
 #include "compile/call.h"
 #include "compile/explain.h"
 #include "compile/program.h"
+#include "compile/report.h"
 #include "compile/tier1.h"
 #include "eval/registry.h"
 #include "eval/stream.h"
@@ -596,6 +597,20 @@ call_lines(const mr_call_state *c)
     return text;
 }
 
+/* What the entry was traced for, before count_trace takes the words. */
+static void
+keep_lines(mr_cache_entry *e, const mr_call_state *c)
+{
+    if (note == NULL) {
+        e->lines = call_lines(c);
+    } else {
+        e->lines = mr__strdup(note);
+        if (e->lines == NULL)
+            mr_error_take();
+    }
+    e->bytes += e->lines == NULL ? 0 : strlen(e->lines) + 1;
+}
+
 static void
 count_trace(mr_function *f, const mr_call_state *c, const char *frozen)
 {
@@ -623,14 +638,18 @@ entry_at_miss(mr_function *f, mr_call_state *c, const mr_cache_key *key)
         e = mr__entry_make(c, key, &(mr_making){f, NULL, NULL, true});
     } else {
         e = entry_by_tape(f, c, key, &n_tapes);
+        if (e != NULL)
+            keep_lines(e, c);
         if (e != NULL || n_tapes < 0)
             return e;
         e = entry_and_tape(f, c, key, n_tapes, &frozen);
     }
-    if (e != NULL) /* a trace that failed says nothing of the arguments */
+    if (e != NULL) { /* a trace that failed says nothing of the arguments */
+        keep_lines(e, c);
         count_trace(f, c, frozen);
-    else
+    } else {
         mr_trace_note(NULL);
+    }
     return e;
 }
 
@@ -653,8 +672,11 @@ find_or_trace(mr_function *f, mr_call_state *c, const mr_cache_key *key,
     e = entry_at_miss(f, c, key);
     if (e == NULL)
         return false;
+    mr__report_begin(e, f->name);
     mr__defer_user_code_begin();
     *found = mr__cache_publish(e);
+    if (found->entry->report != NULL)
+        mr__report_made(found->entry);
     return true;
 }
 
@@ -719,6 +741,10 @@ mr_call_keyed(mr_function *f, const mr_tree *args, const void *key,
     }
     call_end(&c);
     mr__log_flush();
+    if (__builtin_expect(mr__ctx.deep != NULL, 0) && !mr__deep_evaluate()) {
+        mr__scope_disown_tree(r.tree);
+        return NULL;
+    }
     return r.tree;
 }
 
@@ -788,6 +814,10 @@ mr_call_arrays(mr_function *f, int n, mr_array *const *args, const void *key,
     }
     call_end(&c);
     mr__log_flush();
+    if (__builtin_expect(mr__ctx.deep != NULL, 0) && !mr__deep_evaluate()) {
+        mr_call_results_end(out);
+        ok = false;
+    }
     return ok ? MR_OK : mr__error_code();
 }
 
@@ -808,10 +838,20 @@ mr_call_results_end(mr_call_results *r)
 }
 
 char *
+mr_function_explain_as(const mr_function *f, mr_explain_form form)
+{
+    if (f == NULL)
+        return mr__fail_null(MR_E_NULL, "the function is NULL");
+    if (form == MR_EXPLAIN_TEXT || form == MR_EXPLAIN_DOT)
+        return mr__explain(f->id, f->name, form);
+    return mr__fail_null(
+        MR_E_VALUE, "form is %d: use one of enum mr_explain_form", (int)form);
+}
+
+char *
 mr_function_explain(const mr_function *f)
 {
-    return f != NULL ? mr__explain(f->id, f->name)
-                     : mr__fail_null(MR_E_NULL, "the function is NULL");
+    return mr_function_explain_as(f, MR_EXPLAIN_TEXT);
 }
 
 /* ---- figures

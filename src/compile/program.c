@@ -11,6 +11,7 @@
 #include "array/buffer.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "compile/cache.h"
 #include "compile/steps.h"
 #include "compile/tier1.h"
 #include "eval/registry.h"
@@ -166,7 +167,12 @@ mr__program_layout(mr_program *base, const mr_kernel_args *a, uint64_t given,
         steps_free(p);
         return NULL;
     }
+    p->bytes = sizeof *p + mr__arena_bytes(&p->arena);
     base->layout[base->n_layouts++] = p;
+    /* relaxed: the cache looks after it was told, which releases */
+    atomic_fetch_add_explicit(&base->layout_bytes, p->bytes,
+                              memory_order_relaxed);
+    mr__cache_grown();
     return p;
 }
 
@@ -269,6 +275,12 @@ size_t
 mr__program_bytes(const mr_program *p)
 {
     return p->bytes;
+}
+
+size_t
+mr__program_layout_bytes(const mr_program *p)
+{
+    return atomic_load_explicit(&p->layout_bytes, memory_order_relaxed);
 }
 
 /* The node is of a stream of the program's device, whoever evaluates it: the

@@ -33,8 +33,9 @@ mr_array *mr__program_new(const struct mr_device_table *device,
 /* Another array over the same program: a reference of the caller's. */
 mr_array *mr__program_holder(const mr_array *holder);
 const mr_program *mr__program_of(const mr_array *holder);
-/* What it holds, in bytes. */
+/* What it holds, in bytes: when it was made, and in layouts since. */
 size_t mr__program_bytes(const mr_program *p);
+size_t mr__program_layout_bytes(const mr_program *p);
 /* A call: the tuple node, owned as mr__node_new says. */
 mr_array *mr__program_call(mr_array *holder, mr_array *const *args);
 

@@ -116,7 +116,8 @@ struct mr_program {
     size_t launch_bytes; /* of a device with queues: see mr_op_exec */
     double cost;
     mr_heat *heat; /* NULL: nothing to compile */
-    size_t bytes;  /* for the cache's account */
+    size_t bytes;  /* for the cache's account, without the layouts */
+    _Atomic size_t layout_bytes; /* of a base: theirs; relaxed, a figure */
 };
 
 /* An argument of the call; not what a device's program captures. */

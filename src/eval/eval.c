@@ -5,7 +5,9 @@
  * Called by: users, array/ (reading).  The plan lock is taken here and in
  * task.c alone.
  */
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -39,6 +41,45 @@ enum run_where { RUN_HERE, RUN_ON_WORKERS };
 static struct {
     uint64_t plans, kernels, fused;
 } counts; /* guarded by the plan lock */
+
+/* ---- the window
+ * ---------------------------------------------------------------------------
+ */
+
+enum { WINDOW_MOST = 1 << 20 };
+
+static _Atomic uint32_t window_nodes = MR_PLAN_WINDOW; /* relaxed: a setting */
+
+uint64_t
+mr_eval_set_window(uint64_t operations)
+{
+    if (operations == 0)
+        operations = MR_PLAN_WINDOW;
+    if (operations > WINDOW_MOST)
+        operations = WINDOW_MOST;
+    return atomic_exchange_explicit(&window_nodes, (uint32_t)operations,
+                                    memory_order_relaxed);
+}
+
+/* Before main, and before any plan. */
+__attribute__((constructor)) static void
+read_environment(void)
+{
+    const char *v = getenv("MARRAM_EVAL_WINDOW");
+    char *end;
+    unsigned long long n;
+
+    if (v == NULL || *v == '\0')
+        return;
+    n = strtoull(v, &end, 10);
+    if (*end == '\0' && *v >= '0' && *v <= '9')
+        mr_eval_set_window(n);
+    else
+        mr__log(MR_LOG_WARN,
+                "MARRAM_EVAL_WINDOW is '%s': it may be a number of operations, "
+                "or 0",
+                v);
+}
 
 /* ---- what others count
  * ----------------------------------------------------------- */
@@ -75,6 +116,7 @@ mr_stats_get(mr_stats *out)
         atomic_load_explicit(&ran_on_worker, memory_order_relaxed);
     s.ran_on_caller =
         s.tasks_run > s.ran_on_worker ? s.tasks_run - s.ran_on_worker : 0;
+    s.ahead = mr__deep_evaluations();
     memcpy(out, &s, size);
     return MR_OK;
 }
@@ -113,6 +155,7 @@ plan_clear(mr_plan *p)
     memset((char *)p + offsetof(mr_plan, stack), 0,
            sizeof *p - offsetof(mr_plan, stack));
     p->last = &p->first;
+    p->most = atomic_load_explicit(&window_nodes, memory_order_relaxed);
 }
 
 /* One window, under the plan lock. */

@@ -26,7 +26,8 @@ extern mr_lock mr__plan_lock;
 /* A copy of a buffer elsewhere that this plan makes (transfer.c). */
 typedef struct mr_arrival mr_arrival;
 
-/* Nodes of one window: bounds how long the plan lock is held. */
+/* Nodes of one window, unless it is set: bounds how long the plan lock is
+ * held. */
 #define MR_PLAN_WINDOW 2048
 
 /* Where the elements of a node lie, known before they are computed. */
@@ -46,6 +47,7 @@ typedef struct mr_plan_node {
     mr_place place;    /* of tuples: unused */
     mr_place *outs;    /* of tuples: one for each result */
     int32_t uses_left; /* readers of this window that are not planned yet */
+    bool held;         /* the walker has a reference, from an earlier window */
     bool reusable;     /* nobody else can see it: its memory may be reused */
     bool materialised; /* becomes submitted or done */
     bool recycled;
@@ -78,6 +80,7 @@ typedef struct mr_plan {
      * there when the plan lock was let go. */
     mr_walk_entry *stack;
     size_t depth, stack_cap, n_held;
+    size_t most;     /* nodes of a window */
     mr_array **drop; /* references to drop once the window is submitted */
     size_t n_drop;
     mr_task *first, **last; /* tasks of the window, in order */

@@ -4,7 +4,7 @@
  *
  * A depth-first walk from the roots over `new` nodes, children first, with a
  * stack of its own: a chain of a million operators needs no deep recursion.
- * It stops after MR_PLAN_WINDOW nodes and goes on where it stopped; nodes left
+ * It stops after a window's nodes and goes on where it stopped; nodes left
  * on the stack are looked at again then, since another evaluator may have
  * taken them meanwhile.
  *
@@ -111,10 +111,12 @@ pop(mr_plan *p, bool emitted)
     if (p->depth >= p->n_held)
         return;
     p->n_held = p->depth;
-    if (emitted)
+    if (emitted) {
         p->drop[p->n_drop++] = x;
-    else
+        mr__plan_node(x)->held = true;
+    } else {
         mr__release(x);
+    }
 }
 
 /* Was an input given up after the walk had passed it, in an earlier window, or
@@ -199,7 +201,8 @@ advance(mr_plan *p)
 }
 
 /* Who else can see it?  Scopes' references do not count: what a scope alone
- * holds may be computed again. */
+ * holds may be computed again.  Nor does the walker's own, or a long chain
+ * would keep each of its values from the second window on. */
 static void
 set_visibility(mr_fuse_node *f)
 {
@@ -207,7 +210,8 @@ set_visibility(mr_fuse_node *f)
     uint32_t scoped = atomic_load_explicit(&f->x->scoped, memory_order_relaxed);
     mr_plan_node *n = (mr_plan_node *)f;
 
-    f->visible = f->wanted || total > (uint64_t)f->n_uses + scoped;
+    f->visible =
+        f->wanted || total > (uint64_t)f->n_uses + scoped + (uint64_t)n->held;
     n->reusable = !f->visible && scoped == 0 &&
                   (f->x->trace == 0 || !mr__trace_live(f->x->trace));
     n->uses_left = f->n_uses;
@@ -220,14 +224,13 @@ mr__plan_walk(mr_plan *p, mr_array *const *roots, size_t n_roots, bool *more)
 
     p->n = p->n_drop = 0;
     if (p->n_held > 0) {
-        p->drop = mr__arena_alloc(&p->window->arena,
-                                  MR_PLAN_WINDOW * sizeof *p->drop);
+        p->drop = mr__arena_alloc(&p->window->arena, p->most * sizeof *p->drop);
         if (p->drop == NULL)
             return MR_E_MEMORY;
     }
     p->node = p->few;
     p->cap = sizeof p->few / sizeof *p->few;
-    while (rc == MR_OK && p->depth > 0 && p->n < MR_PLAN_WINDOW)
+    while (rc == MR_OK && p->depth > 0 && p->n < p->most)
         rc = advance(p);
     if (rc != MR_OK)
         return rc;

@@ -43,6 +43,8 @@ typedef struct mr_context {
     uint32_t grad_mode;    /* mr_grad_mode */
     struct mr_tape *tape;  /* NULL, or the open one (tape.h) */
     const char *no_eval;   /* in a compile or vmap trace: its name, else NULL */
+    mr_array *deep;        /* NULL, or what is to be evaluated (deep.c) */
+    bool deep_ends;        /* it is dropped at the thread's end */
 } mr_context;
 
 extern _Thread_local mr_context mr__ctx
@@ -53,6 +55,10 @@ extern _Thread_local mr_context mr__ctx
  * cannot be recorded x is released and NULL returned, MR_E_MEMORY set. */
 mr_array *mr__scope_own(mr_array *x);
 mr_tree *mr__scope_own_tree(mr_tree *t);
+/* Give a result back that a front door has made and its caller will not get:
+ * an open scope keeps it until it ends. */
+void mr__scope_disown(mr_array *x);
+void mr__scope_disown_tree(mr_tree *t);
 
 /* Traces: a live trace keeps the inputs of what depends on its tracers. */
 uint64_t mr__trace_begin(void);

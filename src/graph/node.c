@@ -138,7 +138,9 @@ put_inputs(mr_array *x, int n_in, mr_array *const *in)
         if (__builtin_expect(in[i]->trace != 0, 0))
             x->trace = outermost(x->trace, in[i]->trace);
     }
-    if (__builtin_expect(x->depth > MR_DEEP, 0))
+    if (__builtin_expect(x->depth > atomic_load_explicit(&mr__deep_limit,
+                                                         memory_order_relaxed),
+                         0))
         mr__node_deep(x);
 }
 

@@ -198,10 +198,19 @@ void mr__aval_shape(mr_aval *out, mr_dtype t, int32_t ndim, const int64_t *dim);
  * no inputs, state MR_NEW and one plain reference, which is the caller's. */
 mr_array *mr__node_pending(size_t bytes, uint32_t stream, const char *site);
 
-/* A chain of new nodes this long is told once: see deep.c. */
+/* A chain of new nodes this long is told once, or, with a limit of the user's,
+ * evaluated: see deep.c. */
 #define MR_DEEP 100000u
-/* x, not published yet, is deeper than the limit: it gets its true depth. */
+extern _Atomic uint32_t mr__deep_limit; /* relaxed: a setting */
+/* x, not published yet, is deeper than the limit: it gets its true depth, or
+ * what is below it is noted (mr__ctx.deep). */
 void mr__node_deep(mr_array *x);
+/* Starts the evaluation of what was noted, if this is the place: at the end of
+ * what users call, with no lock held.  False: the wait for room was cancelled,
+ * the error is set, and the call is to fail. */
+bool mr__deep_evaluate(void);
+/* How many were started. */
+uint64_t mr__deep_evaluations(void);
 
 /* The elements of a done scalar constant or NULL. */
 const void *mr__scalar_const(const mr_array *x);

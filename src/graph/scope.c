@@ -21,6 +21,8 @@
 #include "graph/node.h"
 #include "graph/own.h"
 #include "graph/tree.h"
+#include "marram/array.h"
+#include "marram/tree.h"
 
 enum {
     NUMBER_BITS = 40,
@@ -152,6 +154,20 @@ mr__scope_own_tree(mr_tree *t)
         return NULL;
     }
     return t;
+}
+
+void
+mr__scope_disown(mr_array *x)
+{
+    if (x != NULL && is_callers(mr__ctx.scope))
+        mr_release(x);
+}
+
+void
+mr__scope_disown_tree(mr_tree *t)
+{
+    if (t != NULL && is_callers(mr__ctx.scope))
+        mr_tree_release(t);
 }
 
 /* ---- frames ------------------------------------------------------------- */

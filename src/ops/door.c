@@ -117,6 +117,17 @@ run_deferred(void)
     mr__log_flush();
 }
 
+/* The end of a door: nothing is held, and the result is its owner's. */
+static inline mr_array *
+door_end(mr_array *result)
+{
+    run_deferred();
+    if (__builtin_expect(mr__ctx.deep == NULL, 1) || mr__deep_evaluate())
+        return result;
+    mr__scope_disown(result);
+    return NULL;
+}
+
 static mr_array *
 unary(const mr_op *op, mr_array *a, mr_promote_rule rule)
 {
@@ -189,8 +200,7 @@ mr__door_unary(const char *site, const mr_op *op, mr_array *a,
         y = unary(op, a, rule);
     mr__ctx.site = outer;
     mr__error_door_restore(error);
-    run_deferred();
-    return y;
+    return door_end(y);
 }
 
 /* Operands that differ: in a scope, because the casts and broadcasts are
@@ -253,8 +263,7 @@ mr__door_binary(const char *site, const mr_op *op, mr_array *a, mr_array *b,
         y = binary(op, a, b, rule);
     mr__ctx.site = outer;
     mr__error_door_restore(error);
-    run_deferred();
-    return y;
+    return door_end(y);
 }
 
 /* ---- the frame of bodies ---------------------------------------------------
@@ -300,9 +309,7 @@ mr__door_close(mr_door *d, mr_array *result)
     if (result != NULL)
         mr__retain(result);
     door_leave(d);
-    result = result == NULL ? NULL : mr__scope_own(result);
-    run_deferred();
-    return result;
+    return door_end(result == NULL ? NULL : mr__scope_own(result));
 }
 
 mr_tree *
@@ -313,7 +320,10 @@ mr__door_close_tree(mr_door *d, mr_tree *result)
     door_leave(d);
     result = result == NULL ? NULL : mr__scope_own_tree(result);
     run_deferred();
-    return result;
+    if (__builtin_expect(mr__ctx.deep == NULL, 1) || mr__deep_evaluate())
+        return result;
+    mr__scope_disown_tree(result);
+    return NULL;
 }
 
 /* ---- help for bodies -------------------------------------------------------

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import marram.core as mx
+import pytest
 
 
 def test_explain__names_kernels_memory_and_reasons() -> None:
@@ -54,6 +55,26 @@ def test_explain__of_nothing_to_compute() -> None:
     assert "nothing to compute" in f.explain()
 
 
+def test_explain__gives_a_graph_for_graphviz() -> None:
+    f = mx.compile(lambda x, n: mx.sin(x) @ x * n)
+    mx.eval(f(mx.ones((4, 4)), 2), f(mx.ones((5, 5)), 3))
+    text = f.explain(form="dot")
+    assert text.startswith("digraph marram {\n")
+    assert text.endswith("}\n}\n")
+    assert text.count("subgraph") == 2
+    assert "not joined: it has a kernel of its own" in text
+    assert f.explain("text") == f.explain()
+    with pytest.raises(ValueError, match="form is 'svg': it may be 'text' or 'dot'"):
+        f.explain("svg")  # type: ignore[arg-type]
+
+
+def test_explain__says_what_it_was_called_with() -> None:
+    f = mx.compile(lambda x, n, *, key: x * n + len(key))
+    mx.eval(f(mx.ones(3), 2.5, key="a\nb"))
+    assert "called with argument 'n': 2.5\n" in f.explain()
+    assert "float32 (3,)" in f.explain()
+
+
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     """``python -m marram graph`` with these words."""
     return subprocess.run(
@@ -75,6 +96,9 @@ def test_graph_command__prints_the_same_of_a_file(tmp_path: Path) -> None:
     assert "(float32 (3, 2), float32 (8, 3)) gives float32 ()" in plain.stdout
     grad = command(f"{source}:loss:grad", "float32[3,2]", "float32[8,3]")
     assert "gives float32 (), float32 (3, 2)" in grad.stdout
+    dot = command("--dot", f"{source}:loss", "float32[3,2]", "float32[8,3]")
+    assert dot.stdout.startswith("digraph marram {\n")
+    assert "FILE:FUNCTION" in command("--dot").stderr
 
 
 def test_graph_command__says_what_is_wrong(tmp_path: Path) -> None:

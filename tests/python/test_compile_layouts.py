@@ -233,3 +233,18 @@ def test_parts_of_a_value__are_no_memory_of_a_result(n: int) -> None:
     same(lambda a: mx.sort(mx.concatenate([a, a]), axis=0)[:n] + a, x)
     same(lambda a: mx.tanh(mx.concatenate([a, a])[:n] + 1.0) @ a, x)
     same(lambda a: (mx.sort(mx.concatenate([a, a, a]), axis=0)[:n] - 1.0).reshape(-1), x)
+
+
+def test_layouts__are_in_the_bytes_of_the_cache_and_bounded() -> None:
+    """1,000 ways in which an argument may lie."""
+    f = mx.compile(lambda x: x @ x + mx.exp(x))
+    sizes = []
+    for row in range(4, 1004):
+        a = mx.random.normal((4, row))
+        mx.eval(a)
+        x = a[:, :4]
+        assert np.array_equal(np.array(f(x)), np.array(x @ x + mx.exp(x)))
+        sizes.append(f.cache_info()["bytes"])
+    assert all(a < b for a, b in zip(sizes[:15], sizes[1:16], strict=True))
+    assert len(set(sizes[16:])) == 1
+    assert f.cache_info()["traces"] == 1

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gaps 36, 38, 39, 40: what helps to find the line."""
+"""Gaps 36, 38, 39, 40, 43: what helps to find the line."""
 
+import os
 import subprocess
 import sys
 import threading
 
 import marram.core as mx
+import numpy as np
 import pytest
 
 
@@ -155,3 +157,71 @@ def f(x):
 mx.eval(mx.grad(f)(x))
 """)
     assert "operations away" not in text
+
+
+def test_deep__a_limit_evaluates_what_a_loop_forgets():
+    """Gap 38: automatic evaluation of old prefixes."""
+    assert mx.set_eval_depth_limit(100) == 0
+    try:
+        state, x = mx.zeros((3,)), mx.ones((3,))
+        longest = 0
+        for _ in range(5_000):
+            state = state * 0.5 + x
+            longest = max(longest, mx.memory_report(state)["longest_chain"])
+        assert 50 <= longest <= 101
+        f = mx.compile(lambda s: s * 0.5 + 1)
+        for _ in range(500):
+            state = f(state)
+        assert mx.memory_report(state)["longest_chain"] <= 101
+
+        def g(x):
+            for _ in range(1000):
+                x = x + 1
+            return x.sum()
+
+        assert mx.grad(g)(x).tolist() == [1, 1, 1]  # a trace is left alone
+        assert state.tolist() == [2, 2, 2]
+    finally:
+        assert mx.set_eval_depth_limit(None) == 100
+    for wrong in (-1, 2**64):
+        with pytest.raises(ValueError, match="operations is"):
+            mx.set_eval_depth_limit(wrong)
+    with pytest.raises(TypeError):
+        mx.set_eval_depth_limit("many")
+
+
+def test_settings__come_from_the_environment():
+    """Gaps 38 and 43."""
+    program = "import marram.core as mx; print(mx.set_eval_depth_limit(0), mx.set_eval_window(None))"
+    for depth, window, want, said in (
+        ("500", "64", "500 64", 0),
+        ("", "", "0 2048", 0),
+        ("0", "0", "0 2048", 0),
+        ("deep", "-3", "0 2048", 2),
+    ):
+        env = {**os.environ, "MARRAM_EVAL_DEPTH": depth, "MARRAM_EVAL_WINDOW": window}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
+        assert done.stdout.strip() == want
+        assert done.stderr.count("it may be a number of operations, or 0") == said
+
+
+def test_window__of_any_size_gives_the_same_bits():
+    """Gap 43: the setting says how much is planned at once, and nothing of values."""
+    x = mx.random.normal((17, 9))
+    mx.eval(x)
+
+    def graph():
+        y = x
+        for _ in range(30):
+            y = mx.tanh(y @ y.T @ y) + y.sum(axis=0) * 0.1 - mx.softmax(y)
+        return y
+
+    want = np.array(graph())
+    for window in (1, 2, 5, 64, 10**6):
+        assert mx.set_eval_window(window) == 2048
+        try:
+            assert np.array_equal(np.array(graph()), want)
+        finally:
+            mx.set_eval_window(0)
+    with pytest.raises(ValueError, match="operations is"):
+        mx.set_eval_window(-1)

@@ -6,13 +6,18 @@
  *     marram ops            operators and the rules that they bring
  *     marram ops --missing  only those that go through a general fallback
  *     marram inspect FILE   the arrays of an npy or safetensors file
+ *     marram graph COMMAND  what a program's compiled functions became
  */
+#include "graph.h"
+
 #include <marram/marram.h>
 #include <marram/sys/info.h>
 #include <stdio.h>
 #include <string.h>
 
-#define USAGE "usage: marram [ops [--missing] | inspect FILE]\n"
+#define USAGE                                                                  \
+    "usage: marram [ops [--missing] | inspect FILE | graph [--help] COMMAND "  \
+    "[ARGUMENT...]]\n"
 
 static int
 complain(const char *what)
@@ -160,6 +165,8 @@ main(int argc, char **argv)
         return ops(argc == 3);
     if (argc == 3 && strcmp(argv[1], "inspect") == 0)
         return inspect(argv[2]);
+    if (argc >= 2 && strcmp(argv[1], "graph") == 0)
+        return graph_main(argc - 1, argv + 1);
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
         return printf("marram %s\n", mr_version()) < 0;
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
