@@ -341,39 +341,97 @@ stage_pairs(const unit *u, int64_t depth, float *to)
     return side_pairs(&side, u->b->high, depth, to);
 }
 
+/* The tile's rows of n elements of x, where they lie; false when they are of
+ * several heads. */
+static bool
+tile_side(const unit *u, const mr_kernel_view *x, int64_t n, mr_gemm_side *flat,
+          mr_gemm_side *deep)
+{
+    const mr_attend_job *j = &u->b->j;
+    int64_t head = u->tile0 / j->lq;
+    const char *at;
+
+    if ((u->tile0 + u->n - 1) / j->lq != head)
+        return false;
+    head += u->item % j->heads * j->group;
+    at = place(x, u->item / j->heads * x->stride[0] + head * x->stride[1] +
+                      u->tile0 % j->lq * x->stride[2]);
+    *flat = (mr_gemm_side){at, j->dtype, u->n, x->stride[2], x->stride[3]};
+    *deep = (mr_gemm_side){at, j->dtype, n, x->stride[3], x->stride[2]};
+    return true;
+}
+
+/* A tile's rows for the first of their products, in pairs if `pairs`; false
+ * when they must not be. */
+static bool
+rows_pack(const unit *u, const mr_gemm_side *flat, bool staged, int64_t depth,
+          bool pairs, float *to)
+{
+    if (pairs)
+        return staged ? stage_pairs(u, depth, to)
+                      : side_pairs(flat, u->b->high, depth, to);
+    side_pack(flat, u->b->high, depth, to);
+    return true;
+}
+
+/* Queries that are scaled late are packed from where they lie; the second side
+ * has them scaled in any case. */
 static void
-tile_pack(unit *u)
+tile_queries(unit *u)
 {
     const back *b = u->b;
     const mr_attend_job *j = &b->j;
-    mr_gemm_side flat = {u->stage, MR_FLOAT32, u->n, j->depth, 1};
-    mr_gemm_side deep = {u->stage, MR_FLOAT32, j->depth, 1, j->depth};
+    mr_gemm_side flat, deep;
+    bool staged = !j->late || !tile_side(u, &j->q, j->depth, &flat, &deep);
 
+    deep = (mr_gemm_side){u->stage, MR_FLOAT32, j->depth, 1, j->depth};
+    if (staged)
+        flat = (mr_gemm_side){u->stage, MR_FLOAT32, u->n, j->depth, 1};
     for (int64_t i = 0; i < u->n; i++)
-        if (j->late)
+        if (staged && j->late)
             mr__attend_row(j, &j->q, u->item, u->tile0 + i, j->depth,
                            u->stage + i * j->depth);
-        else
+        else if (staged || b->want != WANT_Q)
             mr__attend_query(j, u->item, u->tile0 + i, u->stage + i * j->depth);
-    if (u->k_pairs && !stage_pairs(u, j->depth, u->q))
+    if (!rows_pack(u, &flat, staged, j->depth, u->k_pairs, u->q)) {
         block_k(u, false);
-    if (!u->k_pairs)
-        side_pack(&flat, b->high, j->depth, u->q);
-    for (int64_t i = 0; j->late && i < u->n * j->depth; i++)
+        (void)rows_pack(u, &flat, staged, j->depth, false, u->q);
+    }
+    if (b->want == WANT_Q)
+        return;
+    for (int64_t i = 0; staged && j->late && i < u->n * j->depth; i++)
         u->stage[i] *= j->scale;
-    if (b->want != WANT_Q)
-        side_pack(&deep, b->high, u->n, u->q_deep);
-    for (int64_t i = 0; i < u->n; i++)
+    side_pack(&deep, b->high, u->n, u->q_deep);
+}
+
+static void
+tile_gradients(unit *u)
+{
+    const back *b = u->b;
+    const mr_attend_job *j = &b->j;
+    mr_gemm_side flat, deep;
+    bool staged = !tile_side(u, &b->g, j->width, &flat, &deep);
+
+    if (staged) {
+        flat = (mr_gemm_side){u->stage, MR_FLOAT32, u->n, j->width, 1};
+        deep = (mr_gemm_side){u->stage, MR_FLOAT32, j->width, 1, j->width};
+    }
+    for (int64_t i = 0; staged && i < u->n; i++)
         mr__attend_row(j, &b->g, u->item, u->tile0 + i, j->width,
                        u->stage + i * j->width);
-    flat.lane_stride = j->width;
-    deep.lanes = deep.depth_stride = j->width;
-    if (u->v_pairs && !stage_pairs(u, j->width, u->g))
+    if (!rows_pack(u, &flat, staged, j->width, u->v_pairs, u->g)) {
         block_v(u, false);
-    if (!u->v_pairs)
-        side_pack(&flat, b->high, j->width, u->g);
+        (void)rows_pack(u, &flat, staged, j->width, false, u->g);
+    }
     if (b->want != WANT_Q)
         side_pack(&deep, b->high, u->n, u->g_deep);
+}
+
+static void
+tile_pack(unit *u)
+{
+    tile_queries(u);
+    tile_gradients(u);
 }
 
 /* ---- a tile of rows by KEYS keys -------------------------------------------

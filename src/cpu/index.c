@@ -18,7 +18,10 @@
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-enum { RUN = 512 };
+enum {
+    RUN = 512,
+    NEAR = 64 /* elements that are on their way from memory */
+};
 
 /* ---- index arrays
  * ------------------------------------------------------------ */
@@ -220,18 +223,20 @@ typedef struct gather {
     int64_t dim[MR_MAX_NDIM], from_stride[MR_MAX_NDIM], to_stride[MR_MAX_NDIM];
 } gather;
 
+/* Elements [0, n) of this run; those of the next run, whose offsets are
+ * `next`, are brought near meanwhile. */
 #define GATHER_ITEMS(type)                                                     \
-    for (int64_t i = begin; i < end; i++)                                      \
-    memcpy(g->to + i * (int64_t)sizeof(type),                                  \
-           g->from + g->offset[i] * (int64_t)sizeof(type), sizeof(type))
+    for (int64_t i = 0; i < n; i++) {                                          \
+        __builtin_prefetch(from + next[i] * (int64_t)sizeof(type));            \
+        memcpy(to + i * (int64_t)sizeof(type),                                 \
+               from + at[i] * (int64_t)sizeof(type), sizeof(type));            \
+    }
 
-/* Slices of one element. */
 static void
-gather_items(void *ctx, int64_t begin, int64_t end)
+gather_items(size_t item, char *to, const char *from, const int64_t *at,
+             const int64_t *next, int64_t n)
 {
-    const gather *g = ctx;
-
-    switch (g->item) {
+    switch (item) {
     case 1:
         GATHER_ITEMS(uint8_t);
         break;
@@ -250,8 +255,25 @@ gather_items(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+/* Slices of one element. */
+static void
+gather_points(void *ctx, int64_t begin, int64_t end)
+{
+    const gather *g = ctx;
+
+    for (int64_t i = begin, n; i < end; i += n) {
+        const int64_t *at = g->offset + i;
+
+        n = end - i < NEAR ? end - i : NEAR;
+        gather_items(g->item, g->to + i * (int64_t)g->item, g->from, at,
+                     end - i >= 2 * NEAR ? at + NEAR : at, n);
+    }
+}
+
 /* The same straight from an index array that is one run: indices and elements
- * in one pass, which brings a run of elements near before it reads them.  Only
+ * in one pass.  The indices of a run are resolved before the elements of the
+ * run before it are read, so that these are asked for NEAR elements ahead: a
+ * burst of more requests than a processor keeps track of makes it wait.  Only
  * the fresh output is written to when an index turns out bad. */
 typedef struct gather_run {
     gather g;
@@ -260,31 +282,35 @@ typedef struct gather_run {
     _Atomic int64_t bad;
 } gather_run;
 
+/* Offsets of indices i ... (NEAR at most, before end); how many, or -1. */
+static int64_t
+gather_resolve(gather_run *r, int64_t i, int64_t end, int64_t *at)
+{
+    const mr_index_axis *x = r->axis;
+    int64_t n = end - i < NEAR ? end - i : NEAR, good;
+
+    good = mr__index_run(x->index, i * r->step, r->step, n, x->n, x->n - 1, at);
+    if (good < n) {
+        mr__index_note(&r->bad, i + good);
+        return -1;
+    }
+    if (x->stride != 1)
+        for (int64_t k = 0; k < n; k++)
+            at[k] *= x->stride;
+    return n;
+}
+
 static void
 gather_direct(void *ctx, int64_t begin, int64_t end)
 {
     gather_run *r = ctx;
-    const mr_index_axis *x = r->axis;
-    int64_t item = (int64_t)r->g.item, at[RUN];
+    int64_t item = (int64_t)r->g.item, at[2][NEAR];
+    int64_t n = gather_resolve(r, begin, end, at[0]);
 
-    for (int64_t i = begin, n; i < end; i += n) {
-        gather g = r->g;
-        int64_t good;
-
-        n = end - i < RUN ? end - i : RUN;
-        good = mr__index_run(x->index, i * r->step, r->step, n, x->n, x->n - 1,
-                             at);
-        if (good < n) {
-            mr__index_note(&r->bad, i + good);
-            return;
-        }
-        for (int64_t k = 0; k < n; k++) {
-            at[k] *= x->stride;
-            __builtin_prefetch(g.from + at[k] * item);
-        }
-        g.offset = at;
-        g.to += i * item;
-        gather_items(&g, 0, n);
+    for (int64_t i = begin, ahead, w = 0; n > 0; i += n, n = ahead, w ^= 1) {
+        ahead = gather_resolve(r, i + n, end, at[w ^ 1]);
+        gather_items(r->g.item, r->g.to + i * item, r->g.from, at[w],
+                     ahead == n ? at[w ^ 1] : at[w], n);
     }
 }
 
@@ -382,7 +408,7 @@ mr__cpu_gather(const mr_kernel_args *a)
         return code;
     ns = 4.0 + 0.1 * (double)g.slice * (double)g.item;
     mr__cpu_for(count, mr__cpu_grain(ns),
-                g.slice == 1 ? gather_items : gather_slices, &g);
+                g.slice == 1 ? gather_points : gather_slices, &g);
     return MR_OK;
 }
 

@@ -17,11 +17,12 @@
 #include "kernels/tier/tier.h"
 
 enum {
-    AHEAD = 16,         /* rows brought near before they are wanted */
-    ROWS = 16,          /* of a panel at a time */
-    SHORTEST = 64,      /* columns; below, the program is as good */
-    NARROW = 64,        /* columns of a panel */
-    WIDE = 128,         /* the same where columns are no longer than ... */
+    AHEAD = 7,     /* rows brought near before they are wanted: often in the
+                      same sets of the first cache, which has 8 ways */
+    ROWS = 16,     /* of a panel at a time */
+    SHORTEST = 64, /* columns; below, the program is as good */
+    NARROW = 64,   /* columns of a panel */
+    WIDE = 128,    /* the same where columns are no longer than ... */
     WIDE_POINTS = 2048, /* ... this, which a second cache holds */
     MAX_SLOTS = 64
 };
@@ -82,21 +83,23 @@ slots_of(const columns *c)
     return (int)(n < pieces ? n : pieces);
 }
 
-/* x = k of x and one value a column, which is in front of `fixed`; then its
- * exponential, if wanted. */
+/* One value a column, in front of `fixed`, for each of ROWS rows. */
 static void
-with_fixed(const columns *c, float *x, float *fixed, mr_k k, bool exp,
-           int64_t w)
+fixed_spread(float *fixed, int64_t w)
+{
+    for (int64_t r = 1; r < ROWS; r++)
+        memcpy(fixed + r * w, fixed, (size_t)w * sizeof *fixed);
+}
+
+/* x = k of x and one value a column, of `fixed`; then its exponential, if
+ * wanted. */
+static void
+with_fixed(const columns *c, float *x, const float *fixed, mr_k k, bool exp,
+           int64_t n)
 {
     mr_chain_op op[2] = {{fixed, 1, (int32_t)k}, {NULL, 0, MR_K_EXP}};
 
-    for (int64_t r = 1; r < ROWS; r++)
-        memcpy(fixed + r * w, fixed, (size_t)w * sizeof *fixed);
-    for (int64_t r = 0; r < c->n; r += ROWS, x += ROWS * w) {
-        int64_t rows = c->n - r < ROWS ? c->n - r : ROWS;
-
-        c->tier->dtype[MR_FLOAT32]->chain(x, x, 1, op, exp ? 2 : 1, rows * w);
-    }
+    c->tier->dtype[MR_FLOAT32]->chain(x, x, 1, op, exp ? 2 : 1, n);
 }
 
 /* Rows lie far apart: no machine guesses the next. */
@@ -119,40 +122,107 @@ row_move(const columns *c, mr_dtype to_dtype, void *to, mr_dtype from_dtype,
         c->tier->casts->cast[from_dtype][to_dtype](to, from, w);
 }
 
+/* A panel at work: what is done to its rows is done to ROWS of them at a time,
+ * which stay in the first cache meanwhile. */
+typedef struct piece {
+    const columns *c;
+    float *x, *lanes, *fixed;
+    const char *in;
+    char *out;
+    int64_t w, row; /* columns; bytes from row to row of x */
+} piece;
+
+/* Rows of the panel from r on. */
+static int64_t
+piece_rows(const piece *p, int64_t r)
+{
+    return p->c->n - r < ROWS ? p->c->n - r : ROWS;
+}
+
+/* The rows brought in, and the largest of each column. */
+static void
+piece_in(const piece *p)
+{
+    const columns *c = p->c;
+    const mr_fold_fns *max = &c->tier->dtype[MR_FLOAT32]->fold[MR_FOLD_MAX];
+    int64_t bytes = p->w * mr__dtype_size(c->dtype);
+
+    max->fill(p->fixed, p->w);
+    for (int64_t r = 0; r < c->n; r += ROWS) {
+        int64_t end = r + piece_rows(p, r);
+
+        for (int64_t i = r; i < end; i++) {
+            if (i + AHEAD < c->n)
+                row_near(p->in + (i + AHEAD) * c->in_bytes, bytes);
+            row_move(c, MR_FLOAT32, p->x + i * p->w, c->dtype,
+                     p->in + i * c->in_bytes, p->w);
+        }
+        max->cols(p->fixed, 0, p->x + r * p->w, p->row, 0, end - r, p->w);
+    }
+    fixed_spread(p->fixed, p->w);
+}
+
+/* Exponentials, and their sums. */
+static void
+piece_exp(const piece *p)
+{
+    const columns *c = p->c;
+    const mr_fold_fns *sum = &c->tier->dtype[MR_FLOAT32]->fold[MR_FOLD_SUM];
+
+    sum->fill(p->lanes, MR_LANES * p->w);
+    for (int64_t r = 0; r < c->n; r += ROWS) {
+        float *x = p->x + r * p->w;
+        int64_t rows = piece_rows(p, r);
+
+        with_fixed(c, x, p->fixed, MR_K_SUBTRACT, true, rows * p->w);
+        sum->cols(p->lanes, p->row, x, p->row, r, rows, p->w);
+    }
+    sum->cols_done(p->lanes, p->row, c->n < MR_LANES ? c->n : MR_LANES, p->w);
+    memcpy(p->fixed, p->lanes, (size_t)p->row);
+    fixed_spread(p->fixed, p->w);
+}
+
+static void
+piece_out(const piece *p)
+{
+    const columns *c = p->c;
+    int64_t bytes = p->w * mr__dtype_size(c->dtype);
+
+    for (int64_t r = 0; r < c->n; r += ROWS) {
+        int64_t end = r + piece_rows(p, r);
+
+        with_fixed(c, p->x + r * p->w, p->fixed, MR_K_DIVIDE, false,
+                   (end - r) * p->w);
+        for (int64_t i = r; i < end; i++) {
+            if (i + AHEAD < c->n)
+                row_near(p->out + (i + AHEAD) * c->out_bytes, bytes);
+            row_move(c, c->dtype, p->out + i * c->out_bytes, MR_FLOAT32,
+                     p->x + i * p->w, p->w);
+        }
+    }
+}
+
 static void
 panel(const void *ctx, int64_t unit, char *slot)
 {
     const columns *c = ctx;
-    const mr_tier_dtype *f = c->tier->dtype[MR_FLOAT32];
-    const mr_fold_fns *max = &f->fold[MR_FOLD_MAX],
-                      *sum = &f->fold[MR_FOLD_SUM];
     int64_t j = unit * c->width,
             w = c->n_columns - j < c->width ? c->n_columns - j : c->width;
-    int64_t item = mr__dtype_size(c->dtype), row = w * (int64_t)sizeof(float);
+    int64_t item = mr__dtype_size(c->dtype);
     float *x = (float *)(void *)slot;
-    parts p = parts_of(c);
-    float *lanes = x + p.lanes, *fixed = x + p.fixed;
-    const char *in = c->in + j * item;
-    char *out = c->out + j * item;
+    parts at = parts_of(c);
+    piece p = {.c = c,
+               .x = x,
+               .lanes = x + at.lanes,
+               .fixed = x + at.fixed,
+               .in = c->in + j * item,
+               .out = c->out + j * item,
+               .w = w,
+               .row = w * (int64_t)sizeof(float)};
 
-    for (int64_t r = 0; r < c->n; r++) {
-        if (r + AHEAD < c->n)
-            row_near(in + (r + AHEAD) * c->in_bytes, w * item);
-        row_move(c, MR_FLOAT32, x + r * w, c->dtype, in + r * c->in_bytes, w);
-    }
-    max->fill(fixed, w);
-    max->cols(fixed, 0, x, row, 0, c->n, w);
-    with_fixed(c, x, fixed, MR_K_SUBTRACT, true, w);
-    sum->fill(lanes, MR_LANES * w);
-    sum->cols(lanes, row, x, row, 0, c->n, w);
-    sum->cols_done(lanes, row, c->n < MR_LANES ? c->n : MR_LANES, w);
-    memcpy(fixed, lanes, (size_t)row);
-    with_fixed(c, x, fixed, MR_K_DIVIDE, false, w);
-    for (int64_t r = 0; r < c->n; r++) {
-        if (r + AHEAD < c->n)
-            row_near(out + (r + AHEAD) * c->out_bytes, w * item);
-        row_move(c, c->dtype, out + r * c->out_bytes, MR_FLOAT32, x + r * w, w);
-    }
+    piece_in(&p);
+    piece_exp(&p);
+    piece_out(&p);
 }
 
 size_t

@@ -864,6 +864,12 @@ one_run(const mr_block_code *c, const mr_block_launch *l,
     if (in->k == MR_K_CAST && from != to) {
         w.step.kind = MR_STEP_CAST;
         w.step.fn.cast = tier->casts->cast[from][to];
+        if ((p->strategy & MR_PLAN_STREAM) != 0 &&
+            from == tier->dtype[to]->acc &&
+            tier->dtype[to]->stream[MR_K_CAST] != NULL) {
+            w.step.kind = MR_STEP_MAP;
+            w.step.fn.map = tier->dtype[to]->stream[MR_K_CAST];
+        }
     } else {
         w.step.fn.map =
             tier->dtype[from]->map[in->k == MR_K_CAST ? MR_K_COPY : in->k];

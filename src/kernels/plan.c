@@ -22,7 +22,7 @@
 #define ALONE_POINTS      512          /* a row of several passes: a tile */
 #define SHORT_COLUMNS     32           /* all lanes at once */
 #define LONG_COLUMNS      256
-#define STREAM_BYTES      (16LL << 20) /* outputs beyond this skip the caches */
+#define STREAM_BYTES      (16LL << 20) /* outputs from this on skip the caches */
 #define TRANSPOSED_INNER  32
 #define NARROW_COLUMNS    8
 #define SMALL_COUNT       1024
@@ -115,7 +115,7 @@ wants_stream(const mr_block_code *c, const mr_block_launch *l, int64_t n)
                 return false;
         }
     }
-    return bytes > STREAM_BYTES;
+    return bytes >= STREAM_BYTES;
 }
 
 static mr_block_plan

@@ -115,6 +115,31 @@ assert_index_error(mr_code code, const char *text)
     assert_non_null(strstr(e.message, text));
 }
 
+/* Elements are asked for a run ahead of those that are read. */
+static void
+gather__of_elements_names_a_bad_index_of_any_run(void **state)
+{
+    int64_t axis = 0, one = 1;
+    mr_gather_params p = {{&axis, 1}, {&one, 1}};
+
+    (void)state;
+    for (int64_t n = 1; n < 300; n += 63) {
+        arr *x = ARR(MR_FLOAT32, PLAIN, 7), *index = ARR(MR_INT64, PLAIN, n);
+        arr *out = ARR(MR_FLOAT32, PLAIN, n, 1);
+
+        arr_count(x, 1);
+        for (int64_t bad = 0; bad < n; bad += 31) {
+            for (int64_t i = 0; i < n; i++)
+                arr_set(index, i, i < bad ? 3.0 : -8.0);
+            assert_index_error(RUN(MR_OP_INDEX_GATHER, &p, out, x, index),
+                               "index -8 is out of range for axis 0 of size 7");
+        }
+        arr_free(x);
+        arr_free(index);
+        arr_free(out);
+    }
+}
+
 static void
 index__out_of_range_names_the_first_place(void **state)
 {
@@ -433,6 +458,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gather__reads_slices),
         cmocka_unit_test(gather__reads_single_elements_and_rows),
+        cmocka_unit_test(gather__of_elements_names_a_bad_index_of_any_run),
         cmocka_unit_test(index__out_of_range_names_the_first_place),
         cmocka_unit_test(scatter__combines_in_order),
         cmocka_unit_test(scatter__is_the_same_on_several_threads),

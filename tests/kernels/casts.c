@@ -334,6 +334,47 @@ halves__are_rounded_after_each_operation(void **state)
     each_tier(half_ops_in_tier);
 }
 
+/* From any place in memory, of any length, also of one value for all. */
+static void
+past_in_tier(const mr_tier *t)
+{
+    enum { LONGEST = 200, MOST = 40 };
+    static float x[LONGEST + MOST];
+    static uint16_t got[LONGEST + MOST], want[LONGEST];
+
+    for (int i = 0; i < LONGEST + MOST; i++) {
+        uint32_t bits = (uint32_t)i * 2654435761U;
+
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+    for (int d = MR_FLOAT16; d <= MR_BFLOAT16; d++)
+        for (int n = 0; n <= LONGEST; n++)
+            for (int at = 0; at < 2 * MOST; at++) {
+                int from = at / 2, step = at % 2, to = (at * 7 + n) % MOST;
+                const float *in = step != 0 ? x + from : (float[64]){0};
+                const void *arg = in;
+
+                memset(got, 0x11, sizeof got);
+                t->dtype[d]->stream[MR_K_CAST](got + to, &arg,
+                                               (int64_t[]){step}, n);
+                t->moves->past_end();
+                for (int i = 0; i < n; i++)
+                    want[i] = 0;
+                if (step != 0)
+                    t->casts->cast[MR_FLOAT32][d](want, in, n);
+                assert_memory_equal(got + to, want, (size_t)n * 2);
+                for (int i = 0; i < LONGEST + MOST; i++)
+                    assert_true((i >= to && i < to + n) || got[i] == 0x1111);
+            }
+}
+
+static void
+halves__past_the_caches_are_the_same(void **state)
+{
+    (void)state;
+    each_tier(past_in_tier);
+}
+
 static void
 const_cast__follows_the_same_rules(void **state)
 {
@@ -355,6 +396,7 @@ main(void)
         cmocka_unit_test(casts__round_wrap_and_saturate),
         cmocka_unit_test(halves__widen_exactly_and_come_back),
         cmocka_unit_test(halves__are_rounded_after_each_operation),
+        cmocka_unit_test(halves__past_the_caches_are_the_same),
         cmocka_unit_test(const_cast__follows_the_same_rules),
     };
 

@@ -16,4 +16,8 @@
 #define half_widen_pair bf16_widen_pair
 #define half_round      bf16_round
 #define half_round_pair bf16_round_pair
+#ifndef MR_JIT
+#include "kernels/tier/past.h"
+#endif
+
 #include "kernels/tier/ops.h"

@@ -8,4 +8,5 @@
 #define MR_KIND          0
 #define MR_LANE_BITS     8
 #define MR_LANE_UNSIGNED 1
+#define MR_STREAM_CAST   NULL
 #include "kernels/tier/ops.h"

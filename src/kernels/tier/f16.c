@@ -12,4 +12,8 @@
 #define HALF_INFINITY 0x7C00
 #define half_widen    f16_widen
 #define half_round    f16_round
+#ifndef MR_JIT
+#include "kernels/tier/past.h"
+#endif
+
 #include "kernels/tier/ops.h"

@@ -236,7 +236,7 @@ MR_STREAMED_V(MR_X)
 #undef MR_X
 #define MR_STREAMED_ALL(X) MR_STREAMED(X) MR_STREAMED_V(X) X(SELECT, select)
 #else
-#define MR_STREAMED_ALL(X) [MR_K_COPY] = NULL,
+#define MR_STREAMED_ALL(X) [MR_K_CAST] = MR_STREAM_CAST,
 #endif
 
 #ifdef MR_CHAIN

@@ -161,8 +161,8 @@ typedef struct mr_row_fns {
 typedef struct mr_tier_dtype {
     mr_dtype dtype, acc;
     mr_map_fn *map[MR_N_K]; /* NULL where the dtype has no such operation */
-    /* some, with stores that go past the caches, for results larger than
-     * these (mr_tier_moves.past_end follows); NULL for other operations */
+    /* some, with stores past the caches (mr_tier_moves.past_end follows); CAST
+     * is from acc to dtype; NULL for other operations */
     mr_map_fn *stream[MR_N_K];
     mr_chain_fn *chain; /* or NULL */
     mr_fold_fns fold[MR_N_FOLDS];
