@@ -100,16 +100,31 @@ half_words(uint32_t k0, uint32_t k1, uint64_t j, uint64_t count,
     }
 }
 
+/* What goes with the words of SIDE blocks, from word i on. */
+INLINE void
+foresee(const mr_foreseen *ahead, uint64_t i)
+{
+    for (int k = 0; k < ahead->n; k++) {
+        const char *p = ahead->at[k] + (int64_t)i * ahead->size[k];
+
+        for (int64_t b = 0; b < SIDE * N_LANES * ahead->size[k]; b += 64)
+            __builtin_prefetch(p + b);
+    }
+}
+
 /* Both halves at once, for the blocks [j, j + count). */
 INLINE void
 both_words(uint32_t k0, uint32_t k1, uint64_t j, uint64_t count,
-           uint32_t offset, uint32_t *low, uint32_t *high)
+           uint32_t offset, uint32_t *low, uint32_t *high,
+           const mr_foreseen *ahead)
 {
     uint64_t i = 0;
 
     for (; i + SIDE * N_LANES <= count; i += SIDE * N_LANES) {
         blocks x = blocks_from(k0, k1, j + i, offset, SIDE);
 
+        if (ahead != NULL)
+            foresee(ahead, i);
 #pragma GCC unroll 4
         for (int s = 0; s < SIDE; s++) {
             v_store(low + i + s * N_LANES, x.x0[s]);
@@ -135,7 +150,7 @@ bits(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first, uint64_t count,
     uint64_t high = first > upper ? first : upper;
 
     if (first == 0 && count == n_words) {
-        both_words(k0, k1, 0, pairs, offset, out, out + upper);
+        both_words(k0, k1, 0, pairs, offset, out, out + upper, NULL);
     } else {
         if (first < low_end)
             half_words(k0, k1, first, low_end - first, offset, false, out);
@@ -154,10 +169,10 @@ bits(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first, uint64_t count,
 void
 MR_TIER_SYM(mr__random_pairs)(uint32_t k0, uint32_t k1, uint64_t n_words,
                               uint64_t first, uint64_t count, uint32_t *low,
-                              uint32_t *high)
+                              uint32_t *high, const mr_foreseen *ahead)
 {
     both_words(k0, k1, first, count, (uint32_t)(n_words - n_words / 2), low,
-               high);
+               high, ahead);
 }
 
 const mr_tier_random MR_TIER_SYM(mr__tier_random) = {.bits = bits};
