@@ -1,62 +1,137 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast are 10 million random numbers beside NumPy and PyTorch?
+"""How fast are random numbers, and what is made of them, beside NumPy, PyTorch and JAX?
 
-    MARRAM_NUM_THREADS=1 build/venv/bin/python bench/draws.py
+    PYTHONPATH=build/python build/venv/bin/python bench/draws.py [--rounds N] [--case TEXT]
 
-Processor milliseconds, the best of some rounds, the libraries in turns, one thread each.  The first line is what
-writing the result costs at least; the peers' generators do not use more threads.
+Each peer is a process of its own, Marram's compiled functions too; they take turns and the best round counts.  The line
+"zeros" is what writing a result costs at least.  JAX draws with Threefry as Marram does, PyTorch with the faster
+Mersenne twister on one thread, NumPy with PCG64.  ``MARRAM_NUM_THREADS=1`` for one thread.
 """
 
 from __future__ import annotations
 
-import time
+import argparse
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import marram.core as mx
-import numpy as np
+import worker as w
 
-try:
-    import torch
-except ImportError:
-    print("PyTorch is not installed here (make test-oracles installs it)")
-    raise SystemExit from None
-
-N, ROUNDS = 10_000_000, 4
-KEY, G, OUT = mx.random.key(1), np.random.default_rng(0), torch.empty(N)
-Call = Callable[[], Any] | None
-CASES: dict[str, tuple[Call, Call, Call]] = {
-    "zeros": (lambda: mx.zeros((N,)), lambda: np.full(N, 0, "f4"), lambda: OUT.zero_()),
-    "uniform": (lambda: mx.random.uniform(shape=(N,), key=KEY), lambda: G.random(N, dtype="f4"), lambda: OUT.uniform_()),
-    "normal": (lambda: mx.random.normal((N,), key=KEY), lambda: G.standard_normal(N, dtype="f4"), lambda: OUT.normal_()),
-    "bernoulli": (
-        lambda: mx.random.bernoulli(0.3, (N,), key=KEY),
-        lambda: G.random(N, dtype="f4") < 0.3,
-        lambda: OUT.bernoulli_(0.3),
-    ),
-    "randint": (
-        lambda: mx.random.randint(0, 100, (N,), key=KEY),
-        lambda: G.integers(0, 100, N, dtype="i4"),
-        lambda: torch.randint(0, 100, (N,), dtype=torch.int32),
-    ),
-    "truncated_normal": (lambda: mx.random.truncated_normal(-1.0, 1.0, (N,), key=KEY), None, None),
-    "gumbel": (lambda: mx.random.gumbel((N,), key=KEY), lambda: -np.log(G.standard_exponential(N, dtype="f4")), None),
-    "laplace": (lambda: mx.random.laplace((N,), key=KEY), lambda: G.laplace(size=N), None),
+PEERS = ("marram", "compiled", "torch", "jax", "numpy")
+MILLION = 1 << 20
+WHAT = {
+    "zeros": (10,),
+    "uniform": (1, 8, 10),
+    "uniform * 2 - 1": (1, 8),
+    "normal": (10,),
+    "normal to bfloat16": (1, 8),
+    "bernoulli": (10,),
+    "randint": (10,),
+    "dropout float32": (1, 8),
+    "dropout bfloat16": (1, 8),
 }
+Call = Callable[[], Any] | None
+
+
+def dtype_of(what: str) -> str:
+    """Of what is dropped from."""
+    return "bfloat16" if what == "dropout bfloat16" else "float32"
+
+
+def of_marram(what: str, n: int, compiled: bool) -> Call:
+    import marram.core as mx
+
+    rand, x, key = mx.random, mx.ones((n,), dtype=getattr(mx, dtype_of(what))), mx.random.key(1)
+    f = {
+        "zeros": lambda k, x: mx.zeros((n,)),
+        "uniform": lambda k, x: rand.uniform(shape=(n,), key=k),
+        "uniform * 2 - 1": lambda k, x: rand.uniform(shape=(n,), key=k) * 2 - 1,
+        "normal": lambda k, x: rand.normal((n,), key=k),
+        "normal to bfloat16": lambda k, x: rand.normal((n,), key=k).astype(mx.bfloat16),
+        "bernoulli": lambda k, x: rand.bernoulli(0.3, (n,), key=k),
+        "randint": lambda k, x: rand.randint(0, 100, (n,), key=k),
+    }.get(what, lambda k, x: mx.where(rand.bernoulli(0.9, x.shape, key=k), x * (1 / 0.9), 0.0))
+    g = mx.compile(f) if compiled else f
+    mx.eval(x, key)
+    return lambda: mx.eval(g(key, x))
+
+
+def of_torch(what: str, n: int) -> Call:
+    import torch
+
+    torch.set_num_threads(w.threads())
+    x = torch.ones(n, dtype=getattr(torch, dtype_of(what)))
+    return {
+        "zeros": lambda: torch.zeros(n),
+        "uniform": lambda: torch.rand(n),
+        "uniform * 2 - 1": lambda: torch.rand(n) * 2 - 1,
+        "normal": lambda: torch.randn(n),
+        "normal to bfloat16": lambda: torch.randn(n).to(torch.bfloat16),
+        "bernoulli": lambda: torch.rand(n) < 0.3,
+        "randint": lambda: torch.randint(0, 100, (n,), dtype=torch.int32),
+    }.get(what, lambda: torch.nn.functional.dropout(x, 0.1, training=True))
+
+
+def of_jax(what: str, n: int) -> Call:
+    import jax
+    import jax.numpy as jnp
+
+    rand, x, key = jax.random, jnp.ones((n,), dtype=getattr(jnp, dtype_of(what))), jax.random.key(1)
+    f = jax.jit(
+        {
+            "zeros": lambda k, x: jnp.zeros((n,)),
+            "uniform": lambda k, x: rand.uniform(k, (n,)),
+            "uniform * 2 - 1": lambda k, x: rand.uniform(k, (n,)) * 2 - 1,
+            "normal": lambda k, x: rand.normal(k, (n,)),
+            "normal to bfloat16": lambda k, x: rand.normal(k, (n,)).astype(jnp.bfloat16),
+            "bernoulli": lambda k, x: rand.bernoulli(k, 0.3, (n,)),
+            "randint": lambda k, x: rand.randint(k, (n,), 0, 100),
+        }.get(what, lambda k, x: jnp.where(rand.bernoulli(k, 0.9, x.shape), x / 0.9, 0.0))
+    )
+    return lambda: f(key, x).block_until_ready()
+
+
+def of_numpy(what: str, n: int) -> Call:
+    import numpy as np
+
+    g = np.random.default_rng(0)
+    return {
+        "zeros": lambda: np.full(n, 0, "f4"),
+        "uniform": lambda: g.random(n, dtype="f4"),
+        "uniform * 2 - 1": lambda: g.random(n, dtype="f4") * np.float32(2) - np.float32(1),
+        "normal": lambda: g.standard_normal(n, dtype="f4"),
+        "bernoulli": lambda: g.random(n, dtype="f4") < np.float32(0.3),
+        "randint": lambda: g.integers(0, 100, n, dtype="i4"),
+    }.get(what)
+
+
+def body(peer: str, case: list) -> Call:
+    what, n = case
+    if peer in ("marram", "compiled"):
+        return of_marram(what, n, peer == "compiled")
+    return {"torch": of_torch, "jax": of_jax, "numpy": of_numpy}[peer](what, n)
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    for name, (ours, numpy, theirs) in CASES.items():
-        calls: dict[str, Call] = {"marram": lambda f=ours: mx.eval(f()), "numpy": numpy, "torch": theirs}
-        best: dict[str, float] = {}
-        for _ in range(ROUNDS):
-            for peer, call in calls.items():
-                if call is not None:
-                    start = time.process_time()
-                    call()
-                    best[peer] = min(best.get(peer, 1e9), 1e3 * (time.process_time() - start))
-        print(f"{name:18}" + "".join(f" {peer} {ms:7.2f}" for peer, ms in best.items()), flush=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--worker")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--case", default="")
+    options = parser.parse_args()
+    if options.worker:
+        w.serve(lambda case: body(options.worker, case))
+        return
+    workers = w.start(sys.argv[0], PEERS)
+    print(f"{'milliseconds':28}" + "".join(f"{p:>10}" for p in workers))
+    for what, sizes in WHAT.items():
+        for millions in sizes:
+            name = f"{what}, {millions}M"
+            if options.case not in name:
+                continue
+            best, _ = w.measure(workers, [what, millions * MILLION], options.rounds)
+            print(f"{name:28}" + "".join(f"{1e3 * best[p]:10.2f}" if p in best else f"{'-':>10}" for p in workers), flush=True)
+    for worker in workers.values():
+        worker.close()
 
 
 if __name__ == "__main__":

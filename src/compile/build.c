@@ -802,10 +802,12 @@ build_steps(builder *bu)
 
     if (mr__checking() || mr__compile_mode() == MR_COMPILE_NO_FUSE)
         rules.mode = MR_FUSE_OFF;
+    else if (!is_on_host(bu))
+        rules.mode = MR_FUSE_NO_GATHERS;
     if (bu->order.n == 0)
         return true;
     /* grouped as the host would, so that no device makes other groups, but
-     * for gathers, which a device's blocks do not read */
+     * for gathers and draws, which a device's blocks do not read */
     groups = mr__fuse(&bu->scratch, (mr_fuse_node *const *)bu->order.v,
                       bu->order.n, &rules);
 

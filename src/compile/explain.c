@@ -196,6 +196,29 @@ why_not_behind(const mr_program *p, const mr_step *kernel, const mr_step *block,
            "another kernel";
 }
 
+/* Why the block does not make the random words that it reads. */
+static const char *
+why_not_drawn(const mr_program *p, const mr_step *draw, const mr_step *block,
+              const mr_slot *in)
+{
+    if (mr__device_has_queues(p->device))
+        return "the device makes none inside of a block";
+    if (draw->node->stream != block->node->stream)
+        return "they were asked for on different streams";
+    if (has_reduction(block))
+        return "it reduces: elementwise work alone makes its own random words";
+    if (mr__step_is_joined(block))
+        return "it follows a kernel piece by piece, and words are made in "
+               "pairs";
+    if (in->size != points_of(block->block) || !is_all_of(in, draw->node))
+        return "they are broadcast, reduced or reshaped before they are read";
+    if (mr__fuse_draw_why(draw->node) != NULL)
+        return mr__fuse_draw_why(draw->node);
+    if (in->kind == MR_SLOT_OUT || readers_of(p, in->value) > 1)
+        return "others read the words too";
+    return "a block program has room for so many inputs only";
+}
+
 /* Why reader does not hold what maker does, whose value it reads here. */
 static const char *
 why_apart(const mr_program *p, const mr_step *maker, const mr_step *reader,
@@ -208,6 +231,8 @@ why_apart(const mr_program *p, const mr_step *maker, const mr_step *reader,
         return "the checking mode runs each operator alone";
     if (reader->kernel != NULL && !behind)
         return "it has a kernel of its own";
+    if (maker->node->op->fuse.kind == MR_FUSE_DRAW && reader->block != NULL)
+        return why_not_drawn(p, maker, reader, in);
     if (maker->kernel != NULL && !mr__step_is_joined(maker) &&
         !maker->kernel->epilogue)
         return "that has a kernel of its own, which nothing follows piece by "
@@ -281,6 +306,8 @@ put_block(mr_page *t, const mr_block_code *c)
     for (int i = 0; i < c->n_in && c->source != NULL; i++)
         if (c->source[i].kind == MR_FROM_GATHER)
             mr__page_put(t, " gather,");
+        else if (c->source[i].kind == MR_FROM_DRAW)
+            mr__page_put(t, " random words,");
     for (int i = 0; i < c->n_inst; i++) {
         if (i == 12 && c->n_inst > 14) {
             mr__page_put(t, ", and %d more", c->n_inst - i);

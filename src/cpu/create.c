@@ -126,7 +126,7 @@ bits_piece(void *ctx, int64_t begin, int64_t end)
         mr__random_pairs()(key[0], key[1], (uint64_t)b->n_words,
                            (uint64_t)first, (uint64_t)n,
                            (uint32_t *)(void *)to + first,
-                           (uint32_t *)(void *)to + upper + first);
+                           (uint32_t *)(void *)to + upper + first, NULL);
     }
 }
 

@@ -28,7 +28,7 @@ typedef struct builder {
     uint8_t phase[MR_CODE_MAX_REG];
     int n_in, n_const, n_inst, n_phases;
     bool rows; /* the program has rows (a reduction) */
-    bool gathers, failed;
+    bool sources, failed;
     mr_code_source source[MR_CODE_MAX_IO];
 } builder;
 
@@ -97,7 +97,7 @@ collect_gather(builder *bu, mr_fuse_node *m)
     mr_array *const *x = m->x->in;
     const mr_gather_map *map = keep(bu->arena, m->gather, sizeof *map);
 
-    bu->gathers = true;
+    bu->sources = true;
     if (map == NULL) {
         bu->failed = true;
         return;
@@ -114,6 +114,17 @@ collect_gather(builder *bu, mr_fuse_node *m)
                             .axis = (uint8_t)map->axis});
 }
 
+/* The keys, in a register of what is made of them. */
+static void
+collect_draw(builder *bu, mr_fuse_node *m)
+{
+    bu->sources = true;
+    m->reg = (uint16_t)bu->n_in;
+    add_in(bu, &(mr_block_operand){.x = m->x->in[0], .node = m->in[0]},
+           (mr_code_source){.kind = MR_FROM_DRAW});
+    bu->dtype[m->reg] = m->x->dtype;
+}
+
 /* Inputs of one member that come from outside. */
 static void
 collect(builder *bu, mr_fuse_node *m)
@@ -123,6 +134,10 @@ collect(builder *bu, mr_fuse_node *m)
 
     if (m->role == MR_ROLE_GATHER) {
         collect_gather(bu, m);
+        return;
+    }
+    if (m->role == MR_ROLE_DRAW) {
+        collect_draw(bu, m);
         return;
     }
     for (int i = 0; i < m->x->n_in; i++) {
@@ -193,7 +208,8 @@ emit_all(builder *bu)
         if (m->role == MR_ROLE_BRIDGE || m->role == MR_ROLE_ALIAS ||
             m->role == MR_ROLE_LOOK)
             m->reg = operand(bu, m, 0);
-        else if (m->role != MR_ROLE_GATHER && m != bu->g->product)
+        else if (m->role != MR_ROLE_GATHER && m->role != MR_ROLE_DRAW &&
+                 m != bu->g->product)
             emit(bu, m);
 }
 
@@ -257,7 +273,7 @@ set_code(builder *bu)
     c->inst = keep(bu->arena, bu->inst, (size_t)bu->n_inst * sizeof *bu->inst);
     c->out = keep(bu->arena, out, (size_t)n_out * sizeof *out);
     c->source = NULL;
-    if (bu->gathers) {
+    if (bu->sources) {
         c->source =
             keep(bu->arena, bu->source, (size_t)bu->n_in * sizeof *bu->source);
         if (c->source == NULL)
@@ -276,7 +292,7 @@ mr__fuse_code(mr_arena *arena, mr_fuse_group *g)
     bu.g = g;
     bu.n_in = bu.n_const = bu.n_inst = bu.n_phases = 0;
     bu.rows = g->has_reduction;
-    bu.gathers = bu.failed = false;
+    bu.sources = bu.failed = false;
     bu.b = mr__arena_alloc(arena, sizeof *bu.b);
     if (bu.b == NULL)
         return NULL;

@@ -14,6 +14,10 @@
  * become one pass over rows (phases of the block program).  That is done only
  * where the reduced axes are the last ones and a row stays in cache.
  *
+ * Draws.  Random words that only a group of elementwise work reads are made
+ * inside of it.  In a group that reduces or follows a product they would be
+ * made one by one, at twice the price: there they are written down first.
+ *
  * Called by: eval.c, compile/.  Calls: graph/.
  */
 #include "eval/fuse.h"
@@ -197,6 +201,50 @@ fits_columns(const mr_array *x)
            k == MR_K_SUBTRACT || k == MR_K_CAST;
 }
 
+/* A block of the generator gives two words, half a stream apart: made one
+ * without the other they cost twice.  Both are made at once where a tile has
+ * all of a stream, or where the stream can be halved along one dim. */
+static bool
+has_halves(const mr_array *x)
+{
+    int d = x->in[0]->ndim - 1;
+
+    while (d < x->ndim && x->dim[d] == 1)
+        d++;
+    if (d == x->ndim || x->dim[d] % 2 == 0)
+        return true;
+    for (d++; d < x->ndim; d++)
+        if (x->dim[d] != 1)
+            return false;
+    return true;
+}
+
+const char *
+mr__fuse_draw_why(const mr_array *x)
+{
+    if (x->in[0]->ndim > 2)
+        return "their keys have several axes";
+    if (mr__fuse_constant(x->in[0]) != NULL)
+        return "their key is one number, seen twice";
+    if (x->size <= MR_FUSE_FEW_WORDS)
+        return NULL;
+    if (x->size < MR_FUSE_MANY_WORDS)
+        return "so many stay in the caches: writing them down is hidden "
+               "behind making them";
+    if (mr__dtype_size((mr_dtype)x->dtype) != 4)
+        return "they are no whole words";
+    if (!has_halves(x))
+        return "their first axis is odd: their halves do not lie alike";
+    return NULL;
+}
+
+static bool
+draw_fits(const mr_fuse_group *g, const mr_fuse_node *n)
+{
+    return !g->has_reduction && g->n_draws < MR_FUSE_MAX_DRAWS && !n->visible &&
+           same_shape(n->x, g->ndim, g->dim) && mr__fuse_draw_why(n->x) == NULL;
+}
+
 /* The role n would have in g; false when it cannot be a member. */
 static bool
 can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
@@ -228,6 +276,10 @@ can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
         *mask = reduced_mask(x);
         return g->phased && p->keepdims && *mask == g->red_axes &&
                same_shape(x->in[0], g->ndim, g->dim);
+    }
+    if (x->op->fuse.kind == MR_FUSE_DRAW) {
+        *role = MR_ROLE_DRAW;
+        return draw_fits(g, n);
     }
     if (x->op->fuse.kind == MR_FUSE_VIEW && x->n_in == 1 && !n->visible &&
         n->in[0] != NULL && same_shape(x, g->ndim, g->dim)) {
@@ -299,6 +351,8 @@ add_member(mr_fuse_group *g, mr_fuse_node *n, mr_fuse_role role)
         g->n_out++;
     if (role == MR_ROLE_REDUCE)
         g->has_reduction = true;
+    if (role == MR_ROLE_DRAW)
+        g->n_draws++;
     ext_update(g, n);
 }
 
@@ -417,6 +471,30 @@ pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
     return true;
 }
 
+/* ---- draws ----------------------------------------------------------------
+ */
+
+/* The draws of a group that cannot have them become kernels of their own. */
+static void
+draws_leave(mr_fuse_group *g)
+{
+    mr_fuse_node **at = &g->member;
+
+    while (*at != NULL) {
+        mr_fuse_node *m = *at;
+
+        if (m->role != MR_ROLE_DRAW) {
+            at = &m->next_member;
+            continue;
+        }
+        *at = m->next_member;
+        m->group = NULL;
+        m->role = MR_ROLE_POINT;
+        g->n_members--;
+    }
+    g->n_draws = 0;
+}
+
 /* ---- all members
  * ------------------------------------------------------------------
  */
@@ -474,16 +552,20 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses,
             }
             if (++n->candidate_uses + n->later_uses < n->n_uses)
                 continue;
-            if (!pull(g, n, fuses, &role, &mask))
+            if ((n->x->op->fuse.kind == MR_FUSE_DRAW && mode != MR_FUSE_ALL) ||
+                !pull(g, n, fuses, &role, &mask))
                 continue;
             if (role == MR_ROLE_BRIDGE) {
                 g->phased = true;
                 g->red_axes = mask;
             }
             add_member(g, n, role);
-            work[n_work++] = n;
+            if (role != MR_ROLE_DRAW)
+                work[n_work++] = n;
         }
     }
+    if (g->has_reduction)
+        draws_leave(g);
     return true;
 }
 
@@ -536,6 +618,7 @@ join_product(mr_fuse_group *g, const mr_fuse_rules *rules)
             n->role = MR_ROLE_POINT;
             g->product = n;
             g->n_members++;
+            draws_leave(g);
             return;
         }
 }

@@ -28,6 +28,13 @@
 #define MR_FUSE_MAX_MEMBERS 56 /* registers stay under MR_CODE_MAX_REG */
 /* Gathers of a group: each has two inputs beside those of MR_FUSE_MAX_IN. */
 #define MR_FUSE_MAX_GATHERS 4
+/* Draws of a group: one input each. */
+#define MR_FUSE_MAX_DRAWS 4
+/* Few words: a tile makes all of them, and a kernel is saved.  Many: written
+ * down they would leave the caches.  In between making them is bound by
+ * arithmetic, behind which the memory's work hides. */
+#define MR_FUSE_FEW_WORDS  2048
+#define MR_FUSE_MANY_WORDS (1 << 21)
 /* Rows longer than this are not fused across a reduction: they leave the
  * cache between the phases. */
 #define MR_FUSE_MAX_ROW 65536
@@ -39,7 +46,8 @@ typedef enum mr_fuse_role {
     MR_ROLE_BRIDGE, /* a broadcast from K to S: the same register */
     MR_ROLE_ALIAS,  /* an identity: the same register */
     MR_ROLE_GATHER, /* read through its index: an input of the program */
-    MR_ROLE_LOOK    /* a view of that: the same register */
+    MR_ROLE_LOOK,   /* a view of that: the same register */
+    MR_ROLE_DRAW    /* random words: an input of the program */
 } mr_fuse_role;
 
 typedef enum mr_group_kind {
@@ -82,7 +90,7 @@ struct mr_fuse_group {
     /* the kernel that the others follow, piece by piece (a member, of blocks
      * without reductions), or NULL */
     mr_fuse_node *product;
-    int32_t n_members, n_out, n_gathers;
+    int32_t n_members, n_out, n_gathers, n_draws;
     /* blocks: */
     int32_t ndim;
     const int64_t *dim;
@@ -100,8 +108,9 @@ typedef bool (*mr_fuses_fn)(mr_k k, mr_dtype operand);
 
 typedef enum mr_fuse_mode {
     MR_FUSE_ALL,
-    MR_FUSE_NO_GATHERS, /* all but gathers: devices that have none in blocks */
-    MR_FUSE_OFF         /* every node alone */
+    /* all but gathers and draws: devices that have none in blocks */
+    MR_FUSE_NO_GATHERS,
+    MR_FUSE_OFF /* every node alone */
 } mr_fuse_mode;
 
 typedef struct mr_fuse_rules {
@@ -171,6 +180,9 @@ mr_block_group *mr__fuse_code(mr_arena *arena, mr_fuse_group *g);
  * operands. */
 mr_k mr__fuse_k(const mr_array *x);
 mr_dtype mr__fuse_operand(const mr_array *x);
+/* Why a block does not make these random words, whatever else it does; NULL:
+ * it may. */
+const char *mr__fuse_draw_why(const mr_array *x);
 /* The bits of a node that is a constant seen through views, or NULL. */
 const void *mr__fuse_constant(const mr_array *x);
 

@@ -790,12 +790,15 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
  * ------------------------------------------------------------------------------
  */
 
-/* Does a gather read this memory, in an order of its own, or an index? */
+/* Does a gather read this memory, in an order of its own, or an index, or are
+ * there keys? */
 static bool
 is_read_through(const mr_block_group *b, const mr_task *t, const mr_buffer *m)
 {
-    for (int i = 0; i < b->code.n_in; i++)
-        if (b->in[i].axis != NULL && t->in[i].buffer == m)
+    const mr_code_source *s = b->code.source;
+
+    for (int i = 0; i < b->code.n_in && s != NULL; i++)
+        if (s[i].kind != MR_FROM_MEMORY && t->in[i].buffer == m)
             return true;
     return false;
 }

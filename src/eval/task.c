@@ -27,6 +27,7 @@
 #include "eval/stats.h"
 #include "eval/stream.h"
 #include "eval/wait.h"
+#include "kernels/draw.h"
 #include "kernels/source.h"
 #include "marram/error.h"
 
@@ -166,10 +167,37 @@ fill_gathered(const mr_block_group *b, int i, const mr_task_operand *o,
     }
 }
 
+/* Random words: the operand has keys, and the strides are those of streams
+ * that would lie one behind the other. */
+static void
+fill_drawn(const mr_block_group *b, int i, const mr_task_operand *keys,
+           mr_block_io *io)
+{
+    int64_t size = mr__dtype_size((mr_dtype)b->code.reg_dtype[i]);
+    int64_t stride[MR_MAX_NDIM];
+    int batch = keys->ndim - 1, n = b->n_kept + b->n_red;
+
+    io->n = size;
+    for (int d = n - 1; d >= 0; d--) {
+        stride[d] = io->n;
+        if (d >= batch)
+            io->n *= b->dim[d];
+    }
+    io->data = keys->data;
+    io->step = batch > 0 ? stride_bytes(keys, 0) : 0;
+    io->word = stride_bytes(keys, batch);
+    for (int d = 0; d < n; d++)
+        io->stride[d] = d < batch ? mr__draw_pitch(io->n) : stride[d];
+}
+
 static void
 fill_input(const mr_block_group *b, int i, const mr_task_operand *o,
            mr_block_io *io)
 {
+    if (b->code.source != NULL && b->code.source[i].kind == MR_FROM_DRAW) {
+        fill_drawn(b, i, o, io);
+        return;
+    }
     if (b->in[i].axis != NULL) {
         fill_gathered(b, i, o, io);
         return;

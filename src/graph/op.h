@@ -85,7 +85,11 @@ typedef enum mr_fuse_kind {
     MR_FUSE_NONE = 0,
     MR_FUSE_ELEMENTWISE, /* k over inputs of one shape */
     MR_FUSE_REDUCTION,   /* k over the axes in params (mr_reduce_params) */
-    MR_FUSE_VIEW         /* .view gives the layout: no kernel when it can */
+    MR_FUSE_VIEW,        /* .view gives the layout: no kernel when it can */
+    /* a kernel that reads keys (..., 2) and gives streams of random words
+     * (..., shape), of one byte, two or four: they may be made inside of what
+     * reads them (kernels/draw.h) */
+    MR_FUSE_DRAW
 } mr_fuse_kind;
 
 /* What every operator of kind MR_FUSE_REDUCTION has as params. */

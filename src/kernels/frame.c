@@ -91,7 +91,9 @@ mr__frame_make(mr_frame *f, const mr_schedule *s, mr_frame_room *room)
             (input && ((low->splat_in >> r) & 1)))
             f->own[r] = take(f, MR_SPLAT_N * size);
         else if (low->row[r] ? s->spread[r] : input && ((brought >> r) & 1))
-            f->own[r] = take(f, tile * size);
+            f->own[r] = take(f, input && ((s->twin_in >> r) & 1)
+                                    ? 2 * mr__twin_bytes(&s->g, size)
+                                    : tile * size);
     }
     for (int i = 0; i < low->n_step; i++) {
         if (low->step[i].kind == MR_STEP_FOLD ||

@@ -13,6 +13,7 @@
 
 #include "base/control.h"
 #include "kernels/copy.h"
+#include "kernels/draw.h"
 #include "kernels/ready.h"
 #include "kernels/run.h"
 #include "kernels/source.h"
@@ -399,6 +400,63 @@ gather_bring(run *r, int i, const char *from, int64_t outer, int64_t inner,
         }
 }
 
+/* An operand that lies as the tile does, and its part for the twin. */
+static void
+foresee(const run *r, const mr_block_io *io, const char *at, int64_t size,
+        span s, mr_foreseen *a)
+{
+    const mr_geometry *g = &r->s->g;
+
+    if (a->n + 2 > MR_FORESEEN || mr__stride_inner(g, r->l, io, size) != size ||
+        (s.rows > 1 && mr__stride_outer(g, r->l, io, size) != s.n * size))
+        return;
+    a->at[a->n] = at;
+    a->at[a->n + 1] = at + g->shift * io->stride[g->twin_dim];
+    a->size[a->n] = a->size[a->n + 1] = size;
+    a->n += 2;
+}
+
+/* What this tile and its twin read and write where it is. */
+static void
+foresee_operands(const run *r, span s, mr_foreseen *a)
+{
+    uint32_t in = r->s->direct_in | r->s->rowwise_in, out = r->s->direct_out;
+
+    a->n = 0;
+    for (int i = 0; i < r->low->n_in && in >> i != 0; i++)
+        if ((in >> i) & 1)
+            foresee(r, &r->l->in[i], r->in[i], (int64_t)reg_size(r, i), s, a);
+    out &= ~r->s->alias_out;
+    for (int o = 0; o < r->low->n_out && out >> o != 0; o++)
+        if ((out >> o) & 1)
+            foresee(r, &r->l->out[o], r->out[o],
+                    (int64_t)reg_size(r, r->low->out_reg[o]), s, a);
+}
+
+/* The words of a tile whose points start at p, or where its twin left them. */
+static const void *
+draw_bring(run *r, int i, int64_t outer, int64_t inner, int64_t p)
+{
+    const mr_geometry *g = &r->s->g;
+    const mr_block_io *io = &r->l->in[i];
+    int64_t size = (int64_t)reg_size(r, i);
+    char *own = at_own(r, i), *twin = own + mr__twin_bytes(g, size);
+    mr_draw_tile t = {r->drawn[i] + mr__point_offset(r->l, io, p),
+                      mr__stride_outer(g, r->l, io, size),
+                      mr__stride_inner(g, r->l, io, size), outer, inner};
+    mr_foreseen ahead;
+
+    if (r->side == MR_SIDE_NONE || !((r->s->twin_in >> i) & 1)) {
+        mr__draw_rows(io, size, own, &t);
+        return own;
+    }
+    if (r->side == MR_SIDE_UPPER)
+        return twin;
+    foresee_operands(r, (span){outer, inner}, &ahead);
+    mr__draw_twins(io, own, twin, &t, &ahead);
+    return own;
+}
+
 /* Does an output lie in the memory of input i? */
 static bool
 written_over(const run *r, int i)
@@ -423,9 +481,13 @@ mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
 
         if (!(inputs & 1) || ((r->low->splat_in >> i) & 1))
             continue;
-        from = r->in[i] + mr__point_offset(r->l, io, p);
         r->row_bytes[i] = inner * (int64_t)reg_size(r, i);
         r->step[i] = 1;
+        if ((r->low->drawn >> i) & 1) {
+            r->ptr[i] = draw_bring(r, i, outer, inner, p);
+            continue;
+        }
+        from = r->in[i] + mr__point_offset(r->l, io, p);
         if (((s->direct_in | s->rowwise_in | pass->rowwise) >> i) & 1) {
             r->ptr[i] = from;
             r->row_bytes[i] =
@@ -646,23 +708,33 @@ mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner)
 {
     const mr_geometry *g = &r->s->g;
     int64_t at[MR_MAX_NDIM];
-    int64_t i = t % g->n_inner * g->inner, o;
+    int64_t q = t < g->n_inner ? 0 : t / g->n_inner; /* often one dim is all */
+    int64_t i = t - q * g->n_inner, o = 0;
+    bool middle = mr__has_middle(g) && i == g->n_inner - 1;
 
-    t /= g->n_inner;
-    o = t % g->n_outer * g->outer;
-    t /= g->n_outer;
+    i = middle ? g->half : i * g->inner;
+    t = q == 0 ? 0 : q / g->n_outer;
+    o = (q - t * g->n_outer) * g->outer;
     for (int d = g->n_dims - 1; d >= 0; d--) {
         if (d == g->inner_dim || d == g->outer_dim) {
             at[d] = d == g->inner_dim ? i : o;
         } else {
-            at[d] = t % r->l->dim[d];
-            t /= r->l->dim[d];
+            int64_t n = d == g->twin_dim ? g->half : r->l->dim[d];
+
+            at[d] = t == 0 ? 0 : t % n;
+            t = t == 0 ? 0 : t / n;
         }
     }
     for (int j = 0; j < r->low->n_in; j++) {
-        r->in[j] = r->l->in[j].data;
+        int64_t place = 0;
+
         for (int d = 0; d < g->n_dims; d++)
-            r->in[j] += at[d] * r->l->in[j].stride[d];
+            place += at[d] * r->l->in[j].stride[d];
+        r->in[j] = r->l->in[j].data;
+        if ((r->low->drawn >> j) & 1)
+            r->drawn[j] = place;
+        else
+            r->in[j] += place;
     }
     for (int j = 0; j < r->low->n_out; j++) {
         r->out[j] = r->l->out[j].data;
@@ -670,7 +742,8 @@ mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner)
             r->out[j] += at[d] * r->l->out[j].stride[d];
     }
     *outer = min64(g->outer, g->outer_n - o);
-    *inner = min64(g->inner, g->inner_n - i);
+    *inner = middle ? 1 : min64(g->inner, g->inner_n - i);
+    r->side = middle ? MR_SIDE_NONE : r->side;
     r->ahead = g->n_inner == 1 && g->outer_dim >= 0 ? g->outer_n - o : *outer;
     r->rows = g->strategy == MR_RUN_ROWS   ? *outer
               : g->strategy == MR_RUN_COLS ? *inner
@@ -737,12 +810,33 @@ tile_all(run *r, int64_t outer, int64_t inner)
         mr__run_row_outputs(r);
 }
 
+/* From a tile to its twin. */
+static void
+twin_tile(run *r)
+{
+    const mr_geometry *g = &r->s->g;
+
+    r->side = MR_SIDE_UPPER;
+    for (int i = 0; i < r->low->n_in; i++)
+        if ((r->low->drawn >> i) & 1)
+            r->drawn[i] += g->shift * r->l->in[i].stride[g->twin_dim];
+        else
+            r->in[i] += g->shift * r->l->in[i].stride[g->twin_dim];
+    for (int o = 0; o < r->low->n_out; o++)
+        r->out[o] += g->shift * r->l->out[o].stride[g->twin_dim];
+}
+
 static void
 whole_tile(run *r, int64_t t)
 {
     int64_t outer, inner;
 
+    r->side = r->s->g.twin_dim < 0 ? MR_SIDE_NONE : MR_SIDE_LOWER;
     mr__run_tile(r, t, &outer, &inner);
+    tile_all(r, outer, inner);
+    if (r->side == MR_SIDE_NONE)
+        return;
+    twin_tile(r);
     tile_all(r, outer, inner);
 }
 
@@ -964,6 +1058,7 @@ job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
     r.f = &b->frame;
     r.memory = memory;
     r.beyond = r.bad_index = false;
+    r.side = MR_SIDE_NONE;
     r.native = b->native;
     r.n_rounds = b->plan.n_rounds;
     r.past = (b->plan.strategy & MR_PLAN_STREAM) != 0;

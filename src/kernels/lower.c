@@ -422,8 +422,9 @@ registers(mr_lowered *o, const mr_block_code *c, const mr_block_launch *l)
     for (int r = 0; r < c->n_in; r++) {
         o->kind[r] = MR_REG_INPUT;
         if (c->source != NULL && c->source[r].kind != MR_FROM_MEMORY) {
-            *(c->source[r].kind == MR_FROM_GATHER ? &o->gathered
-                                                  : &o->index_in) |= 1U << r;
+            *(c->source[r].kind == MR_FROM_GATHER  ? &o->gathered
+              : c->source[r].kind == MR_FROM_INDEX ? &o->index_in
+                                                   : &o->drawn) |= 1U << r;
             o->row[r] = false;
         } else if (is_splat(l, &l->in[r])) {
             o->splat_in |= 1U << r;
@@ -472,7 +473,7 @@ mr__lower(const mr_block_code *c, const mr_block_launch *l, const mr_tier *tier,
     o->phase = room->phase;
     o->row = room->row;
     o->n_step = o->n_fold = o->n_row = 0;
-    o->splat_in = o->gathered = o->index_in = 0;
+    o->splat_in = o->gathered = o->index_in = o->drawn = 0;
     o->source = c->source;
     o->n_in = c->n_in;
     registers(o, c, l);

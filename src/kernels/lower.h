@@ -57,6 +57,7 @@ typedef struct mr_lowered {
     uint32_t splat_in;            /* inputs that are one element */
     uint32_t gathered;            /* inputs whose places come from an index, */
     uint32_t index_in;            /* and those that have them */
+    uint32_t drawn;               /* inputs that are random words */
     const mr_code_source *source; /* the code's */
     /* By register: */
     uint8_t *kind, *dtype, *phase;

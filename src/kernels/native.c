@@ -55,7 +55,8 @@ is_one_a_row(const mr_schedule *s, int i)
 {
     int64_t size = (int64_t)mr__elem_size((mr_dtype)s->low->dtype[i]);
 
-    return s->g.strategy == MR_RUN_MAP && !((s->low->gathered >> i) & 1) &&
+    return s->g.strategy == MR_RUN_MAP &&
+           !(((s->low->gathered | s->low->drawn) >> i) & 1) &&
            mr__stride_inner(&s->g, s->l, &s->l->in[i], size) == 0;
 }
 
@@ -69,7 +70,7 @@ rowwise_inputs(const mr_schedule *s)
 
         if (!s->low->row[i] &&
             !(((s->low->splat_in | s->low->gathered) >> i) & 1) &&
-            !((s->low->index_in >> i) & 1) &&
+            !(((s->low->index_in | s->low->drawn) >> i) & 1) &&
             (is_one_a_row(s, i) ||
              mr__rows_contiguous(&s->g, s->l, &s->l->in[i], size)))
             m |= 1U << i;

@@ -26,6 +26,7 @@
 #define TRANSPOSED_INNER  32
 #define NARROW_COLUMNS    8
 #define SMALL_COUNT       1024
+#define DRAW_COST         400 /* picoseconds of a random word */
 
 /* ---- cost
  * ------------------------------------------------------------------------ */
@@ -58,7 +59,9 @@ point_cost(const mr_block_code *c)
     for (int i = 0; i < c->n_inst; i++)
         cost += k_cost(c->inst[i].k, (mr_dtype)c->reg_dtype[c->inst[i].arg[0]]);
     for (int i = 0; i < c->n_in; i++)
-        cost += 40 * (int64_t)mr__elem_size((mr_dtype)c->reg_dtype[i]);
+        cost += c->source != NULL && c->source[i].kind == MR_FROM_DRAW
+                    ? DRAW_COST
+                    : 40 * (int64_t)mr__elem_size((mr_dtype)c->reg_dtype[i]);
     for (int i = 0; i < c->n_out; i++) {
         if (!c->out[i].per_row)
             cost += 60 * (int64_t)mr__elem_size(
@@ -183,7 +186,7 @@ columns_flat(const mr_lowered *low, const mr_block_launch *l)
 {
     int kept = l->n_kept - 1, point = l->n_kept + l->n_red - 1;
 
-    if (low->gathered != 0)
+    if ((low->gathered | low->drawn) != 0)
         return false;
     for (int i = 0; i < low->n_in; i++) {
         int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
@@ -381,6 +384,8 @@ schedule_fit(mr_block_room *room, const mr_block_launch *l)
     int64_t tile = 4096 / b->low.max_size;
 
     tile = tile < 256 ? 256 : tile > 2048 ? 2048 : tile;
+    if (b->low.drawn != 0) /* what a tile costs beside its points */
+        tile = 2048;
     for (int64_t big = MR_RED_BLOCK; big > tile; big /= 2) {
         schedule_of(room, l, big);
         if (b->frame.bytes <= MR_FRAME_BYTES &&
@@ -460,6 +465,9 @@ plan_tiles(mr_block_ready *b)
     mr_geometry *g = &b->schedule.g;
     mr_block_plan *p = &b->plan;
     int64_t cost = point_cost(b->code), tile_points = g->outer * g->inner;
+
+    if (g->twin_dim >= 0) /* a tile and its twin */
+        tile_points *= 2;
 
     if (g->strategy == MR_RUN_LONG || g->strategy == MR_RUN_COLS)
         tile_points = g->points * mr__tile_rows(g) * b->low.n_pass;
@@ -576,9 +584,10 @@ native_tile(mr_block_room *room, const mr_block_launch *l)
     plan_tiles(b);
 }
 
-/* What is gathered is brought into the frame: as large a tile as fits. */
+/* What is gathered or drawn is brought into the frame: as large a tile as
+ * fits. */
 static void
-native_gathered(mr_block_room *room, const mr_block_launch *l)
+native_brought(mr_block_room *room, const mr_block_launch *l)
 {
     for (int64_t tile = MR_RED_BLOCK; tile >= 256; tile /= 2) {
         schedule_of(room, l, tile);
@@ -657,8 +666,9 @@ mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
     if (b->schedule.g.strategy == MR_RUN_MAP &&
         mr__native_is_direct(&b->schedule))
         native_tile(&room, l);
-    else if (b->schedule.g.strategy == MR_RUN_MAP && b->low.gathered != 0)
-        native_gathered(&room, l);
+    else if (b->schedule.g.strategy == MR_RUN_MAP &&
+             (b->low.gathered | b->low.drawn) != 0)
+        native_brought(&room, l);
     native = mr__native_make(&b->schedule, arena);
     if (native != NULL && b->schedule.g.strategy == MR_RUN_ROWS &&
         b->schedule.g.inner >= MR_NATIVE_NARROW) {

@@ -61,11 +61,13 @@ typedef struct mr_code_out {
 /* Where an input's values come from.  Those of a gather lie in the memory of
  * its operand, further along one of that array's axes by what the index says
  * that another input has for the point: an input of its own, that no
- * instruction reads.  Negative indices count from the end. */
+ * instruction reads.  Negative indices count from the end.  Those of a draw
+ * lie nowhere: the operand has the keys of streams of random words (draw.h). */
 typedef enum mr_source_kind {
     MR_FROM_MEMORY,
     MR_FROM_INDEX, /* indices, of any integer dtype: see `index` of a gather */
-    MR_FROM_GATHER
+    MR_FROM_GATHER,
+    MR_FROM_DRAW
 } mr_source_kind;
 
 typedef struct mr_code_source {
@@ -93,8 +95,10 @@ typedef struct mr_block_io {
     void *data;
     int64_t stride[MR_MAX_NDIM]; /* n_kept + n_red entries */
     /* Gathers: bytes from entry to entry of the axis, and its entries; the
-     * strides are those of index 0. */
-    int64_t step, n;
+     * strides are those of index 0.  Draws: bytes from key to key, of a
+     * stream, and from a key's first word to its second; strides are those of
+     * the streams. */
+    int64_t step, n, word;
 } mr_block_io;
 
 typedef struct mr_block_launch {

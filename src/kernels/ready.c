@@ -75,8 +75,9 @@ keep_launch(pieces *p, mr_block_ready *to, const mr_block_launch *l)
     to->stride = stride;
     to->axis = NULL;
     for (int i = 0; i < to->code->n_in && to->code->source != NULL; i++) {
+        const mr_block_io *io = &l->in[i];
         int64_t *at =
-            piece(p, (int64_t[]){l->in[i].step, l->in[i].n}, 2 * sizeof *at);
+            piece(p, (int64_t[]){io->step, io->n, io->word}, 3 * sizeof *at);
 
         to->axis = i == 0 ? at : to->axis;
     }
@@ -132,8 +133,9 @@ mr__block_ready_launch(const mr_block_ready *b, mr_block_launch *l)
     for (int i = 0; i < b->code->n_in; i++, stride += n)
         memcpy(l->in[i].stride, stride, n * sizeof *stride);
     for (int i = 0; i < b->code->n_in && b->axis != NULL; i++) {
-        l->in[i].step = b->axis[2 * i];
-        l->in[i].n = b->axis[2 * i + 1];
+        l->in[i].step = b->axis[3 * i];
+        l->in[i].n = b->axis[3 * i + 1];
+        l->in[i].word = b->axis[3 * i + 2];
     }
     for (int i = 0; i < b->code->n_out; i++, stride += n)
         memcpy(l->out[i].stride, stride, n * sizeof *stride);

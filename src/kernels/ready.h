@@ -25,7 +25,8 @@ typedef struct mr_block_ready {
     int32_t n_kept, n_red;
     const int64_t *dim;
     const int64_t *stride; /* n_kept + n_red for each operand */
-    const int64_t *axis;   /* with gathers: step and n of each input, or NULL */
+    const int64_t *axis;   /* with gathers or draws: step, n and word of each
+                              input, or NULL */
 } mr_block_ready;
 
 /* Room for the largest program; about 24 KB. */

@@ -10,6 +10,13 @@
 
 struct mr_native;
 
+/* Which half of the streams the tile is in. */
+typedef enum mr_side {
+    MR_SIDE_NONE, /* makes its own words */
+    MR_SIDE_LOWER,
+    MR_SIDE_UPPER /* its words were made with those of its twin */
+} mr_side;
+
 typedef struct mr_run {
     mr_schedule *s; /* a copy of the run's own: g.hop changes */
     const mr_lowered *low;
@@ -18,6 +25,8 @@ typedef struct mr_run {
     const struct mr_native *native; /* compiled segments, or NULL */
     /* The tile at hand: where it starts in each operand; rows side by side. */
     char *in[MR_CODE_MAX_IO], *out[MR_CODE_MAX_IO];
+    int64_t drawn[MR_CODE_MAX_IO]; /* and of draws: in the streams */
+    mr_side side;
     int64_t rows;
     int64_t ahead; /* from its first row on, those that tiles will go over */
     /* What is in own[] of an input: its source and extents. */

@@ -9,15 +9,40 @@
  */
 #include <string.h>
 
+#include "kernels/draw.h"
 #include "kernels/schedule.h"
 
 /* ---- geometry
  * ------------------------------------------------------------------ */
 
 static int64_t
-kept_dim(const mr_block_launch *l, int d)
+kept_dim(const mr_geometry *g, const mr_block_launch *l, int d)
 {
-    return d >= 0 ? l->dim[d] : 1;
+    return d < 0 ? 1 : d == g->twin_dim ? g->half : l->dim[d];
+}
+
+/* Streams that are made in one go need no halves. */
+static void
+find_twins(mr_geometry *g, const mr_lowered *low, const mr_block_launch *l,
+           int64_t tile)
+{
+    int d = -1;
+
+    g->twin_dim = -1;
+    g->half = g->shift = 0;
+    if (low->drawn == 0 || g->strategy != MR_RUN_MAP)
+        return;
+    for (int i = 0; i < low->n_in && d < 0; i++) {
+        int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
+
+        if (((low->drawn >> i) & 1) && l->in[i].n > tile * size)
+            d = mr__draw_halves(l, g->n_dims, &l->in[i], size);
+    }
+    if (d < 0 || (l->dim[d] % 2 != 0 && d != g->inner_dim))
+        return;
+    g->twin_dim = d;
+    g->half = l->dim[d] / 2;
+    g->shift = l->dim[d] - g->half;
 }
 
 void
@@ -39,18 +64,20 @@ mr__geometry_make(mr_geometry *g, mr_strategy strategy, const mr_lowered *low,
     g->points = 1;
     for (int i = n; i < l->n_kept + l->n_red; i++)
         g->points *= l->dim[i];
-    g->outer_n = cols ? g->points : kept_dim(l, g->outer_dim);
-    g->inner_n = map || cols ? kept_dim(l, g->inner_dim) : g->points;
+    find_twins(g, low, l, outer * inner);
+    g->outer_n = cols ? g->points : kept_dim(g, l, g->outer_dim);
+    g->inner_n = map || cols ? kept_dim(g, l, g->inner_dim) : g->points;
     g->outer = outer < g->outer_n ? outer : g->outer_n;
     g->inner = inner < g->inner_n ? inner : g->inner_n;
     g->outer += g->outer == 0;
     g->inner += g->inner == 0;
     g->n_outer = map || rows ? (g->outer_n + g->outer - 1) / g->outer : 1;
     g->n_inner = map || cols ? (g->inner_n + g->inner - 1) / g->inner : 1;
+    g->n_inner += mr__has_middle(g);
     g->n_tiles = g->n_outer * g->n_inner;
     for (int i = 0; i < n; i++) {
         if (i != g->outer_dim && i != g->inner_dim)
-            g->n_tiles *= l->dim[i];
+            g->n_tiles *= kept_dim(g, l, i);
     }
 }
 
@@ -187,7 +214,7 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
             if (t->arg[j] < low->n_in)
                 pass->rowwise &= ~(1U << t->arg[j]);
     }
-    pass->rowwise &= ~low->gathered;
+    pass->rowwise &= ~(low->gathered | low->drawn);
     for (int i = 0; i < low->n_in; i++) {
         if (!rows_contiguous(&s->g, s->l, &s->l->in[i],
                              (int64_t)mr__elem_size((mr_dtype)low->dtype[i])))
@@ -402,12 +429,18 @@ inputs_make(mr_schedule *s)
     const mr_lowered *low = s->low;
     uint32_t folded = only_folded(low);
 
-    s->direct_in = s->rowwise_in = 0;
+    s->direct_in = s->rowwise_in = s->twin_in = 0;
     for (int i = 0; i < low->n_in; i++) {
         int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
 
+        if (s->g.twin_dim >= 0 && ((low->drawn >> i) & 1) &&
+            mr__draw_halves(s->l, s->g.n_dims, &s->l->in[i], size) ==
+                s->g.twin_dim)
+            s->twin_in |= 1U << i;
         if (low->row[i] ||
-            (((low->splat_in | low->gathered | low->index_in) >> i) & 1))
+            (((low->splat_in | low->gathered | low->index_in | low->drawn) >>
+              i) &
+             1))
             continue;
         if (tile_contiguous(&s->g, s->l, &s->l->in[i], size))
             s->direct_in |= 1U << i;

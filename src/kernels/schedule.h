@@ -15,6 +15,11 @@
  *
  * ROWS computes everything of a tile in one go.  LONG and COLS pass over the
  * row once for each phase and compute values of earlier phases again.
+ *
+ * Draws of more words than a tile has (draw.h) make two tiles of one: one dim
+ * is halved, and each tile of the lower half is followed by its twin, `shift`
+ * further, for which it has made the words.  Of an odd dim, the middle is a
+ * tile of its own.
  */
 #ifndef MR_KERNELS_SCHEDULE_H
 #define MR_KERNELS_SCHEDULE_H
@@ -46,6 +51,8 @@ typedef struct mr_geometry {
     bool by_rows; /* MAP: operands whose rows are contiguous stay where they
              are, and steps go row by row */
     int64_t hop;  /* points from one row of a tile to the next: COLS */
+    int twin_dim; /* MAP: the dim that is halved, or -1 */
+    int64_t half, shift;
 } mr_geometry;
 
 #define MR_PASSES_KEPT 4
@@ -77,6 +84,7 @@ typedef struct mr_schedule {
     int n_slot;          /* the most of any pass */
     uint32_t direct_in;  /* inputs read where they are */
     uint32_t rowwise_in; /* the same, but only row by row, for folds */
+    uint32_t twin_in;    /* draws made for both halves at once */
     uint32_t direct_out;
     uint32_t alias_out; /* outputs in the memory of an input */
     uint8_t out_pass[MR_CODE_MAX_IO];
@@ -97,6 +105,20 @@ mr__tile_rows(const mr_geometry *g)
     return g->strategy == MR_RUN_ROWS   ? g->outer
            : g->strategy == MR_RUN_COLS ? g->inner
                                         : 1;
+}
+
+/* Does an odd dim leave a middle behind: the last tile along the inner dim? */
+static inline bool
+mr__has_middle(const mr_geometry *g)
+{
+    return g->twin_dim >= 0 && g->shift > g->half;
+}
+
+/* Bytes from an input in the frame to that of the twin. */
+static inline int64_t
+mr__twin_bytes(const mr_geometry *g, int64_t size)
+{
+    return (g->outer * g->inner * size + 63) / 64 * 64;
 }
 
 /* Tiles of the given extents; outer_dim is the dim that MAP pairs with the

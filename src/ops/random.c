@@ -277,6 +277,7 @@ const mr_op mr__op_random_bits = {
     .n_in = 1,
     .name = "random_bits",
     .flags = MR_FLAG_ZERO_GRADIENT,
+    .fuse = {MR_FUSE_DRAW, 0},
     MR__PARAMS(mr_random_bits_params, random_bits_fields),
     .infer = random_bits_infer,
     .vmap = random_bits_vmap,

@@ -30,6 +30,7 @@ typedef struct prog {
     mr_const consts[PROG_MAX];
     mr_inst inst[PROG_MAX];
     mr_code_out out[MR_CODE_MAX_IO];
+    const mr_code_source *source; /* of each input, or NULL */
     int n_in, n_const, n_inst, n_out, n_reg;
 } prog;
 
@@ -100,7 +101,8 @@ prog_run(const prog *p, prog_how how)
                        .reg_row = p->row,
                        .consts = p->consts,
                        .inst = p->inst,
-                       .out = p->out};
+                       .out = p->out,
+                       .source = p->source};
     mr_block_launch l = p->l;
     mr_block_plan plan;
     void *scratch;

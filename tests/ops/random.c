@@ -113,6 +113,27 @@ sequence__can_be_put_back(void **state)
     mrt_assert_same(mr_random_bits(MRT_SHAPE(4), 4, MR_NONE), a);
 }
 
+/* Words that are held are made by a kernel; else inside of what reads them. */
+static void
+bits__are_the_same_inside_what_reads_them(void **state)
+{
+    static const int64_t size[] = {1, 2, 3, 5, 64, 2047, 2048, 2049};
+
+    (void)state;
+    for (int64_t width = 1; width <= 4; width *= 2)
+        for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+            mr_shape s = MRT_SHAPE(size[i]);
+            mr_array *held = mr_random_bits(s, width, key(9));
+
+            assert_int_equal(mr_eval(held), MR_OK);
+            mrt_assert_same(mr_add(mr_random_bits(s, width, key(9)), held),
+                            mr_add(held, held));
+            mrt_assert_same(
+                mr_astype(mr_random_bits(s, width, key(9)), MR_FLOAT32),
+                mr_astype(held, MR_FLOAT32));
+        }
+}
+
 static uint64_t drawn[8];
 
 static void
@@ -169,6 +190,7 @@ main(void)
         mrt_test(sequence__follows_the_seed),
         mrt_test(sequence__is_not_moved_by_draws_with_a_key),
         mrt_test(sequence__can_be_put_back),
+        mrt_test(bits__are_the_same_inside_what_reads_them),
         mrt_test(sequence__unseeded_threads_draw_different_numbers),
         mrt_test(categorical__shape_and_num_samples_exclude_each_other),
         mrt_test(categorical__an_impossible_outcome_is_never_drawn),
