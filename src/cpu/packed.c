@@ -20,8 +20,8 @@
 #include "cpu/product.h"
 
 enum {
-    BLOCK_ROWS = 96,
-    BLOCK_COLS = 256,
+    BLOCK_ROWS = 48,
+    BLOCK_COLS = 1024,
     FEW_BLOCKS = 64,
     SPAN_BYTES = 4 << 20,
     GROUP_BYTES = 32 << 20
@@ -160,17 +160,30 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+/* A block: which item's, which panels of a and b. */
+typedef struct block {
+    int64_t item, i0, i1, j0, j1;
+} block;
+
+/* Those of a column of blocks come one after the other: they have b's panels in
+ * common. */
+static block
+block_at(const packed *s, int64_t unit)
+{
+    int64_t per_item = s->block_rows * s->block_cols, at = unit % per_item;
+    int64_t row = at % s->block_rows, col = at / s->block_rows;
+
+    return (block){.item = unit / per_item,
+                   .i0 = row * s->a_panels / s->block_rows,
+                   .i1 = (row + 1) * s->a_panels / s->block_rows,
+                   .j0 = col * s->b_panels / s->block_cols,
+                   .j1 = (col + 1) * s->b_panels / s->block_cols};
+}
+
 static void
-block_run(const packed *s, int64_t unit)
+block_run(const packed *s, const block *k)
 {
     const mr_product *p = s->p;
-    int64_t per_item = s->block_rows * s->block_cols;
-    int64_t item = unit / per_item, block = unit % per_item;
-    int64_t row = block % s->block_rows, col = block / s->block_rows;
-    int64_t i0 = row * s->a_panels / s->block_rows;
-    int64_t i1 = (row + 1) * s->a_panels / s->block_rows;
-    int64_t j0 = col * s->b_panels / s->block_cols;
-    int64_t j1 = (col + 1) * s->b_panels / s->block_cols;
     mr_gemm_chunk g = {
         .m = p->m,
         .n = p->n,
@@ -180,10 +193,10 @@ block_run(const packed *s, int64_t unit)
     };
     mr_gemm_side a, b;
 
-    mr__product_item(p, s->item0 + item, &a, &b, &g.c);
-    g.a = s->a + (s->a_shared ? 0 : item) * s->a_floats;
-    g.b = s->b + (s->b_shared ? 0 : item) * s->b_floats;
-    g.sums = s->sum_floats ? s->sums + item * s->sum_floats : NULL;
+    mr__product_item(p, s->item0 + k->item, &a, &b, &g.c);
+    g.a = s->a + (s->a_shared ? 0 : k->item) * s->a_floats;
+    g.b = s->b + (s->b_shared ? 0 : k->item) * s->b_floats;
+    g.sums = s->sum_floats ? s->sums + k->item * s->sum_floats : NULL;
     for (int64_t chunk = 0; chunk < s->n_chunks; chunk++) {
         int64_t at = s->depth0 + chunk * s->chunk;
         int64_t depth = chunk_depth(s, chunk);
@@ -191,53 +204,40 @@ block_run(const packed *s, int64_t unit)
         g.depth = steps_of(s, depth);
         g.first = at == 0;
         g.last = at + depth == p->k;
-        mr__gemm_block(&g, i0, i1, j0, j1);
+        mr__gemm_block(&g, k->i0, k->i1, k->j0, k->j1);
         g.a += s->a_panels * s->rows * s->words * g.depth;
         g.b += s->b_panels * s->cols * s->words * g.depth;
-    }
-}
-
-/* What follows blocks [first, end) of one row of blocks. */
-static void
-blocks_after(const packed *s, int64_t first, int64_t end)
-{
-    const mr_product *p = s->p;
-    int64_t per_item = s->block_rows * s->block_cols;
-    int64_t item = first / per_item, block = first % per_item;
-    int64_t high = BLOCK_ROWS / s->rows * s->rows;
-    int64_t wide = BLOCK_COLS / s->cols * s->cols;
-    int64_t i = block / s->block_cols * high, m = p->m - i;
-    int64_t j = block % s->block_cols * wide, n = p->n - j;
-
-    n = n < wide * (end - first) ? n : wide * (end - first);
-    mr__product_after(p, s->item0 + item, i, m < high ? m : high, j, n);
-}
-
-/* Blocks side by side are gone over together, up to so many: longer rows, and
- * still in cache. */
-#define BLOCKS_TOGETHER 4
-
-static void
-joined_piece(void *ctx, int64_t begin, int64_t end)
-{
-    const packed *s = ctx;
-    int64_t first = begin;
-
-    for (int64_t u = begin; u < end; u++) {
-        block_run(s, u);
-        if (u + 1 < end && (u + 1) % s->block_cols != 0 &&
-            u + 1 - first < BLOCKS_TOGETHER)
-            continue;
-        blocks_after(s, first, u + 1);
-        first = u + 1;
     }
 }
 
 static void
 block_piece(void *ctx, int64_t begin, int64_t end)
 {
-    for (int64_t u = begin; u < end; u++)
-        block_run(ctx, u);
+    const packed *s = ctx;
+
+    for (int64_t u = begin; u < end; u++) {
+        block k = block_at(s, u);
+
+        block_run(s, &k);
+    }
+}
+
+/* What follows runs on each block while it is in cache. */
+static void
+joined_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const packed *s = ctx;
+    const mr_product *p = s->p;
+
+    for (int64_t u = begin; u < end; u++) {
+        block k = block_at(s, u);
+        int64_t i = k.i0 * s->rows, i1 = k.i1 * s->rows;
+        int64_t j = k.j0 * s->cols, j1 = k.j1 * s->cols;
+
+        block_run(s, &k);
+        mr__product_after(p, s->item0 + k.item, i, (i1 < p->m ? i1 : p->m) - i,
+                          j, (j1 < p->n ? j1 : p->n) - j);
+    }
 }
 
 /* Blocks of even size; of few ones as many more as threads can share. */
@@ -265,7 +265,7 @@ group_run(packed *s)
     blocks_plan(s);
     for (s->depth0 = 0; s->depth0 < s->p->k; s->depth0 += s->depth) {
         int64_t left = s->p->k - s->depth0;
-        double depth, block;
+        double depth, size;
 
         s->depth = left < s->span ? left : s->span;
         s->n_chunks = (s->depth - 1) / s->chunk + 1;
@@ -276,10 +276,10 @@ group_run(packed *s)
                     pack_piece, s);
         if (unfit(s))
             return;
-        block = (double)(s->a_panels * s->rows / s->block_rows) *
-                (double)(s->b_panels * s->cols / s->block_cols);
+        size = (double)(s->a_panels * s->rows / s->block_rows) *
+               (double)(s->b_panels * s->cols / s->block_cols);
         mr__cpu_for(s->n_items * s->block_rows * s->block_cols,
-                    mr__cpu_grain(0.02 * depth * block),
+                    mr__cpu_grain(0.02 * depth * size),
                     s->follows && s->depth0 + s->depth == s->p->k ? joined_piece
                                                                   : block_piece,
                     s);

@@ -375,11 +375,11 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     c.cols = g->n - col < cols ? g->n - col : cols;
     r = (int)((c.rows - 1) / third);
     v = (int)((c.cols - 1) / half);
-    part_fetch(&c, 2);
     if (c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
         t->f64->tile[r][v](g->depth, a, b, to, g->c_row, c.add);
         return;
     }
+    part_fetch(&c, 2);
     t->f64->tile[r][v](g->depth, a, b, buffer, cols, false);
     take_f64(&c, buffer, cols);
 }
@@ -425,11 +425,11 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
         c.to = g->sums + row * g->n + col;
         c.row = g->n;
     }
-    if (c.to)
-        part_fetch(&c, 1);
     if (c.to && c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
         tile(g->depth, a, b, c.to, c.row, c.add);
     } else {
+        if (c.to)
+            part_fetch(&c, 1);
         tile(g->depth, a, b, buffer, t->cols, false);
         if (c.to)
             take_f32(&c, buffer, t->cols);
