@@ -366,8 +366,11 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     double buffer[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS / 2];
     int cols = t->cols / 2, third = t->rows / 3, half = cols / 2, r, v;
     int64_t row = i * t->rows, col = j * cols;
-    const double *a = (const double *)(const void *)g->a + row * g->depth;
-    const double *b = (const double *)(const void *)g->b + col * g->depth;
+    int64_t b_row = g->b_row ? g->b_row : cols;
+    const double *a = (const double *)(const void *)g->a +
+                      (i - g->a_first) * t->rows * g->depth;
+    const double *b =
+        (const double *)(const void *)g->b + (g->b_row ? col : col * g->depth);
     double *to = (double *)g->c + row * g->c_row + col;
     part c = {.to = (float *)(void *)to, .row = g->c_row, .add = !g->first};
 
@@ -376,11 +379,11 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     r = (int)((c.rows - 1) / third);
     v = (int)((c.cols - 1) / half);
     if (c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
-        t->f64->tile[r][v](g->depth, a, b, to, g->c_row, c.add);
+        t->f64->tile[r][v](g->depth, a, b, b_row, to, g->c_row, c.add);
         return;
     }
     part_fetch(&c, 2);
-    t->f64->tile[r][v](g->depth, a, b, buffer, cols, false);
+    t->f64->tile[r][v](g->depth, a, b, b_row, buffer, cols, false);
     take_f64(&c, buffer, cols);
 }
 
@@ -409,7 +412,9 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     float buffer[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS];
     int64_t row = i * t->rows, col = j * t->cols;
     int third = t->rows / 3, half = t->cols / 2, r, v;
-    const float *a = g->a + row * g->depth, *b = g->b + col * g->depth;
+    int64_t b_row = g->b_row ? g->b_row : t->cols;
+    const float *a = g->a + (i - g->a_first) * t->rows * g->depth;
+    const float *b = g->b + (g->b_row ? col : col * g->depth);
     part c = {.add = !g->first};
     mr_gemm_tile_fn *tile;
 
@@ -426,11 +431,11 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
         c.row = g->n;
     }
     if (c.to && c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
-        tile(g->depth, a, b, c.to, c.row, c.add);
+        tile(g->depth, a, b, b_row, c.to, c.row, c.add);
     } else {
         if (c.to)
             part_fetch(&c, 1);
-        tile(g->depth, a, b, buffer, t->cols, false);
+        tile(g->depth, a, b, b_row, buffer, t->cols, false);
         if (c.to)
             take_f32(&c, buffer, t->cols);
     }

@@ -52,7 +52,11 @@ typedef struct mr_gemm_chunk {
     int64_t m, n, depth; /* pairs: the number of pairs */
     bool pairs;
     const float *a, *b; /* packed, all panels of the chunk; float64: doubles */
-    void *c;            /* rows c_row elements apart, columns adjacent */
+    int64_t a_first;    /* the panel that a begins with */
+    int64_t
+        b_row; /* 0, or: b is no copy but lies as it came, this far from
+                  depth to depth; n is a multiple of the columns of a tile */
+    void *c;   /* rows c_row elements apart, columns adjacent */
     int64_t c_row;
     mr_dtype dtype; /* of c */
     float *sums;    /* m x n, dense: where halves wait between chunks;
@@ -135,9 +139,9 @@ void mr__gemm_plain(const mr_gemm_side *a, const mr_gemm_side *b, void *c,
 
 /* ---- what a tier gives (tier/gemm.c) --------------------------------------
  * tile[r][v]: (r + 1) * rows / 3 rows times (v + 1) * cols / 2 columns of c,
- * which are added to c or replace it. */
+ * which are added to c or replace it.  b's depths are b_row apart. */
 typedef void mr_gemm_tile_fn(int64_t depth, const float *a, const float *b,
-                             float *c, int64_t c_row, bool add);
+                             int64_t b_row, float *c, int64_t c_row, bool add);
 typedef void mr_gemv_wide_fn(float *y, int64_t y_row, const float *x,
                              int64_t x_row, int m, const void *b, int64_t b_row,
                              int64_t depth, int64_t n);
@@ -154,7 +158,8 @@ typedef enum mr_gemm_kind {
 /* tier/gemv64.c: as below, in float64; tiles have as many rows and half as many
  * columns. */
 typedef void mr_gemm_tile64_fn(int64_t depth, const double *a, const double *b,
-                               double *c, int64_t c_row, bool add);
+                               int64_t b_row, double *c, int64_t c_row,
+                               bool add);
 typedef struct mr_gemv_tier {
     mr_gemm_tile64_fn *tile[3][2];
     void (*turn)(double *to, const double *from, int64_t lane_stride,

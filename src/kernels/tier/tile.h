@@ -33,10 +33,10 @@ _Static_assert(ROWS <= MR_GEMM_MAX_ROWS, "tile too high");
 
 INLINE void
 tile_steps(R sum[ROWS][2], const lane *restrict a, const lane *restrict b,
-           int64_t n, const lane *c, int64_t c_row, const int n_rows,
-           const int n_vectors)
+           int64_t b_row, int64_t n, const lane *c, int64_t c_row,
+           const int n_rows, const int n_vectors)
 {
-    for (int64_t p = 0; p < n; p++, a += ROWS, b += COLS) {
+    for (int64_t p = 0; p < n; p++, a += ROWS, b += b_row) {
         R b0 = v_load(b), b1 = n_vectors > 1 ? v_load(b + N_LANES) : b0;
 
         if (c) {
@@ -57,7 +57,7 @@ tile_steps(R sum[ROWS][2], const lane *restrict a, const lane *restrict b,
 
 INLINE void
 tile(int64_t depth, const lane *restrict a, const lane *restrict b,
-     lane *restrict c, int64_t c_row, bool add, const int n_rows,
+     int64_t b_row, lane *restrict c, int64_t c_row, bool add, const int n_rows,
      const int n_vectors)
 {
     int64_t early = depth > FETCH_STEPS ? depth - FETCH_STEPS : 0;
@@ -70,11 +70,11 @@ tile(int64_t depth, const lane *restrict a, const lane *restrict b,
         sum[i][0] = (R){0};
         sum[i][1] = (R){0};
     }
-    tile_steps(sum, a, b, early, NULL, 0, n_rows, n_vectors);
-    tile_steps(sum, a + early * ROWS, b + early * COLS, fetch, c, c_row, n_rows,
-               n_vectors);
-    tile_steps(sum, a + late * ROWS, b + late * COLS, depth - late, NULL, 0,
+    tile_steps(sum, a, b, b_row, early, NULL, 0, n_rows, n_vectors);
+    tile_steps(sum, a + early * ROWS, b + early * b_row, b_row, fetch, c, c_row,
                n_rows, n_vectors);
+    tile_steps(sum, a + late * ROWS, b + late * b_row, b_row, depth - late,
+               NULL, 0, n_rows, n_vectors);
 #pragma GCC unroll 12
     for (int i = 0; i < n_rows; i++, c += c_row) {
         v_store(c, add ? v_load(c) + sum[i][0] : sum[i][0]);
@@ -85,10 +85,10 @@ tile(int64_t depth, const lane *restrict a, const lane *restrict b,
 }
 
 #define TILE(name, n_rows, n_vectors)                                          \
-    static void name(int64_t depth, const lane *a, const lane *b, lane *c,     \
-                     int64_t c_row, bool add)                                  \
+    static void name(int64_t depth, const lane *a, const lane *b,              \
+                     int64_t b_row, lane *c, int64_t c_row, bool add)          \
     {                                                                          \
-        tile(depth, a, b, c, c_row, add, n_rows, n_vectors);                   \
+        tile(depth, a, b, b_row, c, c_row, add, n_rows, n_vectors);            \
     }
 TILE(tile_third_half, THIRD, 1)
 TILE(tile_third, THIRD, 2)
