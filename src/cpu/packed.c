@@ -28,7 +28,10 @@ enum {
     LIES_BYTES = 640 << 10,
     LIES_ALONE_BYTES = 1200 << 10,
     SPAN_BYTES = 2 << 20,
-    GROUP_BYTES = 32 << 20
+    GROUP_BYTES = 32 << 20,
+    AHEAD_COLS = 512, /* rows of a large a pass by fast: fetched ahead */
+    AHEAD_BYTES = 2 << 20,
+    LINE = 64
 };
 
 typedef struct packed {
@@ -230,6 +233,37 @@ block_at(const packed *s, int64_t unit)
                    .j1 = (col + 1) * s->b_panels / s->block_cols};
 }
 
+/* Lines of rows of a, depths adjacent, that are asked for ahead of their
+ * packing: `part` of `parts` of those of a panel. */
+static void
+rows_fetch(const packed *s, const mr_gemm_side *a, int64_t panel, int64_t at,
+           int64_t depth, int64_t part, int64_t parts)
+{
+    int64_t size = mr__dtype_size(a->dtype), row = panel * s->rows;
+    int64_t rows = a->lanes - row < s->rows ? a->lanes - row : s->rows;
+    int64_t lines = (depth * size + LINE - 1) / LINE;
+    const char *from =
+        (const char *)a->data + (row * a->lane_stride + at) * size;
+
+    for (int64_t k = rows * lines * part / parts;
+         k < rows * lines * (part + 1) / parts; k++)
+        __builtin_prefetch(
+            from + k / lines * a->lane_stride * size + k % lines * LINE, 0, 2);
+}
+
+/* Panel i of a meets b while the next one is asked for. */
+static void
+panel_meet(const packed *s, const mr_gemm_side *a, const mr_gemm_chunk *g,
+           const block *k, int64_t i, int64_t at, int64_t depth)
+{
+    int64_t wide = k->j1 - k->j0;
+
+    for (int64_t j = 0; j < wide; j++) {
+        rows_fetch(s, a, i + 1, at, depth, j, wide);
+        mr__gemm_block(g, i, i + 1, k->j0 + j, k->j0 + j + 1);
+    }
+}
+
 /* One chunk of depth, from `at` on, of a block that packs its own a: a panel
  * stays in the first-level cache until all of b has met it. */
 static void
@@ -237,13 +271,18 @@ chunk_alone(packed *s, const mr_gemm_side *a, const mr_gemm_chunk *chunk,
             const block *k, int64_t at, int64_t depth)
 {
     _Alignas(64) float panel[MR_GEMM_MAX_ROWS * MR_GEMM_DEPTH];
+    bool ahead = a->depth_stride == 1 && s->p->n <= AHEAD_COLS &&
+                 s->p->m * s->p->k * mr__dtype_size(a->dtype) >= AHEAD_BYTES;
     mr_gemm_chunk g = *chunk;
 
     g.a = panel;
     for (int64_t i = k->i0; i < k->i1 && !unfit(s); i++) {
         panel_pack(s, a, s->rows, i, at, depth, panel);
         g.a_first = i;
-        mr__gemm_block(&g, i, i + 1, k->j0, k->j1);
+        if (ahead && i + 1 < k->i1)
+            panel_meet(s, a, &g, k, i, at, depth);
+        else
+            mr__gemm_block(&g, i, i + 1, k->j0, k->j1);
     }
 }
 
