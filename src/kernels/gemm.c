@@ -501,7 +501,16 @@ mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
 {
     rows_clear(y, y_row, m, n);
     gemm_tier()->wide[side_kind(b)](y, y_row, x, x_row, m, b->data,
-                                    b->depth_stride, depth, n);
+                                    b->depth_stride, depth, n, false);
+}
+
+void
+mr__gemv_far(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
+             const mr_gemm_side *b, int64_t depth, int64_t n)
+{
+    rows_clear(y, y_row, m, n);
+    gemm_tier()->wide[side_kind(b)](y, y_row, x, x_row, m, b->data,
+                                    b->depth_stride, depth, n, true);
 }
 
 void
@@ -522,10 +531,11 @@ mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
 
 void
 mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
-                  const float *b, int64_t b_row, int64_t depth, int64_t n)
+                  const float *b, int64_t b_row, int64_t depth, int64_t n,
+                  bool far)
 {
     gemm_tier()->wide[MR_GEMM_FLOAT32](y, y_row, x, x_row, m, b, b_row, depth,
-                                       n);
+                                       n, far);
 }
 
 void
@@ -537,9 +547,9 @@ mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n)
 void
 mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
                   int m, const double *b, int64_t b_row, int64_t depth,
-                  int64_t n)
+                  int64_t n, bool far)
 {
-    gemm_tier()->f64->wide(y, y_row, x, x_row, m, b, b_row, depth, n);
+    gemm_tier()->f64->wide(y, y_row, x, x_row, m, b, b_row, depth, n, far);
 }
 
 void

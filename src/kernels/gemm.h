@@ -90,10 +90,12 @@ void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
 /* ---- few rows ------------------------------------------------------------
  * y (m x n floats, rows y_row apart) = x (m rows of float32, x_row apart) @ b
  * over `depth`; m <= MR_GEMV_ROWS.  mr__gemv_wide: the columns of b are
- * adjacent.  mr__gemv_deep: its depths are adjacent. */
+ * adjacent.  mr__gemv_far: the same where they come from memory, all of b being
+ * MR_GEMV_FAR bytes or more.  mr__gemv_deep: its depths are adjacent. */
 #define MR_GEMV_ROWS 4
 /* Columns whose sums stay in the first-level cache whatever the rows. */
 #define MR_GEMV_COLS 512
+#define MR_GEMV_FAR  (24 << 20)
 
 /* How many of n columns `wide` takes at a time: long runs of a row come from
  * memory faster than short ones, so as many as keep the sums (m rows of
@@ -103,6 +105,8 @@ int64_t mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units);
 
 void mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
+void mr__gemv_far(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
+                  const mr_gemm_side *b, int64_t depth, int64_t n);
 void mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
 
@@ -110,13 +114,13 @@ void mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row,
  * += x[p] * b[p].  As the tier has them. */
 void mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
                        int m, const double *b, int64_t b_row, int64_t depth,
-                       int64_t n);
+                       int64_t n, bool far);
 void mr__gemv_dot_f64(double *lanes, const double *x, const double *b,
                       int64_t n);
 /* And these in float32. */
 void mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row,
                        int m, const float *b, int64_t b_row, int64_t depth,
-                       int64_t n);
+                       int64_t n, bool far);
 void mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n);
 
 /* ---- very small products ---------------------------------------------------
@@ -144,7 +148,7 @@ typedef void mr_gemm_tile_fn(int64_t depth, const float *a, const float *b,
                              int64_t b_row, float *c, int64_t c_row, bool add);
 typedef void mr_gemv_wide_fn(float *y, int64_t y_row, const float *x,
                              int64_t x_row, int m, const void *b, int64_t b_row,
-                             int64_t depth, int64_t n);
+                             int64_t depth, int64_t n, bool far);
 typedef void mr_gemv_dot_fn(float *lanes, const float *x, const void *b,
                             int64_t n);
 /* What b is made of. */
@@ -165,7 +169,8 @@ typedef struct mr_gemv_tier {
     void (*turn)(double *to, const double *from, int64_t lane_stride,
                  int64_t lanes, int64_t width, int64_t depth);
     void (*wide)(double *y, int64_t y_row, const double *x, int64_t x_row,
-                 int m, const void *b, int64_t b_row, int64_t depth, int64_t n);
+                 int m, const void *b, int64_t b_row, int64_t depth, int64_t n,
+                 bool far);
     void (*dot)(double *lanes, const double *x, const void *b, int64_t n);
     mr_small_f64_fn *small;
 } mr_gemv_tier;

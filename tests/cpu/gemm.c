@@ -68,7 +68,8 @@ tiers__give_equal_bits(void **state)
             memset(y[t], 0, sizeof y[t]);
             memset(lanes[t], 0, sizeof lanes[t]);
             product(tiers[t], a, b, c[t]);
-            tiers[t]->wide[kind](y[t], N, a, DEPTH, 4, other, N, DEPTH, 29);
+            tiers[t]->wide[kind](y[t], N, a, DEPTH, 4, other, N, DEPTH, 29,
+                                 t == 0);
             tiers[t]->dot[kind](lanes[t], a, other, 10 * DEPTH - 3);
         }
         assert_memory_equal(c[0], c[1], sizeof c[0]);
