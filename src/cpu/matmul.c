@@ -10,11 +10,10 @@
  * batches of 8 x 8 and smaller (tiny.c) plain   the rest: integers, and
  * everything when there is no OpenBLAS
  *
- * The packed kernel measured 105 GFLOP/s on one core for 1024^3 float32 where
- * OpenBLAS gave 102 in one call and 96 in tiles; below about 160^3 OpenBLAS,
- * which then does not pack, is faster.
- * Called by: device.c, conv.c.  Calls: packed.c, rows.c, blas.c,
- * kernels/gemm.h.
+ * The packed kernel measured 108 GFLOP/s on one core for 1024^3 float32 where
+ * OpenBLAS gave 101 in one call; up to 100^3 OpenBLAS, which then does not
+ * pack, is faster. Called by: device.c, conv.c.  Calls: packed.c, rows.c,
+ * blas.c, kernels/gemm.h.
  */
 #include <assert.h>
 #include <limits.h>
@@ -26,7 +25,13 @@
 #include "cpu/epilogue.h"
 #include "cpu/product.h"
 
-enum { SMALL = 160 * 160 * 160, SMALL_F64 = 112 * 112 * 112, ALIGN = 64 };
+enum {
+    SMALL = 160 * 160 * 160,
+    SMALL_TILE = 1000000,
+    NARROW = 64,
+    BLAS_TILE = 256,
+    ALIGN = 64
+};
 
 typedef enum route {
     ROUTE_NOTHING, /* an empty result */
@@ -163,6 +168,22 @@ product_turn(const mr_product *p)
     return t;
 }
 
+/* Is OpenBLAS faster than the packed kernel?  It does not pack what has up to a
+ * million multiplications; it gets tiles, so theirs count.  Where one has all
+ * rows or columns that holds for any size.  README.md has the numbers. */
+static bool
+blas_pays(const mr_product *p)
+{
+    int64_t m = p->m < BLAS_TILE ? p->m : BLAS_TILE;
+    int64_t n = p->n < BLAS_TILE ? p->n : BLAS_TILE;
+    bool narrow = m <= NARROW || n <= NARROW;
+
+    if (!mr__gemm_fast() || (p->dtype == MR_FLOAT64 && p->m <= MR_STRIP_ROWS))
+        return true;
+    return (double)(m * n) * (double)p->k <= SMALL_TILE &&
+           (narrow || (double)p->m * (double)p->n * (double)p->k <= SMALL);
+}
+
 static route
 route_choose(const mr_product *p)
 {
@@ -184,16 +205,12 @@ route_choose(const mr_product *p)
         return ROUTE_ROWS;
     if (mr__product_rows_wide_fit(&turned))
         return ROUTE_COLUMNS;
-    if (p->dtype == MR_FLOAT64 && mr__gemm_fast() &&
-        (!blas || (p->m > MR_STRIP_ROWS &&
-                   (double)p->m * (double)p->n * (double)p->k > SMALL_F64)))
+    if (p->dtype == MR_FLOAT64 && mr__gemm_fast() && (!blas || !blas_pays(p)))
         return ROUTE_PACKED;
     if (!inexact32)
         return blas ? ROUTE_BLAS : ROUTE_PLAIN;
     if (blas && mr__product_blas_side(&p->a, p->k) &&
-        mr__product_blas_side(&p->b, p->k) &&
-        (!mr__gemm_fast() ||
-         (double)p->m * (double)p->n * (double)p->k <= SMALL))
+        mr__product_blas_side(&p->b, p->k) && blas_pays(p))
         return ROUTE_BLAS;
     if (mr__product_rows_fit(p))
         return ROUTE_ROWS;
@@ -283,7 +300,7 @@ mr__product_blas(const mr_product *p)
     double ns = mr__dtype_is_complex(p->dtype) ? 4.0 : 1.0;
     tiles t = {.p = p};
 
-    t.rows = t.cols = large ? 512 : 256;
+    t.rows = t.cols = large ? 2 * BLAS_TILE : BLAS_TILE;
     t.rows = t.rows < p->m ? t.rows : p->m;
     t.cols = t.cols < p->n ? t.cols : p->n;
     t.n_rows = (p->m - 1) / t.rows + 1;

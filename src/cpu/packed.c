@@ -2,16 +2,18 @@
  *
  * packed.c -- the packed matrix product over the pool.
  *
- * For each span of depth two parallel loops: all panels are packed into the
+ * For each span of depth two parallel loops: panels are packed into the
  * workspace, then all blocks of c are computed from there.  A span is some
  * chunks, which a block takes one after the other, as many as SPAN_BYTES hold:
- * fewer loops to wait for, and c stays in cache meanwhile.  Chunks alone
- * decide in which order a sum is made.  Small items of a
- * batch go through the loops together, as many as fit GROUP_BYTES.  A block
- * is about 96 rows and 256 columns: its panels of b (512 KB of a chunk) stay in
- * the second-level cache, and pass by once for each panel of a, which stays in
- * the first (24 KB).  Spans are no larger, for what is packed is to stay in the
- * third.
+ * what is packed stays in the third-level cache.  Chunks alone decide in which
+ * order a sum is made.  Small items of a batch go through the loops together,
+ * as many as fit GROUP_BYTES.
+ *
+ * A block is about 48 rows and up to 1,024 columns: rows of c go on for long,
+ * so that they come from memory well, and a panel of a stays near the processor
+ * while b passes by.  Where a block has all columns it packs its panels of a
+ * itself, one at a time, on its stack.  A small b whose columns are adjacent is
+ * not packed at all; then there is one loop.
  * Called by: matmul.c, conv.c.  Calls: kernels/gemm.h, the pool.
  */
 #include <stdatomic.h>
@@ -20,11 +22,16 @@
 #include "cpu/product.h"
 
 enum {
-    BLOCK_ROWS = 96,
-    BLOCK_COLS = 256,
+    BLOCK_ROWS = 48,
+    BLOCK_COLS = 1024,
     FEW_BLOCKS = 64,
-    SPAN_BYTES = 4 << 20,
-    GROUP_BYTES = 32 << 20
+    LIES_BYTES = 640 << 10,
+    LIES_ALONE_BYTES = 1200 << 10,
+    SPAN_BYTES = 2 << 20,
+    GROUP_BYTES = 32 << 20,
+    AHEAD_COLS = 512, /* rows of a large a pass by fast: fetched ahead */
+    AHEAD_BYTES = 2 << 20,
+    LINE = 64
 };
 
 typedef struct packed {
@@ -36,6 +43,8 @@ typedef struct packed {
     int64_t a_floats, b_floats, sum_floats; /* of an item */
     int64_t group;                          /* items at a time */
     bool a_shared, b_shared;                /* all items have the same */
+    bool lies;                              /* b is read where it lies */
+    bool alone;                             /* a block packs its own a */
     bool follows;                           /* blocks run what follows */
     float *a, *b, *sums;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
@@ -53,12 +62,47 @@ side_shared(const mr_walk *w, int operand)
     return true;
 }
 
+/* Is b read where it lies?  As long as it stays in the second-level cache its
+ * columns, adjacent, need no copy; each item's own b is cold when it is met. */
+static bool
+b_lies(const packed *s)
+{
+    const mr_product *p = s->p;
+    int64_t bytes = p->n * p->k * mr__dtype_size(p->dtype);
+
+    return (p->dtype == MR_FLOAT32 || p->dtype == MR_FLOAT64) && !p->pack_b &&
+           p->b.lane_stride == 1 && p->n % s->cols == 0 &&
+           bytes <= (s->b_shared ? LIES_ALONE_BYTES : LIES_BYTES);
+}
+
+/* Room for n items' worth of packed panels, in floats: whole cache lines. */
+static void
+packed_rooms(packed *s, int64_t n_chunks)
+{
+    const mr_product *p = s->p;
+    int64_t a = s->alone ? 0 : s->a_panels * s->rows;
+    int64_t b = s->lies ? 0 : s->b_panels * s->cols;
+    int64_t bytes = (a + b) * s->chunk * (p->pairs ? 2 : 4 * s->words), steps;
+
+    s->span = bytes > 0 ? SPAN_BYTES / bytes : n_chunks;
+    s->span = s->span < 1 ? 1 : s->span > n_chunks ? n_chunks : s->span;
+    s->span *= s->chunk;
+    steps = (p->pairs ? s->span / 2 : s->span) * s->words;
+    s->a_floats = (a * steps + 15) / 16 * 16;
+    s->b_floats = (b * steps + 15) / 16 * 16;
+    if (mr__dtype_size(p->dtype) == 2 && n_chunks > 1)
+        s->sum_floats = p->m * p->n;
+    bytes = (s->a_floats + s->b_floats + s->sum_floats) * 4;
+    s->group = bytes > 0 ? GROUP_BYTES / bytes : p->n_items;
+    s->group = s->group < 1 ? 1 : s->group > p->n_items ? p->n_items : s->group;
+}
+
 static void
 packed_plan(const mr_product *p, packed *s)
 {
     int words = p->dtype == MR_FLOAT64 ? 2 : 1;
     int64_t most = p->pairs ? MR_GEMM_PAIRS_DEPTH : MR_GEMM_DEPTH / words;
-    int64_t n_chunks = (p->k - 1) / most + 1, bytes, steps;
+    int64_t n_chunks = (p->k - 1) / most + 1;
 
     *s = (packed){.p = p,
                   .rows = mr__gemm_rows(),
@@ -69,22 +113,12 @@ packed_plan(const mr_product *p, packed *s)
         s->chunk = (s->chunk + 31) / 32 * 32;
     s->a_panels = (p->m - 1) / s->rows + 1;
     s->b_panels = (p->n - 1) / s->cols + 1;
-    bytes = (s->a_panels * s->rows + s->b_panels * s->cols) * s->chunk;
-    bytes *= p->pairs ? 2 : 4 * words;
-    s->span = SPAN_BYTES / bytes;
-    s->span = s->span < 1 ? 1 : s->span > n_chunks ? n_chunks : s->span;
-    s->span *= s->chunk;
-    /* rounded up to whole cache lines */
-    steps = p->pairs ? s->span / 2 : s->span;
-    s->a_floats = (s->a_panels * s->rows * words * steps + 15) / 16 * 16;
-    s->b_floats = (s->b_panels * s->cols * words * steps + 15) / 16 * 16;
-    if (mr__dtype_size(p->dtype) == 2 && n_chunks > 1)
-        s->sum_floats = p->m * p->n;
-    bytes = (s->a_floats + s->b_floats + s->sum_floats) * 4;
-    s->group = GROUP_BYTES / bytes;
-    s->group = s->group < 1 ? 1 : s->group > p->n_items ? p->n_items : s->group;
     s->a_shared = side_shared(&p->batch, 0);
     s->b_shared = side_shared(&p->batch, 1);
+    s->lies = b_lies(s);
+    s->alone = s->b_panels <= BLOCK_COLS / s->cols &&
+               (p->n_items == 1 || !s->a_shared);
+    packed_rooms(s, n_chunks);
 }
 
 size_t
@@ -121,13 +155,36 @@ chunk_depth(const packed *s, int64_t chunk)
     return left < s->chunk ? left : s->chunk;
 }
 
+/* Panels of all items that are packed before the blocks. */
+static int64_t
+a_units(const packed *s)
+{
+    return s->alone ? 0 : (s->a_shared ? 1 : s->n_items) * s->a_panels;
+}
+
+static int64_t
+b_units(const packed *s)
+{
+    return s->lies ? 0 : (s->b_shared ? 1 : s->n_items) * s->b_panels;
+}
+
+/* One panel of a or b. */
+static void
+panel_pack(packed *s, const mr_gemm_side *side, int width, int64_t panel,
+           int64_t depth0, int64_t depth, float *to)
+{
+    if (!s->p->pairs)
+        mr__gemm_pack(side, width, panel, depth0, depth, to);
+    else if (!mr__gemm_pack_pairs(side, width, panel, depth0, depth, to))
+        atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
+}
+
 /* Units: the panels of a of all items, then those of b; of each chunk. */
 static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     packed *s = ctx;
-    int64_t n_a = (s->a_shared ? 1 : s->n_items) * s->a_panels;
-    int64_t n_b = (s->b_shared ? 1 : s->n_items) * s->b_panels;
+    int64_t n_a = a_units(s), n_b = b_units(s);
 
     for (int64_t k = begin; k < end; k++) {
         int64_t u = k % (n_a + n_b), chunk = k / (n_a + n_b);
@@ -151,26 +208,89 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
             continue;
         }
         mr__product_item(s->p, s->item0 + item, &a, &b, &c);
-        if (!s->p->pairs)
-            mr__gemm_pack(is_a ? &a : &b, width, panel, s->depth0 + first,
-                          depth, to);
-        else if (!mr__gemm_pack_pairs(is_a ? &a : &b, width, panel,
-                                      s->depth0 + first, depth, to))
-            atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
+        panel_pack(s, is_a ? &a : &b, width, panel, s->depth0 + first, depth,
+                   to);
+    }
+}
+
+/* A block: which item's, which panels of a and b. */
+typedef struct block {
+    int64_t item, i0, i1, j0, j1;
+} block;
+
+/* Those of a column of blocks come one after the other: they have b's panels in
+ * common. */
+static block
+block_at(const packed *s, int64_t unit)
+{
+    int64_t per_item = s->block_rows * s->block_cols, at = unit % per_item;
+    int64_t row = at % s->block_rows, col = at / s->block_rows;
+
+    return (block){.item = unit / per_item,
+                   .i0 = row * s->a_panels / s->block_rows,
+                   .i1 = (row + 1) * s->a_panels / s->block_rows,
+                   .j0 = col * s->b_panels / s->block_cols,
+                   .j1 = (col + 1) * s->b_panels / s->block_cols};
+}
+
+/* Lines of rows of a, depths adjacent, that are asked for ahead of their
+ * packing: `part` of `parts` of those of a panel. */
+static void
+rows_fetch(const packed *s, const mr_gemm_side *a, int64_t panel, int64_t at,
+           int64_t depth, int64_t part, int64_t parts)
+{
+    int64_t size = mr__dtype_size(a->dtype), row = panel * s->rows;
+    int64_t rows = a->lanes - row < s->rows ? a->lanes - row : s->rows;
+    int64_t lines = (depth * size + LINE - 1) / LINE;
+    const char *from =
+        (const char *)a->data + (row * a->lane_stride + at) * size;
+
+    for (int64_t k = rows * lines * part / parts;
+         k < rows * lines * (part + 1) / parts; k++)
+        __builtin_prefetch(
+            from + k / lines * a->lane_stride * size + k % lines * LINE, 0, 2);
+}
+
+/* Panel i of a meets b while the next one is asked for. */
+static void
+panel_meet(const packed *s, const mr_gemm_side *a, const mr_gemm_chunk *g,
+           const block *k, int64_t i, int64_t at, int64_t depth)
+{
+    int64_t wide = k->j1 - k->j0;
+
+    for (int64_t j = 0; j < wide; j++) {
+        rows_fetch(s, a, i + 1, at, depth, j, wide);
+        mr__gemm_block(g, i, i + 1, k->j0 + j, k->j0 + j + 1);
+    }
+}
+
+/* One chunk of depth, from `at` on, of a block that packs its own a: a panel
+ * stays in the first-level cache until all of b has met it. */
+static void
+chunk_alone(packed *s, const mr_gemm_side *a, const mr_gemm_chunk *chunk,
+            const block *k, int64_t at, int64_t depth)
+{
+    _Alignas(64) float panel[MR_GEMM_MAX_ROWS * MR_GEMM_DEPTH];
+    bool ahead = a->depth_stride == 1 && s->p->n <= AHEAD_COLS &&
+                 s->p->m * s->p->k * mr__dtype_size(a->dtype) >= AHEAD_BYTES;
+    mr_gemm_chunk g = *chunk;
+
+    g.a = panel;
+    for (int64_t i = k->i0; i < k->i1 && !unfit(s); i++) {
+        panel_pack(s, a, s->rows, i, at, depth, panel);
+        g.a_first = i;
+        if (ahead && i + 1 < k->i1)
+            panel_meet(s, a, &g, k, i, at, depth);
+        else
+            mr__gemm_block(&g, i, i + 1, k->j0, k->j1);
     }
 }
 
 static void
-block_run(const packed *s, int64_t unit)
+block_run(packed *s, const block *k)
 {
     const mr_product *p = s->p;
-    int64_t per_item = s->block_rows * s->block_cols;
-    int64_t item = unit / per_item, block = unit % per_item;
-    int64_t row = block % s->block_rows, col = block / s->block_rows;
-    int64_t i0 = row * s->a_panels / s->block_rows;
-    int64_t i1 = (row + 1) * s->a_panels / s->block_rows;
-    int64_t j0 = col * s->b_panels / s->block_cols;
-    int64_t j1 = (col + 1) * s->b_panels / s->block_cols;
+    int64_t size = mr__dtype_size(p->dtype);
     mr_gemm_chunk g = {
         .m = p->m,
         .n = p->n,
@@ -178,12 +298,13 @@ block_run(const packed *s, int64_t unit)
         .c_row = p->c_row,
         .dtype = p->dtype,
     };
+    const float *packed_a = s->a + (s->a_shared ? 0 : k->item) * s->a_floats;
+    const float *packed_b = s->b + (s->b_shared ? 0 : k->item) * s->b_floats;
     mr_gemm_side a, b;
 
-    mr__product_item(p, s->item0 + item, &a, &b, &g.c);
-    g.a = s->a + (s->a_shared ? 0 : item) * s->a_floats;
-    g.b = s->b + (s->b_shared ? 0 : item) * s->b_floats;
-    g.sums = s->sum_floats ? s->sums + item * s->sum_floats : NULL;
+    mr__product_item(p, s->item0 + k->item, &a, &b, &g.c);
+    g.b_row = s->lies ? b.depth_stride : 0;
+    g.sums = s->sum_floats ? s->sums + k->item * s->sum_floats : NULL;
     for (int64_t chunk = 0; chunk < s->n_chunks; chunk++) {
         int64_t at = s->depth0 + chunk * s->chunk;
         int64_t depth = chunk_depth(s, chunk);
@@ -191,53 +312,48 @@ block_run(const packed *s, int64_t unit)
         g.depth = steps_of(s, depth);
         g.first = at == 0;
         g.last = at + depth == p->k;
-        mr__gemm_block(&g, i0, i1, j0, j1);
-        g.a += s->a_panels * s->rows * s->words * g.depth;
-        g.b += s->b_panels * s->cols * s->words * g.depth;
-    }
-}
-
-/* What follows blocks [first, end) of one row of blocks. */
-static void
-blocks_after(const packed *s, int64_t first, int64_t end)
-{
-    const mr_product *p = s->p;
-    int64_t per_item = s->block_rows * s->block_cols;
-    int64_t item = first / per_item, block = first % per_item;
-    int64_t high = BLOCK_ROWS / s->rows * s->rows;
-    int64_t wide = BLOCK_COLS / s->cols * s->cols;
-    int64_t i = block / s->block_cols * high, m = p->m - i;
-    int64_t j = block % s->block_cols * wide, n = p->n - j;
-
-    n = n < wide * (end - first) ? n : wide * (end - first);
-    mr__product_after(p, s->item0 + item, i, m < high ? m : high, j, n);
-}
-
-/* Blocks side by side are gone over together, up to so many: longer rows, and
- * still in cache. */
-#define BLOCKS_TOGETHER 4
-
-static void
-joined_piece(void *ctx, int64_t begin, int64_t end)
-{
-    const packed *s = ctx;
-    int64_t first = begin;
-
-    for (int64_t u = begin; u < end; u++) {
-        block_run(s, u);
-        if (u + 1 < end && (u + 1) % s->block_cols != 0 &&
-            u + 1 - first < BLOCKS_TOGETHER)
-            continue;
-        blocks_after(s, first, u + 1);
-        first = u + 1;
+        g.a = packed_a;
+        g.b = packed_b;
+        if (s->lies)
+            g.b = (const float *)(const void *)((const char *)b.data +
+                                                at * b.depth_stride * size);
+        if (s->alone)
+            chunk_alone(s, &a, &g, k, at, depth);
+        else
+            mr__gemm_block(&g, k->i0, k->i1, k->j0, k->j1);
+        packed_a += s->a_panels * s->rows * s->words * g.depth;
+        packed_b += s->b_panels * s->cols * s->words * g.depth;
     }
 }
 
 static void
 block_piece(void *ctx, int64_t begin, int64_t end)
 {
-    for (int64_t u = begin; u < end; u++)
-        block_run(ctx, u);
+    packed *s = ctx;
+
+    for (int64_t u = begin; u < end; u++) {
+        block k = block_at(s, u);
+
+        block_run(s, &k);
+    }
+}
+
+/* What follows runs on each block while it is in cache. */
+static void
+joined_piece(void *ctx, int64_t begin, int64_t end)
+{
+    packed *s = ctx;
+    const mr_product *p = s->p;
+
+    for (int64_t u = begin; u < end; u++) {
+        block k = block_at(s, u);
+        int64_t i = k.i0 * s->rows, i1 = k.i1 * s->rows;
+        int64_t j = k.j0 * s->cols, j1 = k.j1 * s->cols;
+
+        block_run(s, &k);
+        mr__product_after(p, s->item0 + k.item, i, (i1 < p->m ? i1 : p->m) - i,
+                          j, (j1 < p->n ? j1 : p->n) - j);
+    }
 }
 
 /* Blocks of even size; of few ones as many more as threads can share. */
@@ -259,27 +375,26 @@ blocks_plan(packed *s)
 static void
 group_run(packed *s)
 {
-    int64_t n_a = (s->a_shared ? 1 : s->n_items) * s->a_panels;
-    int64_t n_b = (s->b_shared ? 1 : s->n_items) * s->b_panels;
+    int64_t n_panels = a_units(s) + b_units(s);
 
     blocks_plan(s);
     for (s->depth0 = 0; s->depth0 < s->p->k; s->depth0 += s->depth) {
         int64_t left = s->p->k - s->depth0;
-        double depth, block;
+        double depth, size;
 
         s->depth = left < s->span ? left : s->span;
         s->n_chunks = (s->depth - 1) / s->chunk + 1;
         depth = (double)s->depth;
-        mr__cpu_for((n_a + n_b) * s->n_chunks,
+        mr__cpu_for(n_panels * s->n_chunks,
                     mr__cpu_grain(0.4 * (double)chunk_depth(s, 0) *
                                   (s->rows + s->cols) / 2.0),
                     pack_piece, s);
         if (unfit(s))
             return;
-        block = (double)(s->a_panels * s->rows / s->block_rows) *
-                (double)(s->b_panels * s->cols / s->block_cols);
+        size = (double)(s->a_panels * s->rows / s->block_rows) *
+               (double)(s->b_panels * s->cols / s->block_cols);
         mr__cpu_for(s->n_items * s->block_rows * s->block_cols,
-                    mr__cpu_grain(0.02 * depth * block),
+                    mr__cpu_grain(0.02 * depth * size),
                     s->follows && s->depth0 + s->depth == s->p->k ? joined_piece
                                                                   : block_piece,
                     s);
@@ -293,8 +408,9 @@ mr__product_packed(const mr_product *p, void *workspace)
 
     packed_plan(p, &s);
     /* Whether it can go in pairs is known once all is packed. */
-    s.follows = p->after != NULL &&
-                (!p->pairs || (s.span >= p->k && s.group == p->n_items));
+    s.follows =
+        p->after != NULL &&
+        (!p->pairs || (!s.alone && s.span >= p->k && s.group == p->n_items));
     s.a = workspace;
     s.b = s.a + (s.a_shared ? 1 : s.group) * s.a_floats;
     s.sums = s.b + (s.b_shared ? 1 : s.group) * s.b_floats;

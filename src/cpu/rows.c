@@ -22,7 +22,7 @@ enum {
 
 typedef struct few {
     const mr_product *p;
-    bool wide, x_ready, direct;
+    bool wide, far, x_ready, direct;
     int64_t chunk, n_chunks, band, n_bands;
     float *x;    /* items x m x k, when x is not ready as it is */
     float *part; /* chunks x items x m x n, when not straight to c */
@@ -53,6 +53,7 @@ few_plan(const mr_product *p, few *s)
         s->band = s->band < 1 ? 1 : s->band;
     }
     s->n_bands = (p->n - 1) / s->band + 1;
+    s->far = p->n_items * p->k * p->n * mr__dtype_size(p->dtype) >= MR_GEMV_FAR;
     s->x_ready = p->dtype == MR_FLOAT32 && p->a.depth_stride == 1;
     s->direct = p->dtype == MR_FLOAT32 && s->n_chunks == 1 && p->c_col == 1;
 }
@@ -136,7 +137,9 @@ few_unit(const few *s, int64_t unit)
     } else {
         y = s->part + (chunk * p->n_items + item) * p->m * p->n + j;
     }
-    if (s->wide)
+    if (s->wide && s->far)
+        mr__gemv_far(y, y_row, x, x_row, (int)p->m, &b, depth, n);
+    else if (s->wide)
         mr__gemv_wide(y, y_row, x, x_row, (int)p->m, &b, depth, n);
     else
         mr__gemv_deep(y, y_row, x, x_row, (int)p->m, &b, depth, n);

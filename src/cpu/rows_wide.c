@@ -25,7 +25,7 @@ enum {
 
 typedef struct few {
     const mr_product *p;
-    bool wide, twice;             /* twice: reals are doubles */
+    bool wide, far, twice;        /* twice: reals are doubles */
     int64_t parts, rows, columns; /* reals a number; rows of x, columns of b */
     int64_t x_row;                /* reals of a row of x */
     int64_t chunk, n_chunks, band, n_bands; /* in numbers */
@@ -56,6 +56,8 @@ few_plan(const mr_product *p, few *s)
 
     *s = (few){.p = p,
                .wide = p->b.lane_stride == 1,
+               .far = p->n_items * p->k * p->n * mr__dtype_size(p->dtype) >=
+                      MR_GEMV_FAR,
                .twice = p->dtype != MR_COMPLEX64,
                .parts = parts,
                .rows = p->m * parts,
@@ -187,12 +189,12 @@ wide_unit(const few *s, const char *x, const char *b, int64_t step,
         mr__gemv_wide_f64((double *)(void *)sums, s->columns,
                           (const double *)(const void *)x, s->x_row,
                           (int)s->rows, (const double *)(const void *)b,
-                          step / size, depth, reals);
+                          step / size, depth, reals, s->far);
     else
         mr__gemv_wide_f32((float *)(void *)sums, s->columns,
                           (const float *)(const void *)x, s->x_row,
                           (int)s->rows, (const float *)(const void *)b,
-                          step / size, depth, reals);
+                          step / size, depth, reals, s->far);
 }
 
 static void

@@ -366,8 +366,11 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     double buffer[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS / 2];
     int cols = t->cols / 2, third = t->rows / 3, half = cols / 2, r, v;
     int64_t row = i * t->rows, col = j * cols;
-    const double *a = (const double *)(const void *)g->a + row * g->depth;
-    const double *b = (const double *)(const void *)g->b + col * g->depth;
+    int64_t b_row = g->b_row ? g->b_row : cols;
+    const double *a = (const double *)(const void *)g->a +
+                      (i - g->a_first) * t->rows * g->depth;
+    const double *b =
+        (const double *)(const void *)g->b + (g->b_row ? col : col * g->depth);
     double *to = (double *)g->c + row * g->c_row + col;
     part c = {.to = (float *)(void *)to, .row = g->c_row, .add = !g->first};
 
@@ -375,12 +378,12 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     c.cols = g->n - col < cols ? g->n - col : cols;
     r = (int)((c.rows - 1) / third);
     v = (int)((c.cols - 1) / half);
-    part_fetch(&c, 2);
     if (c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
-        t->f64->tile[r][v](g->depth, a, b, to, g->c_row, c.add);
+        t->f64->tile[r][v](g->depth, a, b, b_row, to, g->c_row, c.add);
         return;
     }
-    t->f64->tile[r][v](g->depth, a, b, buffer, cols, false);
+    part_fetch(&c, 2);
+    t->f64->tile[r][v](g->depth, a, b, b_row, buffer, cols, false);
     take_f64(&c, buffer, cols);
 }
 
@@ -409,7 +412,9 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     float buffer[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS];
     int64_t row = i * t->rows, col = j * t->cols;
     int third = t->rows / 3, half = t->cols / 2, r, v;
-    const float *a = g->a + row * g->depth, *b = g->b + col * g->depth;
+    int64_t b_row = g->b_row ? g->b_row : t->cols;
+    const float *a = g->a + (i - g->a_first) * t->rows * g->depth;
+    const float *b = g->b + (g->b_row ? col : col * g->depth);
     part c = {.add = !g->first};
     mr_gemm_tile_fn *tile;
 
@@ -425,12 +430,12 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
         c.to = g->sums + row * g->n + col;
         c.row = g->n;
     }
-    if (c.to)
-        part_fetch(&c, 1);
     if (c.to && c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
-        tile(g->depth, a, b, c.to, c.row, c.add);
+        tile(g->depth, a, b, b_row, c.to, c.row, c.add);
     } else {
-        tile(g->depth, a, b, buffer, t->cols, false);
+        if (c.to)
+            part_fetch(&c, 1);
+        tile(g->depth, a, b, b_row, buffer, t->cols, false);
         if (c.to)
             take_f32(&c, buffer, t->cols);
     }
@@ -496,7 +501,16 @@ mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
 {
     rows_clear(y, y_row, m, n);
     gemm_tier()->wide[side_kind(b)](y, y_row, x, x_row, m, b->data,
-                                    b->depth_stride, depth, n);
+                                    b->depth_stride, depth, n, false);
+}
+
+void
+mr__gemv_far(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
+             const mr_gemm_side *b, int64_t depth, int64_t n)
+{
+    rows_clear(y, y_row, m, n);
+    gemm_tier()->wide[side_kind(b)](y, y_row, x, x_row, m, b->data,
+                                    b->depth_stride, depth, n, true);
 }
 
 void
@@ -517,10 +531,11 @@ mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
 
 void
 mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
-                  const float *b, int64_t b_row, int64_t depth, int64_t n)
+                  const float *b, int64_t b_row, int64_t depth, int64_t n,
+                  bool far)
 {
     gemm_tier()->wide[MR_GEMM_FLOAT32](y, y_row, x, x_row, m, b, b_row, depth,
-                                       n);
+                                       n, far);
 }
 
 void
@@ -532,9 +547,9 @@ mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n)
 void
 mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
                   int m, const double *b, int64_t b_row, int64_t depth,
-                  int64_t n)
+                  int64_t n, bool far)
 {
-    gemm_tier()->f64->wide(y, y_row, x, x_row, m, b, b_row, depth, n);
+    gemm_tier()->f64->wide(y, y_row, x, x_row, m, b, b_row, depth, n, far);
 }
 
 void

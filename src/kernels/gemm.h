@@ -52,7 +52,11 @@ typedef struct mr_gemm_chunk {
     int64_t m, n, depth; /* pairs: the number of pairs */
     bool pairs;
     const float *a, *b; /* packed, all panels of the chunk; float64: doubles */
-    void *c;            /* rows c_row elements apart, columns adjacent */
+    int64_t a_first;    /* the panel that a begins with */
+    int64_t
+        b_row; /* 0, or: b is no copy but lies as it came, this far from
+                  depth to depth; n is a multiple of the columns of a tile */
+    void *c;   /* rows c_row elements apart, columns adjacent */
     int64_t c_row;
     mr_dtype dtype; /* of c */
     float *sums;    /* m x n, dense: where halves wait between chunks;
@@ -86,10 +90,12 @@ void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
 /* ---- few rows ------------------------------------------------------------
  * y (m x n floats, rows y_row apart) = x (m rows of float32, x_row apart) @ b
  * over `depth`; m <= MR_GEMV_ROWS.  mr__gemv_wide: the columns of b are
- * adjacent.  mr__gemv_deep: its depths are adjacent. */
+ * adjacent.  mr__gemv_far: the same where they come from memory, all of b being
+ * MR_GEMV_FAR bytes or more.  mr__gemv_deep: its depths are adjacent. */
 #define MR_GEMV_ROWS 4
 /* Columns whose sums stay in the first-level cache whatever the rows. */
 #define MR_GEMV_COLS 512
+#define MR_GEMV_FAR  (24 << 20)
 
 /* How many of n columns `wide` takes at a time: long runs of a row come from
  * memory faster than short ones, so as many as keep the sums (m rows of
@@ -99,6 +105,8 @@ int64_t mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units);
 
 void mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
+void mr__gemv_far(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
+                  const mr_gemm_side *b, int64_t depth, int64_t n);
 void mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
 
@@ -106,13 +114,13 @@ void mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row,
  * += x[p] * b[p].  As the tier has them. */
 void mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
                        int m, const double *b, int64_t b_row, int64_t depth,
-                       int64_t n);
+                       int64_t n, bool far);
 void mr__gemv_dot_f64(double *lanes, const double *x, const double *b,
                       int64_t n);
 /* And these in float32. */
 void mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row,
                        int m, const float *b, int64_t b_row, int64_t depth,
-                       int64_t n);
+                       int64_t n, bool far);
 void mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n);
 
 /* ---- very small products ---------------------------------------------------
@@ -135,12 +143,12 @@ void mr__gemm_plain(const mr_gemm_side *a, const mr_gemm_side *b, void *c,
 
 /* ---- what a tier gives (tier/gemm.c) --------------------------------------
  * tile[r][v]: (r + 1) * rows / 3 rows times (v + 1) * cols / 2 columns of c,
- * which are added to c or replace it. */
+ * which are added to c or replace it.  b's depths are b_row apart. */
 typedef void mr_gemm_tile_fn(int64_t depth, const float *a, const float *b,
-                             float *c, int64_t c_row, bool add);
+                             int64_t b_row, float *c, int64_t c_row, bool add);
 typedef void mr_gemv_wide_fn(float *y, int64_t y_row, const float *x,
                              int64_t x_row, int m, const void *b, int64_t b_row,
-                             int64_t depth, int64_t n);
+                             int64_t depth, int64_t n, bool far);
 typedef void mr_gemv_dot_fn(float *lanes, const float *x, const void *b,
                             int64_t n);
 /* What b is made of. */
@@ -154,13 +162,15 @@ typedef enum mr_gemm_kind {
 /* tier/gemv64.c: as below, in float64; tiles have as many rows and half as many
  * columns. */
 typedef void mr_gemm_tile64_fn(int64_t depth, const double *a, const double *b,
-                               double *c, int64_t c_row, bool add);
+                               int64_t b_row, double *c, int64_t c_row,
+                               bool add);
 typedef struct mr_gemv_tier {
     mr_gemm_tile64_fn *tile[3][2];
     void (*turn)(double *to, const double *from, int64_t lane_stride,
                  int64_t lanes, int64_t width, int64_t depth);
     void (*wide)(double *y, int64_t y_row, const double *x, int64_t x_row,
-                 int m, const void *b, int64_t b_row, int64_t depth, int64_t n);
+                 int m, const void *b, int64_t b_row, int64_t depth, int64_t n,
+                 bool far);
     void (*dot)(double *lanes, const double *x, const void *b, int64_t n);
     mr_small_f64_fn *small;
 } mr_gemv_tier;

@@ -35,8 +35,10 @@ product(const mr_gemm_tier *t, const float *a, const float *b, float *c)
         for (int j = 0; j < N; j += t->cols) {
             t->turn(pa, a + (size_t)i * DEPTH, DEPTH, t->rows, t->rows, DEPTH);
             t->turn(pb, b + (size_t)j * DEPTH, DEPTH, t->cols, t->cols, DEPTH);
-            t->tile[2][1](DEPTH, pa, pb, c + (size_t)i * N + j, N, false);
-            t->tile[2][1](DEPTH, pa, pb, c + (size_t)i * N + j, N, true);
+            t->tile[2][1](DEPTH, pa, pb, t->cols, c + (size_t)i * N + j, N,
+                          false);
+            t->tile[2][1](DEPTH, pa, pb, t->cols, c + (size_t)i * N + j, N,
+                          true);
         }
     free(pa);
     free(pb);
@@ -66,7 +68,8 @@ tiers__give_equal_bits(void **state)
             memset(y[t], 0, sizeof y[t]);
             memset(lanes[t], 0, sizeof lanes[t]);
             product(tiers[t], a, b, c[t]);
-            tiers[t]->wide[kind](y[t], N, a, DEPTH, 4, other, N, DEPTH, 29);
+            tiers[t]->wide[kind](y[t], N, a, DEPTH, 4, other, N, DEPTH, 29,
+                                 t == 0);
             tiers[t]->dot[kind](lanes[t], a, other, 10 * DEPTH - 3);
         }
         assert_memory_equal(c[0], c[1], sizeof c[0]);
@@ -96,7 +99,7 @@ tiles__stay_within_their_size(void **state)
                     b[i] = 2.0F;
                 for (int i = 0; i < (M + 1) * (N + 1); i++)
                     c[i] = -1.0F;
-                t->tile[r][v](3, a, b, c, N + 1, false);
+                t->tile[r][v](3, a, b, t->cols, c, N + 1, false);
                 for (int i = 0; i <= M; i++)
                     for (int j = 0; j <= N; j++)
                         assert_true(c[i * (N + 1) + j] ==
@@ -120,8 +123,10 @@ product64(const mr_gemm_tier *t, const double *a, const double *b, double *c)
             t->f64->turn(pa, a + (size_t)i * DEPTH, DEPTH, t->rows, t->rows,
                          DEPTH);
             t->f64->turn(pb, b + (size_t)j * DEPTH, DEPTH, cols, cols, DEPTH);
-            t->f64->tile[2][1](DEPTH, pa, pb, c + (size_t)i * N + j, N, false);
-            t->f64->tile[2][1](DEPTH, pa, pb, c + (size_t)i * N + j, N, true);
+            t->f64->tile[2][1](DEPTH, pa, pb, cols, c + (size_t)i * N + j, N,
+                               false);
+            t->f64->tile[2][1](DEPTH, pa, pb, cols, c + (size_t)i * N + j, N,
+                               true);
         }
     free(pa);
     free(pb);

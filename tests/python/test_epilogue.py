@@ -55,6 +55,19 @@ def test_joined__is_right() -> None:
     np.testing.assert_allclose(np.array(y), want, rtol=1e-4, atol=1e-4)
 
 
+# So large that each block of c is followed while it is in cache; one span of depth and several.
+@pytest.mark.parametrize("shape", [(2048, 300, 2048), (1500, 100, 3001), (200, 1300, 11000)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_joined__of_large_products_is_right(shape: tuple[int, int, int], dtype: str) -> None:
+    m, k, n = shape
+    rng = np.random.default_rng(m)
+    a, b, bias = (mx.array(rng.standard_normal(s)).astype(getattr(mx, dtype)) for s in ((m, k), (k, n), (n,)))
+    y = np.array((mx.maximum(a @ b + bias, 0) * 2).astype(mx.float32))
+    x, w, v = (np.array(z.astype(mx.float32)) for z in (a, b, bias))
+    want = np.maximum(x @ w + v, 0) * 2
+    assert np.abs(y - want).max() < 1e-2
+
+
 @pytest.mark.parametrize("activation", [lambda h: mx.maximum(h, 0), mx.tanh, lambda h: h * mx.sigmoid(h)])
 def test_gradients__through_joined_layers_have_the_bits_of_step_by_step(activation) -> None:
     rng = np.random.default_rng(5)

@@ -58,6 +58,25 @@ def test_matmul__is_within_the_bound_in_any_layout(dtype, size):
         assert within(c, turned(a64, ta), turned(b64, tb), dtype), (ta, tb)
 
 
+# Packed products: b read where it lies and packed; a packed by blocks and before them, asked for ahead.
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [(130, 70, 256), (131, 700, 224), (3001, 201, 128), (200, 600, 1088), (97, 1030, 512)], ids=str)
+def test_matmul__of_packed_ones_has_the_same_bits_wherever_b_lies(dtype, size):
+    m, k, n = size
+    a, a64 = numbers(dtype, (m, k), 1)
+    b, b64 = numbers(dtype, (k, n), 2)
+    c = a @ b
+    assert within(c, a64, b64, dtype)
+    wider = mx.concatenate([mx.zeros((k, 1), dtype=b.dtype), b, mx.zeros((k, 2), dtype=b.dtype)], axis=1)
+    across = mx.contiguous(b.T).T
+    items = mx.stack([b, b * 2])
+    mx.eval(wider, across, items)
+    for other in (wider[:, 1 : n + 1], across):
+        assert bool(mx.array_equal(a @ other, c))
+    pair = mx.stack([a, a]) @ items
+    assert bool(mx.array_equal(pair[0], c)) and bool(mx.array_equal(pair[1], c * 2))
+
+
 @pytest.mark.parametrize("dtype", EPS)
 @pytest.mark.parametrize("size", [(1, 1, 1), (4, 4, 4), (8, 8, 8), (7, 5, 3), (16, 16, 16), (13, 16, 11), (20, 3, 40)], ids=str)
 def test_matmul__of_many_small_ones_is_within_the_bound(dtype, size):

@@ -36,11 +36,11 @@ load_kind(const void *b, int64_t i, int64_t left, const mr_gemm_kind kind)
 #include "kernels/tier/small.h"
 
 #define ROW_KERNELS(suffix, kind)                                              \
-    static void wide_##suffix(float *y, int64_t y_row, const float *x,         \
-                              int64_t x_row, int m, const void *b,             \
-                              int64_t b_row, int64_t depth, int64_t n)         \
+    static void wide_##suffix(                                                 \
+        float *y, int64_t y_row, const float *x, int64_t x_row, int m,         \
+        const void *b, int64_t b_row, int64_t depth, int64_t n, bool far)      \
     {                                                                          \
-        wide(y, y_row, x, x_row, m, b, b_row, depth, n, kind);                 \
+        wide(y, y_row, x, x_row, m, b, b_row, depth, n, far, kind);            \
     }                                                                          \
     static void dot_##suffix(float *lanes, const float *x, const void *b,      \
                              int64_t n)                                        \

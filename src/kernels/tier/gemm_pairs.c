@@ -28,8 +28,8 @@
 
 static inline __attribute__((always_inline, target("avx512bf16"))) void
 tile(int64_t depth, const float *restrict a, const float *restrict b,
-     float *restrict c, int64_t c_row, bool add, const int n_rows,
-     const int n_vectors)
+     int64_t b_row, float *restrict c, int64_t c_row, bool add,
+     const int n_rows, const int n_vectors)
 {
     R sum[ROWS][2];
 
@@ -38,7 +38,7 @@ tile(int64_t depth, const float *restrict a, const float *restrict b,
         sum[i][0] = (R){0};
         sum[i][1] = (R){0};
     }
-    for (int64_t p = 0; p < depth; p++, a += ROWS, b += COLS) {
+    for (int64_t p = 0; p < depth; p++, a += ROWS, b += b_row) {
         R b0 = v_load(b), b1 = n_vectors > 1 ? v_load(b + N_LANES) : b0;
 
 #pragma GCC unroll 12
@@ -65,9 +65,9 @@ tile(int64_t depth, const float *restrict a, const float *restrict b,
 
 #define TILE(name, n_rows, n_vectors)                                          \
     WITH static void name(int64_t depth, const float *a, const float *b,       \
-                          float *c, int64_t c_row, bool add)                   \
+                          int64_t b_row, float *c, int64_t c_row, bool add)    \
     {                                                                          \
-        tile(depth, a, b, c, c_row, add, n_rows, n_vectors);                   \
+        tile(depth, a, b, b_row, c, c_row, add, n_rows, n_vectors);            \
     }
 TILE(tile_third_half, THIRD, 1)
 TILE(tile_third, THIRD, 2)

@@ -25,9 +25,9 @@ load_kind(const void *b, int64_t i, int64_t left, const mr_gemm_kind kind)
 
 static void
 wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row, int m,
-         const void *b, int64_t b_row, int64_t depth, int64_t n)
+         const void *b, int64_t b_row, int64_t depth, int64_t n, bool far)
 {
-    wide(y, y_row, x, x_row, m, b, b_row, depth, n, MR_N_GEMM_KINDS);
+    wide(y, y_row, x, x_row, m, b, b_row, depth, n, far, MR_N_GEMM_KINDS);
 }
 
 static void

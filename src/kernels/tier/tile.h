@@ -25,21 +25,25 @@
 
 _Static_assert(ROWS <= MR_GEMM_MAX_ROWS, "tile too high");
 
-INLINE void
-tile(int64_t depth, const lane *restrict a, const lane *restrict b,
-     lane *restrict c, int64_t c_row, bool add, const int n_rows,
-     const int n_vectors)
-{
-    R sum[ROWS][2];
+/* Steps before the last one at which the lines of c are asked for, a row a
+ * step: earlier they would be gone again when the sums are ready, since panels
+ * pass through the first-level cache meanwhile (and rows of c a power of 2
+ * apart share few places there). */
+#define FETCH_STEPS 32
 
-#pragma GCC unroll 12
-    for (int i = 0; i < n_rows; i++) {
-        sum[i][0] = (R){0};
-        sum[i][1] = (R){0};
-    }
-    for (int64_t p = 0; p < depth; p++, a += ROWS, b += COLS) {
+INLINE void
+tile_steps(R sum[ROWS][2], const lane *restrict a, const lane *restrict b,
+           int64_t b_row, int64_t n, const lane *c, int64_t c_row,
+           const int n_rows, const int n_vectors)
+{
+    for (int64_t p = 0; p < n; p++, a += ROWS, b += b_row) {
         R b0 = v_load(b), b1 = n_vectors > 1 ? v_load(b + N_LANES) : b0;
 
+        if (c) {
+            __builtin_prefetch(c + p * c_row, 1);
+            if (n_vectors > 1)
+                __builtin_prefetch(c + p * c_row + N_LANES, 1);
+        }
 #pragma GCC unroll 12
         for (int i = 0; i < n_rows; i++) {
             R x = v_set(a[i]);
@@ -49,6 +53,28 @@ tile(int64_t depth, const lane *restrict a, const lane *restrict b,
                 sum[i][1] = multiply_add(x, b1, sum[i][1]);
         }
     }
+}
+
+INLINE void
+tile(int64_t depth, const lane *restrict a, const lane *restrict b,
+     int64_t b_row, lane *restrict c, int64_t c_row, bool add, const int n_rows,
+     const int n_vectors)
+{
+    int64_t early = depth > FETCH_STEPS ? depth - FETCH_STEPS : 0;
+    int64_t fetch = depth - early < n_rows ? depth - early : n_rows;
+    int64_t late = early + fetch;
+    R sum[ROWS][2];
+
+#pragma GCC unroll 12
+    for (int i = 0; i < n_rows; i++) {
+        sum[i][0] = (R){0};
+        sum[i][1] = (R){0};
+    }
+    tile_steps(sum, a, b, b_row, early, NULL, 0, n_rows, n_vectors);
+    tile_steps(sum, a + early * ROWS, b + early * b_row, b_row, fetch, c, c_row,
+               n_rows, n_vectors);
+    tile_steps(sum, a + late * ROWS, b + late * b_row, b_row, depth - late,
+               NULL, 0, n_rows, n_vectors);
 #pragma GCC unroll 12
     for (int i = 0; i < n_rows; i++, c += c_row) {
         v_store(c, add ? v_load(c) + sum[i][0] : sum[i][0]);
@@ -59,10 +85,10 @@ tile(int64_t depth, const lane *restrict a, const lane *restrict b,
 }
 
 #define TILE(name, n_rows, n_vectors)                                          \
-    static void name(int64_t depth, const lane *a, const lane *b, lane *c,     \
-                     int64_t c_row, bool add)                                  \
+    static void name(int64_t depth, const lane *a, const lane *b,              \
+                     int64_t b_row, lane *c, int64_t c_row, bool add)          \
     {                                                                          \
-        tile(depth, a, b, c, c_row, add, n_rows, n_vectors);                   \
+        tile(depth, a, b, b_row, c, c_row, add, n_rows, n_vectors);            \
     }
 TILE(tile_third_half, THIRD, 1)
 TILE(tile_third, THIRD, 2)
