@@ -55,9 +55,9 @@ static _Atomic bool lender[N_BLOCKS];
  * of one. */
 static _Atomic int n_lenders;
 
+_Thread_local uint32_t mr__lend_caller;
 static _Thread_local struct {
     block *block;
-    uint32_t serial;
     uint32_t next; /* slot */
     bool without;  /* there is no block for this thread */
 } here __attribute__((tls_model("initial-exec")));
@@ -136,12 +136,13 @@ becomes_lent(mr_array *x)
     /* relaxed: a number that says who, nothing else */
     uint32_t first = atomic_load_explicit(&x->caller, memory_order_relaxed);
 
-    if (here.serial == 0)
-        here.serial = (uint32_t)mr__thread_serial();
-    if (first == here.serial)
+    if (mr__lend_caller == 0)
+        mr__lend_caller = (uint32_t)mr__thread_serial();
+    if (first == mr__lend_caller)
         return false;
     if (first == 0) {
-        atomic_store_explicit(&x->caller, here.serial, memory_order_relaxed);
+        atomic_store_explicit(&x->caller, mr__lend_caller,
+                              memory_order_relaxed);
         return false;
     }
     if (mr__state(x) != MR_DONE)
@@ -152,7 +153,7 @@ becomes_lent(mr_array *x)
 }
 
 mr_lend *
-mr__lend(mr_array *x)
+mr__lend_shared(mr_array *x)
 {
     /* relaxed: the caller has a reference */
     if (!(atomic_load_explicit(&x->refs, memory_order_relaxed) & MR_REF_LENT) &&

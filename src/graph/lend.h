@@ -22,9 +22,27 @@
 typedef _Atomic(uintptr_t) mr_lend;
 #define MR_LEND_OWNED ((uintptr_t)1)
 
-/* Note x, of which the caller has a counted reference: until it has let that
- * go, and after that.  NULL: x is not lent, or there is no slot; count. */
-mr_lend *mr__lend(mr_array *x);
+/* This thread, as `caller` of arrays has it; 0: not known yet. */
+extern _Thread_local uint32_t mr__lend_caller
+    __attribute__((tls_model("initial-exec")));
+
+/* As below; all but the usual case. */
+mr_lend *mr__lend_shared(mr_array *x);
+
+/* Note x, of which the caller has a counted reference, until mr__lend_end.
+ * NULL: x is not lent, or there is no slot; count. */
+static inline mr_lend *
+mr__lend(mr_array *x)
+{
+    /* relaxed, both: the caller has a reference; a number says who, nothing
+     * else */
+    uint64_t refs = atomic_load_explicit(&x->refs, memory_order_relaxed);
+    uint32_t first = atomic_load_explicit(&x->caller, memory_order_relaxed);
+
+    return !(refs & MR_REF_LENT) && first != 0 && first == mr__lend_caller
+               ? NULL
+               : mr__lend_shared(x);
+}
 
 /* What is noted there is over.  True: the slot had a counted reference, which
  * is the caller's now. */
