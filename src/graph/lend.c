@@ -19,7 +19,8 @@
  *    when that reference is gone.
  *  - A reference that goes takes MR_REF_ASKED away.  So a count that still is
  *    one with that bit never was more meanwhile, and nothing was noted behind
- *    the back of the scan.
+ *    the back of the scan.  (Who takes one through the edge of a node does so
+ *    before the edge ends: a scan that sees the slot empty sees that count.)
  *  - MR_REF_LENT stands in the count itself: nobody drops a reference without
  *    knowing whether the array was lent.
  *
@@ -45,7 +46,7 @@ enum {
 };
 
 typedef struct block {
-    _Alignas(64) mr_lend slot[N_SLOTS];
+    _Alignas(128) mr_lend slot[N_SLOTS]; /* no pair of lines has two */
 } block;
 
 static block blocks[N_BLOCKS];
