@@ -320,7 +320,10 @@ mr__program_call(mr_array *holder, mr_array *const *args)
         memcpy(in + 1 + p->n_args, p->consts, (size_t)p->n_consts * sizeof *in);
         tuple = call_there(p, n, in);
     } else {
-        tuple = mr__node_tuple(&mr__op_compiled, NULL, n, in, p->n_out);
+        /* not the holder, and nothing that the program could write over: the
+         * references of that are counted */
+        tuple = mr__node_tuple_lent(&mr__op_compiled, n, in, p->n_out,
+                                    ~(p->could_take << 1 | 1));
     }
     if (in != few)
         mr__dealloc(in);

@@ -23,7 +23,7 @@
 void
 mr__verify_same(const mr_array *x, mr_array *y)
 {
-    mr_op_call call = {y->op, y->params, y->n_in, y->in};
+    mr_op_call call = {y->op, y->params, y->n_in, y->in, 0};
     mr_aval out;
 
     assert(x->dtype == y->dtype && x->ndim == y->ndim);

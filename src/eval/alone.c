@@ -91,11 +91,10 @@ take_all(alone *a, size_t n)
             return false;
     }
     a->tuple = a->root[0]->in[0];
-    /* acquire: pairs with the releases of those who had a reference; those left
-     * are the roots' edges.  A result asked for before has computed it. */
-    return (atomic_load_explicit(&a->tuple->refs, memory_order_acquire) &
-            ((MR_REF_ONE << 40) - 1)) == n &&
-           mr__state(a->tuple) == MR_NEW && a->tuple->error == NULL;
+    /* The references left are the roots' edges.  A result asked for before has
+     * computed it. */
+    return mr__refs_are(a->tuple, n) && mr__state(a->tuple) == MR_NEW &&
+           a->tuple->error == NULL;
 }
 
 /* ---- arguments and memory ------------------------------------------------

@@ -3,7 +3,8 @@
  * donate.c -- may a group write its result where an input lies?
  *
  * It may when nobody else can look there, now or later: no user, no scope, no
- * live trace, no recipe that would read it again, no other stream.  Of a node
+ * live trace, no recipe that would read it again, no other stream, no call that
+ * it was ever lent to (graph/lend.h).  Of a node
  * of this window the planner knows all readers.  Of a leaf it knows the count
  * of references: all must be edges from this group, or from views of this
  * window that have had their last reader (x[i] += 1 reads a view of x, and
@@ -99,8 +100,10 @@ leaf_is_free(const mr_plan *p, const mr_array *x, uint64_t edges,
         return false;
     /* acquire, both: pair with the releases of those who have read; counts
      * that are ours alone cannot grow meanwhile */
-    refs = atomic_load_explicit(&x->refs, memory_order_acquire) &
-           ((MR_REF_ONE << 40) - 1);
+    refs = atomic_load_explicit(&x->refs, memory_order_acquire);
+    if (refs & MR_REF_LENT)
+        return false;
+    refs &= MR_REF_TOTAL;
     if (atomic_load_explicit(&x->scoped, memory_order_relaxed) != 0 ||
         atomic_load_explicit(&x->buffer->refs, memory_order_acquire) != 1 ||
         x->buffer->exported_writable || x->buffer->read_only ||

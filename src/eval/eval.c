@@ -683,7 +683,7 @@ check_arrays(mr_array *const *x, int n)
 static void
 front_door(void)
 {
-    mr__buffer_drain_deferred();
+    mr__buffer_drain();
     mr__log_flush();
 }
 

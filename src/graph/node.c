@@ -17,6 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "graph/lend.h"
 #include "graph/op.h"
 #include "graph/own.h"
 
@@ -93,6 +94,7 @@ node_alloc(const mr_parts *p, char **extra)
     atomic_store_explicit(&x->refs, MR_REF_ONE, memory_order_relaxed);
     atomic_store_explicit(&x->state, MR_NEW, memory_order_relaxed);
     atomic_store_explicit(&x->scoped, 0, memory_order_relaxed);
+    atomic_store_explicit(&x->caller, 0, memory_order_relaxed);
     x->ndim = (uint8_t)p->ndim;
     x->flags = 0;
     x->n_in = (uint16_t)p->n_in;
@@ -125,18 +127,48 @@ outermost(uint64_t trace, uint64_t other)
     return other;
 }
 
+/* What a node has of an input beside the edge. */
+static inline void
+depend_on(mr_array *x, const mr_array *in)
+{
+    /* relaxed: an input that is done meanwhile makes a guess too high */
+    if (in->depth >= x->depth &&
+        (atomic_load_explicit(&in->state, memory_order_relaxed) &
+         MR_STATE_MASK) == MR_NEW)
+        x->depth = in->depth + 1;
+    if (__builtin_expect(in->trace != 0, 0))
+        x->trace = outermost(x->trace, in->trace);
+}
+
 static inline void
 put_inputs(mr_array *x, int n_in, mr_array *const *in)
 {
     for (int i = 0; i < n_in; i++) {
         x->in[i] = mr__retain(in[i]);
-        /* relaxed: an input that is done meanwhile makes a guess too high */
-        if (in[i]->depth >= x->depth &&
-            (atomic_load_explicit(&in[i]->state, memory_order_relaxed) &
-             MR_STATE_MASK) == MR_NEW)
-            x->depth = in[i]->depth + 1;
-        if (__builtin_expect(in[i]->trace != 0, 0))
-            x->trace = outermost(x->trace, in[i]->trace);
+        depend_on(x, in[i]);
+    }
+    if (__builtin_expect(x->depth > MR_DEEP, 0))
+        mr__node_deep(x);
+}
+
+/* The same where some may be lent; *extra begins behind the edges. */
+static void
+put_lent_inputs(mr_array *x, const mr_op_call *c, char **extra)
+{
+    mr_lend **lends = mr__lends(x);
+
+    assert((void *)lends == *extra);
+    *extra += (size_t)c->n_in * sizeof *lends;
+    for (int i = 0; i < c->n_in; i++) {
+        bool may = i < 64 && (c->lend >> i & 1);
+
+        lends[i] = may ? mr__lend(c->in[i]) : NULL;
+        if (lends[i] != NULL)
+            x->flags |= MR_NODE_BORROWS;
+        else
+            mr__retain(c->in[i]);
+        x->in[i] = c->in[i];
+        depend_on(x, c->in[i]);
     }
     if (__builtin_expect(x->depth > atomic_load_explicit(&mr__deep_limit,
                                                          memory_order_relaxed),
@@ -243,8 +275,9 @@ static mr_array *
 node_of(const mr_op_call *c, bool tuple, int n_out, const mr_aval *out)
 {
     size_t params = params_room(c->op, c->params);
+    size_t lends = c->lend == 0 ? 0 : (size_t)c->n_in * sizeof(mr_lend *);
     mr_parts parts = {c->n_in, n_out, tuple ? 0 : out->ndim,
-                      params + (tuple ? tuple_room(n_out, out) : 0)};
+                      lends + params + (tuple ? tuple_room(n_out, out) : 0)};
     int64_t size = 0;
     char *extra;
     mr_array *x;
@@ -264,7 +297,10 @@ node_of(const mr_op_call *c, bool tuple, int n_out, const mr_aval *out)
     x->op = c->op;
     x->dtype = (uint8_t)out->dtype;
     x->size = tuple ? 0 : size;
-    put_inputs(x, c->n_in, c->in);
+    if (lends > 0)
+        put_lent_inputs(x, c, &extra);
+    else
+        put_inputs(x, c->n_in, c->in);
     extra = put_params(x, c->op, c->params, params, extra);
     if (tuple)
         put_tuple(x, n_out, out, extra);
@@ -293,7 +329,7 @@ node_inferred(const mr_op_call *c, bool tuple, int n_out)
 mr_array *
 mr__node_new(const mr_op *op, const void *params, int n_in, mr_array *const *in)
 {
-    mr_op_call call = {op, params, n_in, in};
+    mr_op_call call = {op, params, n_in, in, 0};
     int n_out = op->n_out > 0 ? op->n_out : 1;
 
     return node_inferred(&call, n_out > 1, n_out);
@@ -303,7 +339,16 @@ mr_array *
 mr__node_tuple(const mr_op *op, const void *params, int n_in,
                mr_array *const *in, int n_out)
 {
-    mr_op_call call = {op, params, n_in, in};
+    mr_op_call call = {op, params, n_in, in, 0};
+
+    return node_inferred(&call, true, n_out);
+}
+
+mr_array *
+mr__node_tuple_lent(const mr_op *op, int n_in, mr_array *const *in, int n_out,
+                    uint64_t lend)
+{
+    mr_op_call call = {op, NULL, n_in, in, lend};
 
     return node_inferred(&call, true, n_out);
 }
@@ -311,7 +356,7 @@ mr__node_tuple(const mr_op *op, const void *params, int n_in,
 mr_array *
 mr__node_like(const mr_array *x, mr_array *const *in)
 {
-    mr_op_call call = {x->op, x->params, x->n_in, in};
+    mr_op_call call = {x->op, x->params, x->n_in, in, 0};
     bool tuple = x->flags & MR_NODE_TUPLE;
     int n = tuple ? x->n_out : 1;
     mr_aval few[FEW_OUTPUTS], *out = few;

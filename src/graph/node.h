@@ -7,11 +7,12 @@
  * that holds the tuple, and one projection (mr__op_output) for each result, so
  * that every walk meets single-valued nodes alone.
  *
- * References.  `refs` packs two counts: the low 40 bits count every
+ * References.  `refs` packs two counts: the low 38 bits count every
  * reference (edges from other nodes, scopes, running tasks, users), the high
  * 24 bits those that belong to users, so that releasing what a scope owns is
  * detected.  What is made starts with one reference of no class; the scope or
- * the caller takes it.
+ * the caller takes it.  The two bits between them are those of arrays that are
+ * lent to calls: such have readers that are not counted (lend.h).
  *
  * State.  src/eval/README.md has the table of transitions.  Everything under
  * "fixed" is written before the node is published and never changes; the
@@ -60,9 +61,11 @@ enum mr_node_flags {
                                  follow in place of the others and evaluation
                                  does not see */
     MR_NODE_TRACER = 16,      /* stands for a differentiated argument */
-    MR_NODE_ALONE = 32        /* a result of an operator that brings its own
+    MR_NODE_ALONE = 32,       /* a result of an operator that brings its own
                                  execution: may be computed by one thread without
                                  the plan lock (eval/alone.h) */
+    MR_NODE_BORROWS = 64 /* some of its inputs are noted, not counted: behind
+                            its edges stands where (lend.h); a tuple */
 };
 
 /* A result of a tuple node.  dtype, ndim, dim are fixed; dim has ndim dims,
@@ -83,6 +86,8 @@ struct mr_array {
     _Atomic uint32_t scoped; /* references that scopes own: they do not make
                                 an interior node worth keeping; relaxed, a
                                 hint that only the owner thread changes */
+    _Atomic uint32_t caller; /* the first thread that called a compiled function
+                                with it, 0: none; relaxed */
     const mr_op *op;
     const char *site;       /* "file:line", immortal; NULL when unknown */
     const void *params;     /* inside this block */
@@ -141,6 +146,7 @@ typedef struct mr_op_call {
     const void *params;
     int n_in;
     mr_array *const *in;
+    uint64_t lend; /* inputs, by bit, that may be lent to the node (lend.h) */
 } mr_op_call;
 
 /* An abstract value: what infer gives. */
@@ -161,6 +167,10 @@ mr_array *mr__node_new(const mr_op *op, const void *params, int n_in,
  * always a tuple node, infer fills n_out values. */
 mr_array *mr__node_tuple(const mr_op *op, const void *params, int n_in,
                          mr_array *const *in, int n_out);
+/* The same without parameters; the inputs with a bit in `lend` may be lent to
+ * it. */
+mr_array *mr__node_tuple_lent(const mr_op *op, int n_in, mr_array *const *in,
+                              int n_out, uint64_t lend);
 /* x's operator over other inputs of the same dtypes and shapes, at x's site and
  * on its stream; x depends on nothing that is still traced.  A tuple gives a
  * tuple. */
@@ -220,6 +230,12 @@ const void *mr__scalar_const(const mr_array *x);
  * could want. */
 #define MR_REF_ONE  ((uint64_t)1)
 #define MR_REF_USER (((uint64_t)1 << 40) | 1)
+/* All references that are counted. */
+#define MR_REF_TOTAL (((uint64_t)1 << 38) - 1)
+/* Once set, for ever: there may be readers that are not counted. */
+#define MR_REF_LENT ((uint64_t)1 << 39)
+/* Who has the last reference that is counted looks for others (release.c). */
+#define MR_REF_ASKED ((uint64_t)1 << 38)
 
 static inline mr_array *
 mr__retain(mr_array *x)
@@ -233,8 +249,16 @@ void mr__release(mr_array *x); /* NULL is allowed */
 static inline uint64_t
 mr__ref_total(const mr_array *x)
 {
-    return atomic_load_explicit(&x->refs, memory_order_relaxed) &
-           ((MR_REF_ONE << 40) - 1);
+    return atomic_load_explicit(&x->refs, memory_order_relaxed) & MR_REF_TOTAL;
+}
+
+/* Are these n references all that anybody has?  For who has all of them. */
+static inline bool
+mr__refs_are(const mr_array *x, uint64_t n)
+{
+    /* acquire: pairs with the releases of those who had one */
+    return (atomic_load_explicit(&x->refs, memory_order_acquire) &
+            (MR_REF_TOTAL | MR_REF_LENT)) == n;
 }
 
 /* Drop the inputs of a node that is done.  The caller is the worker that has

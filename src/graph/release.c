@@ -7,7 +7,10 @@
  * which nobody else can need any more; the list is worked off in a loop that
  * puts the inputs that die with it on the same list.  A chain of any length
  * goes in constant memory.
- * Called by: everything that holds arrays.  Calls: array/, base/.
+ *
+ * What is lent (lend.h) lives while it has a counted reference or is noted
+ * somewhere.
+ * Called by: everything that holds arrays.  Calls: lend.c, array/, base/.
  */
 #include "graph/node.h"
 
@@ -16,20 +19,43 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "graph/lend.h"
 #include "graph/op.h"
 #include "marram/array.h"
-
-#define TOTAL_MASK ((MR_REF_ONE << 40) - 1)
 
 /* An absent optional array.  Its count is so high that no imbalance of
  * retains and releases inside the library reaches 0. */
 static mr_array none = {
-    .refs = MR_REF_ONE << 39,
+    .refs = MR_REF_ONE << 37,
     .state = MR_DONE,
     .n_out = 1,
     .op = &mr__op_data,
 };
 mr_array *const mr_none_array = &none;
+
+/* A reference of a lent array; true: nobody has another. */
+static __attribute__((noinline)) bool
+drop_lent(mr_array *x)
+{
+    /* acquire, here and below: see drop() */
+    uint64_t refs = atomic_load_explicit(&x->refs, memory_order_acquire);
+
+    for (;;) {
+        bool last = (refs & MR_REF_TOTAL) == 1;
+        uint64_t next =
+            last ? refs | MR_REF_ASKED : (refs - MR_REF_ONE) & ~MR_REF_ASKED;
+
+        if (!atomic_compare_exchange_weak_explicit(&x->refs, &refs, next,
+                                                   memory_order_acq_rel,
+                                                   memory_order_acquire))
+            continue;
+        if (!last || mr__lend_give(x)) /* then x may be gone already */
+            return false;
+        refs = atomic_load_explicit(&x->refs, memory_order_acquire);
+        if (refs == next)
+            return true;
+    }
+}
 
 /* True when that was the last reference. */
 static inline bool
@@ -37,10 +63,32 @@ drop(mr_array *x)
 {
     /* acquire: who sees 1 is alone, after the releases of all others.  acq_rel:
      * the last to go frees after the reads of all others. */
-    return atomic_load_explicit(&x->refs, memory_order_acquire) == MR_REF_ONE ||
-           (atomic_fetch_sub_explicit(&x->refs, MR_REF_ONE,
-                                      memory_order_acq_rel) &
-            TOTAL_MASK) == 1;
+    uint64_t refs = atomic_load_explicit(&x->refs, memory_order_acquire);
+
+    if (refs == MR_REF_ONE)
+        return true;
+    do {
+        if (__builtin_expect((refs & MR_REF_LENT) != 0, 0))
+            return drop_lent(x);
+    } while (!atomic_compare_exchange_weak_explicit(
+        &x->refs, &refs, refs - MR_REF_ONE, memory_order_acq_rel,
+        memory_order_acquire));
+    return (refs & MR_REF_TOTAL) == 1;
+}
+
+/* Edge i of x, which leads to `in`, ends; true when that was the last
+ * reference. */
+static inline bool
+drop_edge(const mr_array *x, int i, mr_array *in)
+{
+    mr_lend *noted;
+
+    if (__builtin_expect((x->flags & MR_NODE_BORROWS) != 0, 0)) {
+        noted = mr__lends(x)[i];
+        if (noted != NULL && !mr__lend_end(noted))
+            return false;
+    }
+    return drop(in);
 }
 
 static inline mr_array *
@@ -76,7 +124,7 @@ free_dead(mr_array *list)
 
         list = x->plan;
         for (int i = 0; i < mr__n_edges(x); i++)
-            if (x->in[i] && drop(x->in[i]))
+            if (x->in[i] && drop_edge(x, i, x->in[i]))
                 list = link_dead(x->in[i], list);
         node_free(x);
     }
@@ -100,7 +148,7 @@ mr__node_detach(mr_array *x)
         /* acq_rel: of two who detach, each edge has one */
         mr_array *in = __atomic_exchange_n(&x->in[i], NULL, __ATOMIC_ACQ_REL);
 
-        if (in && drop(in))
+        if (in && drop_edge(x, i, in))
             dead = link_dead(in, dead);
     }
     free_dead(dead);
@@ -137,7 +185,7 @@ report_misuse(const mr_array *x)
 void
 mr_release(mr_array *x)
 {
-    uint64_t refs;
+    uint64_t refs, plain = 0;
 
     if (x == NULL || x == mr_none_array)
         return;
@@ -153,11 +201,12 @@ mr_release(mr_array *x)
             report_misuse(x);
             return;
         }
+        plain = refs & MR_REF_LENT ? MR_REF_ONE : 0;
         /* acq_rel: see drop() */
     } while (!atomic_compare_exchange_weak_explicit(
-        &x->refs, &refs, refs - MR_REF_USER, memory_order_acq_rel,
+        &x->refs, &refs, refs - MR_REF_USER + plain, memory_order_acq_rel,
         memory_order_relaxed));
-    if ((refs & TOTAL_MASK) == 1)
+    if (plain != 0 ? drop_lent(x) : (refs & MR_REF_TOTAL) == 1)
         free_dead(link_dead(x, NULL));
     mr__buffer_drain();
 }
