@@ -538,12 +538,12 @@ cell_arrange(const float *x, int64_t n, int per_lane, float (*factor)[2],
             to[j * 16 + l] = x[l * per_lane + j] * factor[j][l % 2];
 }
 
-/* 2 to minus the place of code j in a lane. */
+/* 2 to minus the place of code j in a lane (E4M3 codes are looked up). */
 static float
 place_factor(const mr_quant_format *f, int j, bool odd)
 {
     uint32_t place = (uint32_t)(j * f->bits + (odd && f->bits == 5 ? 4 : 0));
-    uint32_t bits = (127 - place) << 23;
+    uint32_t bits = f->code == MR_CODE_E4M3 ? 127U << 23 : (127 - place) << 23;
     float x;
 
     memcpy(&x, &bits, sizeof x);

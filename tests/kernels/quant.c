@@ -209,6 +209,9 @@ panels__hold_the_values_and_zeros(void **state)
     }
 }
 
+/* Of w: four together, then those that are left. */
+enum { N_ROWS = 7 };
+
 static void
 dot__gives_the_products_and_stays_inside(void **state)
 {
@@ -216,11 +219,11 @@ dot__gives_the_products_and_stays_inside(void **state)
     for (int i = 0; i < N_FORMATS; i++)
         for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3) {
             const mr_quant_format *f = &formats[i];
-            int64_t cols = groups * f->group, rows = 3;
+            int64_t cols = groups * f->group, rows = N_ROWS;
             int64_t floats = mr__quant_arranged_floats(f, cols);
             mr_quant_matrix w = matrix(f, rows, cols);
             float *x = ending_at_a_guard((size_t)cols * 4);
-            float *to = aligned_alloc(64, (size_t)floats * 7 * 4), y[7][3];
+            float *to = aligned_alloc(64, (size_t)floats * 7 * 4), y[7][N_ROWS];
             const float *arranged[7];
 
             for (int m = 0; m < 7; m++) {
@@ -229,7 +232,7 @@ dot__gives_the_products_and_stays_inside(void **state)
                 arranged[m] = to + m * floats;
                 mr__quant_arrange(f, cols, x, to + m * floats);
             }
-            mr__quant_dot(&w, 0, rows, 7, arranged, y[0], 3);
+            mr__quant_dot(&w, 0, rows, 7, arranged, y[0], rows);
             free(to);
             for (int m = 0; m < 7; m++)
                 for (int64_t j = 0; j < rows; j++) {
@@ -258,11 +261,11 @@ dot__gives_equal_bits_of_tiny_numbers(void **state)
     for (int i = 0; i < N_FORMATS; i++)
         for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3) {
             const mr_quant_format *f = &formats[i];
-            int64_t cols = groups * f->group, rows = 3;
+            int64_t cols = groups * f->group, rows = N_ROWS;
             int64_t floats = mr__quant_arranged_floats(f, cols);
             mr_quant_matrix w = matrix(f, rows, cols);
             float *x = ending_at_a_guard((size_t)cols * 4);
-            float *to = aligned_alloc(64, (size_t)floats * 6 * 4), y[6][3];
+            float *to = aligned_alloc(64, (size_t)floats * 6 * 4), y[6][N_ROWS];
             const float *arranged[6];
 
             for (int m = 0; m < 6; m++) {
@@ -272,13 +275,38 @@ dot__gives_equal_bits_of_tiny_numbers(void **state)
                 arranged[m] = to + m * floats;
                 mr__quant_arrange(f, cols, x, to + m * floats);
             }
-            mr__quant_dot(&w, 0, rows, 6, arranged, y[0], 3);
+            mr__quant_dot(&w, 0, rows, 6, arranged, y[0], rows);
             free(to);
             for (int m = 0; m < 6; m += 2)
                 for (int64_t j = 0; j < rows; j++)
                     assert_true(y[m][j] * tiny == y[m + 1][j]);
             release_all();
         }
+}
+
+/* A code that is no number meets its own row alone. */
+static void
+dot__gives_nan_for_a_nan_code(void **state)
+{
+    const mr_quant_format f = {MR_CODE_E4M3, MR_SCALE_E8M0, 8, 32, false};
+    int64_t cols = 160, floats = mr__quant_arranged_floats(&f, cols);
+    mr_quant_matrix w = matrix(&f, N_ROWS, cols);
+    float *to = aligned_alloc(64, (size_t)floats * 4), x[160], y[N_ROWS];
+    const float *arranged[1] = {to};
+
+    (void)state;
+    ((uint8_t *)(uintptr_t)w.words)[cols + 130] = 0xff;
+    ((uint8_t *)(uintptr_t)w.words)[6 * cols + 3] = 0x7f;
+    for (int tiny = 0; tiny < 2; tiny++) {
+        for (int k = 0; k < cols; k++)
+            x[k] = number((uint32_t)k) * (tiny ? 0x1p-93F : 1.0F);
+        mr__quant_arrange(&f, cols, x, to);
+        mr__quant_dot(&w, 0, N_ROWS, 1, arranged, y, N_ROWS);
+        for (int j = 0; j < N_ROWS; j++)
+            assert_int_equal(isnan(y[j]) != 0, j == 1 || j == 6);
+    }
+    free(to);
+    release_all();
 }
 
 /* ---- tiers
@@ -294,9 +322,9 @@ tiers__give_equal_bits(void **state)
     enum { N = 1056, GROUP = 32, X = 2048 };
     static _Alignas(64) float x[4][X];
     static float numbers[2][N];
-    float scale[N / GROUP + 32] = {0};
+    float scale[N / GROUP + 16 + N_ROWS] = {0};
     static float lanes[2][4 * MR_QUANT_TOGETHER][16];
-    enum { BYTES = 3 * N };
+    enum { BYTES = N_ROWS * N };
     uint8_t bytes[BYTES];
     const float *rows[4] = {x[0], x[1], x[2], x[3]};
 
@@ -321,7 +349,7 @@ tiers__give_equal_bits(void **state)
         for (int m = 0; m < 3; m++) {
             memset(lanes, 0, sizeof lanes);
             for (int t = 0; t < 2; t++)
-                tiers[t]->dot[kind][m](&s, 3, rows, rows, lanes[t]);
+                tiers[t]->dot[kind][m](&s, N_ROWS, rows, rows, lanes[t]);
             assert_memory_equal(lanes[0], lanes[1], sizeof lanes[0]);
         }
     }
@@ -335,6 +363,7 @@ main(void)
         cmocka_unit_test(panels__hold_the_values_and_zeros),
         cmocka_unit_test(dot__gives_the_products_and_stays_inside),
         cmocka_unit_test(dot__gives_equal_bits_of_tiny_numbers),
+        cmocka_unit_test(dot__gives_nan_for_a_nan_code),
         cmocka_unit_test(tiers__give_equal_bits),
     };
 

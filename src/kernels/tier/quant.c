@@ -382,6 +382,13 @@ lane_bits(const mr_quant_kind kind)
     return kind_count(kind) * kind_bits(kind);
 }
 
+/* Rows of w at a time, and how many sums they have with the rows of x. */
+#if MR_TIER_ID == MR_TIER_AVX512
+enum { MOST_ROWS = 4, MOST_SUMS = 8 };
+#else
+enum { MOST_ROWS = 2, MOST_SUMS = 4 };
+#endif
+
 /* E4M3 without NaN. */
 #define CLEAN MR_N_QUANT_KINDS
 
@@ -566,11 +573,14 @@ const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
     .dot = {ROWS(dot_1), ROWS(dot_2), ROWS(dot_3), ROWS(dot_4), ROWS(dot_5),
             ROWS(dot_6), ROWS(dot_8), ROWS(dot_e2m1), ROWS(dot_e4m3)},
 #if MR_TIER_ID == MR_TIER_AVX512
-    .in_place =
-        {[MR_QUANT_4] = ROWS(in_place_4), [MR_QUANT_8] = ROWS(in_place_8)},
+    .in_place = {[MR_QUANT_1] = ROWS(in_place_1),
+                 [MR_QUANT_2] = ROWS(in_place_2),
+                 [MR_QUANT_4] = ROWS(in_place_4),
+                 [MR_QUANT_8] = ROWS(in_place_8)},
     .bytes = {[MR_QUANT_3] = ROWS(in_place_3),
               [MR_QUANT_5] = ROWS(in_place_5),
-              [MR_QUANT_6] = ROWS(in_place_6)},
+              [MR_QUANT_6] = ROWS(in_place_6),
+              [MR_QUANT_E4M3] = ROWS(in_place_e4m3)},
 #endif
     .sums = sums,
     .scales = {scales_e8m0, scales_e4m3},
