@@ -287,6 +287,23 @@ lane_code(const uint32_t *words, const int j, const int bits)
     return w;
 }
 
+/* Some codes of each lane.  Where the next numbers go is hidden from the
+ * compiler, which else works out all places beforehand. */
+INLINE void
+turned_some(const uint32_t *words, const int n, R s, R b, float *to,
+            int64_t step, const mr_quant_kind kind)
+{
+    const int bits = kind_bits(kind);
+
+#pragma GCC unroll 32
+    for (int j = 0; j < n; j++, to += step) {
+        R x = number(lane_code(words, j, bits), kind);
+
+        __asm__("" : "+r"(to));
+        v_store(to, multiply_add(x, s, b));
+    }
+}
+
 INLINE void
 turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
        float *to, int64_t step, const mr_quant_kind kind)
@@ -295,15 +312,9 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
     R s = v_load(scale), b = v_load(bias);
 
     for (; n >= 32; n -= 32, words += bits * N_LANES, to += 32 * step)
-#pragma GCC unroll 32
-        for (int j = 0; j < 32; j++)
-            v_store(to + j * step,
-                    number(lane_code(words, j, bits), kind) * s + b);
+        turned_some(words, 32, s, b, to, step, kind);
     if (n >= 16 && bits % 2 == 0)
-#pragma GCC unroll 16
-        for (int j = 0; j < 16; j++)
-            v_store(to + j * step,
-                    number(lane_code(words, j, bits), kind) * s + b);
+        turned_some(words, 16, s, b, to, step, kind);
 }
 
 /* ---- products
