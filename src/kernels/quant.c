@@ -324,31 +324,32 @@ lanes_turn(const void *from, int64_t stride, int64_t lanes, int width,
 }
 
 /* Scales (or biases) of rows [row0, row0 + lanes) for groups [first, first +
- * n), side by side: to[g][lane]; other lanes are 0, all without scales. */
+ * n), side by side: to[g * width + lane]; other lanes are 0, all without
+ * scales. */
 static void
 lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
-            int64_t lanes, int64_t first, int64_t n, float (*to)[MAX_LANES])
+            int64_t lanes, int64_t first, int64_t n, int width, float *to)
 {
     int64_t per_row = w->cols / w->f.group, at = row0 * per_row + first;
     size_t size = (size_t)scale_bytes(w->f.scale);
     const char *bytes = from;
-    char dense[MAX_LANES * MOST_GROUPS * sizeof(uint16_t)];
-    float room[MAX_LANES * MOST_GROUPS];
+    char dense[MR_GEMM_MAX_COLS * MOST_GROUPS * sizeof(uint16_t)];
+    float room[MR_GEMM_MAX_COLS * MOST_GROUPS];
 
     if (!from) {
-        memset(to, 0, (size_t)n * sizeof *to);
+        memset(to, 0, (size_t)(n * width) * sizeof *to);
         return;
     }
     bytes += (size_t)at * size;
     if (w->f.scale == MR_SCALE_FLOAT32) {
-        lanes_turn(bytes, per_row, lanes, MAX_LANES, n, to);
+        lanes_turn(bytes, per_row, lanes, width, n, to);
         return;
     }
     for (int64_t l = 0; l < lanes; l++)
         memcpy(dense + (size_t)(l * n) * size,
                bytes + (size_t)(l * per_row) * size, (size_t)n * size);
     scales_read(dense, w->f.scale, 0, lanes * n, room);
-    lanes_turn(room, n, lanes, MAX_LANES, n, to);
+    lanes_turn(room, n, lanes, width, n, to);
 }
 
 /* Brings near what rows have for the depths that are next: nothing else follows
@@ -384,9 +385,10 @@ panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
     int64_t per_row = w->cols / 8 * w->f.bits;
     const char *from = (const char *)w->words + row0 * per_row;
 
-    lane_scales(w, w->scales, row0, lanes, first, n_groups, scale);
+    lane_scales(w, w->scales, row0, lanes, first, n_groups, MAX_LANES,
+                scale[0]);
     lane_scales(w, w->f.biased ? w->biases : NULL, row0, lanes, first, n_groups,
-                bias);
+                MAX_LANES, bias[0]);
     lanes_turn(from + depth0 / 8 * w->f.bits, per_row / 4, lanes, t->lanes,
                depth * w->f.bits / 32, words);
     for (int64_t k = depth0, n; k < depth0 + depth; k += n, to += n * step) {
@@ -422,6 +424,36 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
         for (int64_t l = lanes; l < width; l++)
             to[l] = 0.0F;
     }
+}
+
+void
+mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
+                      int64_t depth0, int64_t depth, float *to, float *scale,
+                      float *bias)
+{
+    const mr_quant_tier *t = quant_tier();
+    uint32_t words[MR_QUANT_PAIRS_DEPTH * 8 / 32 * MAX_LANES];
+    uint32_t *pairs = (uint32_t *)(void *)to;
+    int64_t group = w->f.group, per_row = w->cols / 8 * w->f.bits;
+    int64_t row0 = panel * width, lanes = w->rows - row0;
+    const char *from = (const char *)w->words + row0 * per_row;
+
+    lanes = lanes < width ? lanes : width;
+    lane_scales(w, w->scales, row0, lanes, depth0 / group, depth / group, width,
+                scale);
+    if (bias)
+        lane_scales(w, w->biases, row0, lanes, depth0 / group, depth / group,
+                    width, bias);
+    from += depth0 / 8 * w->f.bits;
+    for (int at = 0; at < width; at += t->lanes, from += t->lanes * per_row) {
+        int64_t left = lanes - at;
+
+        left = left < 0 ? 0 : left < t->lanes ? left : t->lanes;
+        lanes_turn(from, per_row / 4, left, t->lanes, depth * w->f.bits / 32,
+                   words);
+        t->paired[format_kind(&w->f)](words, depth, pairs + at, width);
+    }
+    next_near(w, row0, lanes, depth0, depth);
 }
 
 /* ---- few rows -------------------------------------------------------------
@@ -550,6 +582,13 @@ group_sum(const float *x, int n)
 }
 
 void
+mr__quant_group_sums(const float *x, int group, int64_t n, float *to)
+{
+    for (int64_t g = 0; g < n; g++)
+        to[g] = group_sum(x + g * group, group);
+}
+
+void
 mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
                   float *to)
 {
@@ -567,8 +606,8 @@ mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
     for (int64_t k = 0; k < cols; k += codes)
         cell_arrange(x + k, cols - k < codes ? cols - k : codes, per_lane,
                      factor, to + k);
-    for (int64_t g = 0; f->biased && g < cols / f->group; g++)
-        sums[g] = group_sum(x + g * f->group, f->group);
+    if (f->biased)
+        mr__quant_group_sums(x, f->group, cols / f->group, sums);
     to[all - FLAG_FLOATS] = in_place ? 1.0F : 0.0F;
 }
 

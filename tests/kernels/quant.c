@@ -209,6 +209,48 @@ panels__hold_the_values_and_zeros(void **state)
     }
 }
 
+static double
+half_value(uint32_t bits)
+{
+    float x;
+
+    bits <<= 16;
+    memcpy(&x, &bits, sizeof x);
+    return (double)x;
+}
+
+static void
+pairs__hold_the_codes_beside_their_scales(void **state)
+{
+    enum { WIDTH = MR_GEMM_MAX_COLS, DEPTH = 128 };
+    static uint32_t pairs[DEPTH / 2][WIDTH];
+    static float scale[DEPTH / 16][WIDTH], bias[DEPTH / 16][WIDTH];
+
+    (void)state;
+    if (!mr__gemm_pairs(MR_BFLOAT16))
+        skip();
+    for (int i = 0; i < N_FORMATS; i++) {
+        const mr_quant_format *f = &formats[i];
+        int64_t rows = WIDTH + 5, cols = 2 * DEPTH;
+        mr_quant_matrix w = matrix(f, rows, cols);
+
+        mr__quant_pairs_panel(&w, WIDTH, 1, DEPTH, DEPTH, (float *)pairs,
+                              scale[0], f->biased ? bias[0] : NULL);
+        for (int64_t k = 0; k < DEPTH; k++)
+            for (int64_t l = 0; l < 5; l++) {
+                uint32_t pair = pairs[k / 2][l];
+                double code = half_value(k % 2 == 0 ? pair >> 16 : pair);
+                double v = code * (double)scale[k / f->group][l];
+
+                v += f->biased ? (double)bias[k / f->group][l] : 0.0;
+                assert_true(fabs(v - value_at(&w, WIDTH + l, DEPTH + k)) <=
+                            1e-4);
+            }
+        assert_true(scale[0][5] == 0.0F && scale[0][WIDTH - 1] == 0.0F);
+        release_all();
+    }
+}
+
 /* Of w: four together, then those that are left. */
 enum { N_ROWS = 7 };
 
@@ -361,6 +403,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(read__gives_the_values_and_stays_inside),
         cmocka_unit_test(panels__hold_the_values_and_zeros),
+        cmocka_unit_test(pairs__hold_the_codes_beside_their_scales),
         cmocka_unit_test(dot__gives_the_products_and_stays_inside),
         cmocka_unit_test(dot__gives_equal_bits_of_tiny_numbers),
         cmocka_unit_test(dot__gives_nan_for_a_nan_code),
