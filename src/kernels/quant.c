@@ -461,7 +461,7 @@ mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
  * sums over the groups, with zeros up to a multiple of 16; then 16 floats of
  * which the first is 1 when the numbers are arranged in place. */
 
-enum { FLAG_FLOATS = 16 };
+enum { FLAG_FLOATS = 16, SCALES = 2 * MR_QUANT_GROUPS };
 
 /* Codes of a lane. */
 static int
@@ -658,7 +658,7 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
     int64_t numbers = numbers_floats(f, w->cols),
             at = j * per_row + k / f->group;
     int64_t all = (rows - 1) * per_row + groups;
-    float scale[MR_QUANT_GROUPS + 16], bias[MR_QUANT_GROUPS + 16];
+    float scale[SCALES + 16], bias[SCALES + 16];
     const float *part[MR_QUANT_ROWS], *x_sums[MR_QUANT_ROWS];
     mr_quant_dot_fn *const *dots = quant_tier()->dot[format_kind(f)];
     const uint8_t *words = w->words;
@@ -682,13 +682,14 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
     dots[m / 2](&s, (int)rows, part, x_sums, lanes);
 }
 
-/* Rows of w whose scales fit a span's. */
+/* Rows of w whose scales for a span are no further apart than SCALES. */
 static int64_t
 rows_together(const mr_quant_matrix *w)
 {
-    int64_t fit =
-        w->cols > MR_QUANT_SPAN ? 1 : MR_QUANT_GROUPS / (w->cols / w->f.group);
+    int64_t cols = w->cols < MR_QUANT_SPAN ? w->cols : MR_QUANT_SPAN;
+    int64_t per_row = w->cols / w->f.group, fit;
 
+    fit = 1 + (SCALES - cols / w->f.group) / per_row;
     return fit < MR_QUANT_TOGETHER ? fit : MR_QUANT_TOGETHER;
 }
 

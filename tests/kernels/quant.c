@@ -255,42 +255,49 @@ pairs__hold_the_codes_beside_their_scales(void **state)
 enum { N_ROWS = 7 };
 
 static void
+dot_check(const mr_quant_format *f, int64_t groups)
+{
+    int64_t cols = groups * f->group, rows = N_ROWS;
+    int64_t floats = mr__quant_arranged_floats(f, cols);
+    mr_quant_matrix w = matrix(f, rows, cols);
+    float *x = ending_at_a_guard((size_t)cols * 4);
+    float *to = aligned_alloc(64, (size_t)floats * 7 * 4), y[7][N_ROWS];
+    const float *arranged[7];
+
+    for (int m = 0; m < 7; m++) {
+        for (int64_t k = 0; k < cols; k++)
+            x[k] = number((uint32_t)(k + m));
+        arranged[m] = to + m * floats;
+        mr__quant_arrange(f, cols, x, to + m * floats);
+    }
+    mr__quant_dot(&w, 0, rows, 7, arranged, y[0], rows);
+    free(to);
+    for (int m = 0; m < 7; m++)
+        for (int64_t j = 0; j < rows; j++) {
+            double sum = 0.0, size = 0.0;
+
+            for (int64_t k = 0; k < cols; k++) {
+                double v =
+                    value_at(&w, j, k) * (double)number((uint32_t)(k + m));
+
+                sum += v;
+                size += fabs(v) + 1.0;
+            }
+            assert_true(fabs((double)y[m][j] - sum) <= 1e-5 * size);
+        }
+    release_all();
+}
+
+static void
 dot__gives_the_products_and_stays_inside(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_FORMATS; i++)
-        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3) {
-            const mr_quant_format *f = &formats[i];
-            int64_t cols = groups * f->group, rows = N_ROWS;
-            int64_t floats = mr__quant_arranged_floats(f, cols);
-            mr_quant_matrix w = matrix(f, rows, cols);
-            float *x = ending_at_a_guard((size_t)cols * 4);
-            float *to = aligned_alloc(64, (size_t)floats * 7 * 4), y[7][N_ROWS];
-            const float *arranged[7];
-
-            for (int m = 0; m < 7; m++) {
-                for (int64_t k = 0; k < cols; k++)
-                    x[k] = number((uint32_t)(k + m));
-                arranged[m] = to + m * floats;
-                mr__quant_arrange(f, cols, x, to + m * floats);
-            }
-            mr__quant_dot(&w, 0, rows, 7, arranged, y[0], rows);
-            free(to);
-            for (int m = 0; m < 7; m++)
-                for (int64_t j = 0; j < rows; j++) {
-                    double sum = 0.0, size = 0.0;
-
-                    for (int64_t k = 0; k < cols; k++) {
-                        double v = value_at(&w, j, k) *
-                                   (double)number((uint32_t)(k + m));
-
-                        sum += v;
-                        size += fabs(v) + 1.0;
-                    }
-                    assert_true(fabs((double)y[m][j] - sum) <= 1e-5 * size);
-                }
-            release_all();
-        }
+    for (int i = 0; i < N_FORMATS; i++) {
+        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3)
+            dot_check(&formats[i], groups);
+        /* several spans */
+        dot_check(&formats[i], (2 * MR_QUANT_SPAN + 640) / formats[i].group);
+    }
 }
 
 /* Tiny numbers are not divided further; all else of the two ways is equal. */

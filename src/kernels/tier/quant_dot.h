@@ -381,6 +381,8 @@ dot(const mr_quant_span *s, int rows, const float *const *x,
 
     for (; r + most <= rows; r += most)
         dot_any(s, r, x, x_sums, lanes, kind, m, most, in_place);
+    for (; most > 2 && r + 2 <= rows; r += 2)
+        dot_any(s, r, x, x_sums, lanes, kind, m, 2, in_place);
     for (; r < rows; r++)
         dot_any(s, r, x, x_sums, lanes, kind, m, 1, in_place);
 }
