@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "cpu/cpu.h"
+#include "cpu/product.h"
 #include "kernels/quant.h"
 #include "ops/params.h"
 
@@ -20,6 +21,15 @@ mr_quant_matrix mr__quant_matrix(const mr_quant_params *p,
                                  const mr_kernel_view *w,
                                  const mr_kernel_view *scales,
                                  const mr_kernel_view *biases);
+
+/* Products of bfloat16 with packed rows, in pairs; `matrix` gives the one at an
+ * item's offset of b.  False: x has numbers that pairs cannot have, and c is
+ * nothing. */
+typedef mr_quant_matrix mr__quant_matrix_fn(const void *ctx, int64_t at);
+bool mr__quant_pairs_fit(const mr_product *p, const mr_quant_format *f);
+size_t mr__quant_pairs_bytes(const mr_product *p, const mr_quant_format *f);
+bool mr__quant_pairs(const mr_product *p, const mr_quant_format *f,
+                     mr__quant_matrix_fn *matrix, void *workspace);
 
 mr_code mr__cpu_quantize(const mr_kernel_args *a);
 mr_code mr__cpu_quantize_float(const mr_kernel_args *a);

@@ -7,6 +7,7 @@
  *   strips  more: a strip of the matrix is dequantised in cache and meets them
  *           all (strips.c)
  *   packed  many: panels are dequantised for the packed product (packed.c)
+ *   pairs   more than FEW of bfloat16, where pairs are fast (quant_pairs.c)
  *
  * The few rows are a list of jobs, one for each row of the result, in the order
  * of their matrices: so rows that were picked for one matrix read it together.
@@ -137,6 +138,12 @@ matrix_at(const product *p, int64_t i)
     if (w.f.biased)
         w.biases = (const char *)w.biases + groups * size;
     return w;
+}
+
+static mr_quant_matrix
+matrix_of(const void *ctx, int64_t at)
+{
+    return matrix_at(ctx, at);
 }
 
 static void
@@ -442,11 +449,18 @@ nothing(const product *p)
     return true;
 }
 
+static bool
+in_pairs(const mr_product *g, const product *p)
+{
+    return p->turned && mr__quant_pairs_fit(g, &p->w.f);
+}
+
 size_t
 mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
 {
     product p = product_read(a);
     mr_product g;
+    size_t bytes;
 
     if (a->out[0].size == 0 || p.inner == 0)
         return 0;
@@ -454,8 +468,11 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
     if (p.m <= FEW)
         return few_place(&p, NULL, p.m * p.n_items);
     g = many_product(&p);
-    return mr__product_strips_fit(&g) ? mr__product_strips_bytes(&g)
-                                      : mr__product_packed_bytes(&g);
+    bytes = mr__product_strips_fit(&g) ? mr__product_strips_bytes(&g)
+                                       : mr__product_packed_bytes(&g);
+    if (in_pairs(&g, &p) && mr__quant_pairs_bytes(&g, &p.w.f) > bytes)
+        bytes = mr__quant_pairs_bytes(&g, &p.w.f);
+    return bytes;
 }
 
 /* What follows, where no tile of a product has seen to it. */
@@ -475,6 +492,11 @@ many_run(mr_product *g, const product *p)
         e != NULL && mr__after_pays(e, out->size * mr__dtype_size(out->dtype));
     mr_after after;
 
+    if (in_pairs(g, p) &&
+        mr__quant_pairs(g, &p->w.f, matrix_of, p->a->workspace)) {
+        follow(p);
+        return;
+    }
     if (tiles) {
         mr__after_make(&after, e);
         g->after = &after;

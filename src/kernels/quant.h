@@ -91,6 +91,17 @@ void mr__quant_read(const mr_quant_matrix *w, int64_t row, int64_t k0,
 void mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
                      int64_t panel, int64_t depth0, int64_t depth, float *to);
 
+/* The same of rows in pairs (gemm.h: codes are exact in bfloat16), where
+ * mr__gemm_pairs says so; depth0 and depth are multiples of the group, and no
+ * more than MR_QUANT_PAIRS_DEPTH.  Scales and biases stand apart: those of
+ * group g of the panel at scale[g * width + lane]; bias NULL without. */
+#define MR_QUANT_PAIRS_DEPTH 256
+void mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
+                           int64_t depth0, int64_t depth, float *to,
+                           float *scale, float *bias);
+/* to[g] = the sum of group g of n. */
+void mr__quant_group_sums(const float *x, int group, int64_t n, float *to);
+
 /* ---- few rows -------------------------------------------------------------
  * x arranged for products with rows of this format: mr__quant_arranged_floats
  * floats, 64-byte aligned. */
@@ -125,6 +136,9 @@ typedef void mr_quant_lanes_fn(const uint32_t *words, int64_t n,
                                const float *scale, const float *bias, float *to,
                                int64_t step);
 
+typedef void mr_quant_pairs_fn(const uint32_t *words, int64_t n, uint32_t *to,
+                               int64_t step);
+
 typedef enum mr_quant_kind {
     MR_QUANT_1,
     MR_QUANT_2,
@@ -153,6 +167,9 @@ typedef struct mr_quant_tier {
        (a multiple of 16), scaled: to[k * step + lane] */
     int32_t lanes;
     mr_quant_lanes_fn *turned[MR_N_QUANT_KINDS];
+    /* the same without scales, two codes to a word as bfloat16, the first in
+       the upper half; NULL in tiers that do not multiply such pairs */
+    mr_quant_pairs_fn *paired[MR_N_QUANT_KINDS];
     /* to[i] = the sum of row i of n, in a fixed order */
     void (*sums)(float (*lanes)[16], int n, float *to);
     /* bytes as scales: E8M0, E4M3 */

@@ -5,7 +5,8 @@
  * changes no bit of their results.
  *
  * The tier is chosen once in a process, so the program runs itself for each.
- * The tiers with fused multiply-add must give the same bits.
+ * The tiers with fused multiply-add must give the same bits, but of products
+ * that some processors make in pairs of bfloat16.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -57,6 +58,7 @@ static struct trial {
     uint16_t op;
     const void *params;
     int n_in, n;
+    bool by_processor; /* the last bits are not the same everywhere */
     operand operand[OPERANDS];
 } trial;
 static uint64_t bits = 0xCBF29CE484222325ULL; /* of all results */
@@ -208,7 +210,7 @@ finish(void)
     run_at(-1);
     for (int side = 0; side < MRT_N_SIDES; side++)
         run_at(side);
-    for (int i = trial.n_in; i < trial.n; i++)
+    for (int i = trial.n_in; i < trial.n && !trial.by_processor; i++)
         for (size_t b = 0; b < trial.operand[i].bytes; b++)
             bits =
                 (bits ^ (uint8_t)trial.operand[i].values[b]) * 0x100000001B3ULL;
@@ -277,6 +279,8 @@ product(const struct format *f, bool turned, int64_t m, int64_t rows,
     IN(f->type, NUMBERS, 1, m, turned ? cols : rows);
     packed_in(f, 1, rows, cols);
     OUT(f->type, 1, m, turned ? rows : cols);
+    /* in pairs, where the processor has those (cpu/quant_pairs.c) */
+    trial.by_processor = f->type == MR_BFLOAT16 && turned && m > 8;
     finish();
 }
 

@@ -209,43 +209,95 @@ panels__hold_the_values_and_zeros(void **state)
     }
 }
 
+static double
+half_value(uint32_t bits)
+{
+    float x;
+
+    bits <<= 16;
+    memcpy(&x, &bits, sizeof x);
+    return (double)x;
+}
+
+static void
+pairs__hold_the_codes_beside_their_scales(void **state)
+{
+    enum { WIDTH = MR_GEMM_MAX_COLS, DEPTH = 128 };
+    static uint32_t pairs[DEPTH / 2][WIDTH];
+    static float scale[DEPTH / 16][WIDTH], bias[DEPTH / 16][WIDTH];
+
+    (void)state;
+    if (!mr__gemm_pairs(MR_BFLOAT16))
+        skip();
+    for (int i = 0; i < N_FORMATS; i++) {
+        const mr_quant_format *f = &formats[i];
+        int64_t rows = WIDTH + 5, cols = 2 * DEPTH;
+        mr_quant_matrix w = matrix(f, rows, cols);
+
+        mr__quant_pairs_panel(&w, WIDTH, 1, DEPTH, DEPTH, (float *)pairs,
+                              scale[0], f->biased ? bias[0] : NULL);
+        for (int64_t k = 0; k < DEPTH; k++)
+            for (int64_t l = 0; l < 5; l++) {
+                uint32_t pair = pairs[k / 2][l];
+                double code = half_value(k % 2 == 0 ? pair >> 16 : pair);
+                double v = code * (double)scale[k / f->group][l];
+
+                v += f->biased ? (double)bias[k / f->group][l] : 0.0;
+                assert_true(fabs(v - value_at(&w, WIDTH + l, DEPTH + k)) <=
+                            1e-4);
+            }
+        assert_true(scale[0][5] == 0.0F && scale[0][WIDTH - 1] == 0.0F);
+        release_all();
+    }
+}
+
+/* Of w: four together, then those that are left. */
+enum { N_ROWS = 7 };
+
+static void
+dot_check(const mr_quant_format *f, int64_t groups)
+{
+    int64_t cols = groups * f->group, rows = N_ROWS;
+    int64_t floats = mr__quant_arranged_floats(f, cols);
+    mr_quant_matrix w = matrix(f, rows, cols);
+    float *x = ending_at_a_guard((size_t)cols * 4);
+    float *to = aligned_alloc(64, (size_t)floats * 7 * 4), y[7][N_ROWS];
+    const float *arranged[7];
+
+    for (int m = 0; m < 7; m++) {
+        for (int64_t k = 0; k < cols; k++)
+            x[k] = number((uint32_t)(k + m));
+        arranged[m] = to + m * floats;
+        mr__quant_arrange(f, cols, x, to + m * floats);
+    }
+    mr__quant_dot(&w, 0, rows, 7, arranged, y[0], rows);
+    free(to);
+    for (int m = 0; m < 7; m++)
+        for (int64_t j = 0; j < rows; j++) {
+            double sum = 0.0, size = 0.0;
+
+            for (int64_t k = 0; k < cols; k++) {
+                double v =
+                    value_at(&w, j, k) * (double)number((uint32_t)(k + m));
+
+                sum += v;
+                size += fabs(v) + 1.0;
+            }
+            assert_true(fabs((double)y[m][j] - sum) <= 1e-5 * size);
+        }
+    release_all();
+}
+
 static void
 dot__gives_the_products_and_stays_inside(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_FORMATS; i++)
-        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3) {
-            const mr_quant_format *f = &formats[i];
-            int64_t cols = groups * f->group, rows = 3;
-            int64_t floats = mr__quant_arranged_floats(f, cols);
-            mr_quant_matrix w = matrix(f, rows, cols);
-            float *x = ending_at_a_guard((size_t)cols * 4);
-            float *to = aligned_alloc(64, (size_t)floats * 7 * 4), y[7][3];
-            const float *arranged[7];
-
-            for (int m = 0; m < 7; m++) {
-                for (int64_t k = 0; k < cols; k++)
-                    x[k] = number((uint32_t)(k + m));
-                arranged[m] = to + m * floats;
-                mr__quant_arrange(f, cols, x, to + m * floats);
-            }
-            mr__quant_dot(&w, 0, rows, 7, arranged, y[0], 3);
-            free(to);
-            for (int m = 0; m < 7; m++)
-                for (int64_t j = 0; j < rows; j++) {
-                    double sum = 0.0, size = 0.0;
-
-                    for (int64_t k = 0; k < cols; k++) {
-                        double v = value_at(&w, j, k) *
-                                   (double)number((uint32_t)(k + m));
-
-                        sum += v;
-                        size += fabs(v) + 1.0;
-                    }
-                    assert_true(fabs((double)y[m][j] - sum) <= 1e-5 * size);
-                }
-            release_all();
-        }
+    for (int i = 0; i < N_FORMATS; i++) {
+        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3)
+            dot_check(&formats[i], groups);
+        /* several spans */
+        dot_check(&formats[i], (2 * MR_QUANT_SPAN + 640) / formats[i].group);
+    }
 }
 
 /* Tiny numbers are not divided further; all else of the two ways is equal. */
@@ -258,11 +310,11 @@ dot__gives_equal_bits_of_tiny_numbers(void **state)
     for (int i = 0; i < N_FORMATS; i++)
         for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3) {
             const mr_quant_format *f = &formats[i];
-            int64_t cols = groups * f->group, rows = 3;
+            int64_t cols = groups * f->group, rows = N_ROWS;
             int64_t floats = mr__quant_arranged_floats(f, cols);
             mr_quant_matrix w = matrix(f, rows, cols);
             float *x = ending_at_a_guard((size_t)cols * 4);
-            float *to = aligned_alloc(64, (size_t)floats * 6 * 4), y[6][3];
+            float *to = aligned_alloc(64, (size_t)floats * 6 * 4), y[6][N_ROWS];
             const float *arranged[6];
 
             for (int m = 0; m < 6; m++) {
@@ -272,13 +324,38 @@ dot__gives_equal_bits_of_tiny_numbers(void **state)
                 arranged[m] = to + m * floats;
                 mr__quant_arrange(f, cols, x, to + m * floats);
             }
-            mr__quant_dot(&w, 0, rows, 6, arranged, y[0], 3);
+            mr__quant_dot(&w, 0, rows, 6, arranged, y[0], rows);
             free(to);
             for (int m = 0; m < 6; m += 2)
                 for (int64_t j = 0; j < rows; j++)
                     assert_true(y[m][j] * tiny == y[m + 1][j]);
             release_all();
         }
+}
+
+/* A code that is no number meets its own row alone. */
+static void
+dot__gives_nan_for_a_nan_code(void **state)
+{
+    const mr_quant_format f = {MR_CODE_E4M3, MR_SCALE_E8M0, 8, 32, false};
+    int64_t cols = 160, floats = mr__quant_arranged_floats(&f, cols);
+    mr_quant_matrix w = matrix(&f, N_ROWS, cols);
+    float *to = aligned_alloc(64, (size_t)floats * 4), x[160], y[N_ROWS];
+    const float *arranged[1] = {to};
+
+    (void)state;
+    ((uint8_t *)(uintptr_t)w.words)[cols + 130] = 0xff;
+    ((uint8_t *)(uintptr_t)w.words)[6 * cols + 3] = 0x7f;
+    for (int tiny = 0; tiny < 2; tiny++) {
+        for (int k = 0; k < cols; k++)
+            x[k] = number((uint32_t)k) * (tiny ? 0x1p-93F : 1.0F);
+        mr__quant_arrange(&f, cols, x, to);
+        mr__quant_dot(&w, 0, N_ROWS, 1, arranged, y, N_ROWS);
+        for (int j = 0; j < N_ROWS; j++)
+            assert_int_equal(isnan(y[j]) != 0, j == 1 || j == 6);
+    }
+    free(to);
+    release_all();
 }
 
 /* ---- tiers
@@ -294,9 +371,9 @@ tiers__give_equal_bits(void **state)
     enum { N = 1056, GROUP = 32, X = 2048 };
     static _Alignas(64) float x[4][X];
     static float numbers[2][N];
-    float scale[N / GROUP + 32] = {0};
+    float scale[N / GROUP + 16 + N_ROWS] = {0};
     static float lanes[2][4 * MR_QUANT_TOGETHER][16];
-    enum { BYTES = 3 * N };
+    enum { BYTES = N_ROWS * N };
     uint8_t bytes[BYTES];
     const float *rows[4] = {x[0], x[1], x[2], x[3]};
 
@@ -321,7 +398,7 @@ tiers__give_equal_bits(void **state)
         for (int m = 0; m < 3; m++) {
             memset(lanes, 0, sizeof lanes);
             for (int t = 0; t < 2; t++)
-                tiers[t]->dot[kind][m](&s, 3, rows, rows, lanes[t]);
+                tiers[t]->dot[kind][m](&s, N_ROWS, rows, rows, lanes[t]);
             assert_memory_equal(lanes[0], lanes[1], sizeof lanes[0]);
         }
     }
@@ -333,8 +410,10 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(read__gives_the_values_and_stays_inside),
         cmocka_unit_test(panels__hold_the_values_and_zeros),
+        cmocka_unit_test(pairs__hold_the_codes_beside_their_scales),
         cmocka_unit_test(dot__gives_the_products_and_stays_inside),
         cmocka_unit_test(dot__gives_equal_bits_of_tiny_numbers),
+        cmocka_unit_test(dot__gives_nan_for_a_nan_code),
         cmocka_unit_test(tiers__give_equal_bits),
     };
 

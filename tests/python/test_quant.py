@@ -320,6 +320,25 @@ def test_quantized_matmul__leading_axes_broadcast() -> None:
     assert y.shape == (7,)
 
 
+@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize("mode", ["affine", "mxfp4", "mxfp8", "nvfp4"])
+def test_quantized_matmul__bfloat16_rows_of_any_number(mode: str, tiny: bool) -> None:
+    """Tiny numbers cannot go in pairs: the way is another then."""
+    kinds = [dict(bits=b, group_size=g) for b in (1, 2, 3, 4, 5, 6, 8) for g in (32, 64, 128)]
+    for kw in kinds if mode == "affine" else [{}]:
+        for rows, outer, inner in ((9, 37, 128), (32, 70, 640), (100, 33, 256), (200, 65, 384)):
+            x = mx.array(drawn(rows, inner)).astype(mx.bfloat16)
+            if tiny:
+                x = mx.where(mx.arange(inner) == 3, mx.array(1e-39, dtype=mx.bfloat16), x)
+            q = mx.quantize(mx.array(drawn(outer, inner)).astype(mx.bfloat16), mode=mode, **kw)
+            w = mx.dequantize(
+                q[0], *[a.astype(mx.float32) if a.dtype == mx.bfloat16 else a for a in q[1:]], mode=mode, dtype=mx.float32, **kw
+            )
+            want = to_np(x).astype("f8") @ to_np(w).astype("f8").T
+            got = to_np(mx.quantized_matmul(x, *q, mode=mode, **kw))
+            assert np.abs(got - want).max() <= 5e-3 * np.abs(want).max()
+
+
 def test_quantized_matmul__types_are_promoted() -> None:
     w, s, b = mx.quantize(mx.array(drawn(4, 64)))
     x = mx.ones((1, 64))

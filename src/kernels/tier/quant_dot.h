@@ -14,8 +14,11 @@
 #define cell        NAMED(cell)
 #define cell_read   NAMED(cell_read)
 #define cell_copy   NAMED(cell_copy)
+#define cells       NAMED(cells)
+#define walk        NAMED(walk)
 #define whole_lanes NAMED(whole_lanes)
 #define dot_rows    NAMED(dot_rows)
+#define dot_any     NAMED(dot_any)
 #define dot         NAMED(dot)
 
 #if MR_TIER_ID == MR_TIER_AVX512
@@ -101,27 +104,98 @@ short_lanes(const uint8_t *from, const int bits, const bool in_place)
     return bits == 20 && !in_place ? (U)x >> u_load(lane_first) : (U)x;
 }
 
+#ifdef PICKS_BYTES
+/* The bfloat16 of the 7 low bits of an E4M3 byte. */
+#define E4M3(c)                                                                \
+    ((c) == 0     ? 0                                                          \
+     : (c) == 127 ? 0x7fc0                                                     \
+     : (c) == 1   ? 118 << 7                                                   \
+     : (c) < 4    ? 119 << 7 | ((c)&1) << 6                                    \
+     : (c) < 8    ? 120 << 7 | ((c)&3) << 5                                    \
+                  : (((c) >> 3) + 120) << 7 | ((c)&7) << 4)
+#define HIGH(c)    (E4M3(c) >> 8)
+#define LOW(c)     (E4M3(c) & 0xff)
+#define FOUR(f, c) f(c), f((c) + 1), f((c) + 2), f((c) + 3)
+#define SIXTEEN(f, c)                                                          \
+    FOUR(f, c), FOUR(f, (c) + 4), FOUR(f, (c) + 8), FOUR(f, (c) + 12)
+#define SIXTY_FOUR(f, c)                                                       \
+    {                                                                          \
+        SIXTEEN(f, c), SIXTEEN(f, (c) + 16), SIXTEEN(f, (c) + 32),             \
+            SIXTEEN(f, (c) + 48)                                               \
+    }
+static const uint8_t e4m3_bytes[4][64] = {
+    SIXTY_FOUR(LOW, 0), SIXTY_FOUR(LOW, 64), SIXTY_FOUR(HIGH, 0),
+    SIXTY_FOUR(HIGH, 64)};
+
+/* The four E4M3 codes of each lane as bfloat16: to[0] has the first in its low
+ * half and the third in its high one, to[1] the others. */
+TARGET INLINE void
+e4m3_halves(U w, U *to)
+{
+    const __m512i mask = _mm512_set1_epi32(0x00FF00FF);
+    __m512i low =
+        _mm512_permutex2var_epi8(_mm512_loadu_si512(e4m3_bytes[0]), (__m512i)w,
+                                 _mm512_loadu_si512(e4m3_bytes[1]));
+    __m512i high =
+        _mm512_permutex2var_epi8(_mm512_loadu_si512(e4m3_bytes[2]), (__m512i)w,
+                                 _mm512_loadu_si512(e4m3_bytes[3]));
+
+    /* the sign; then by mask: the first where it is set, else the second */
+    high = _mm512_ternarylogic_epi32(high, (__m512i)w,
+                                     _mm512_set1_epi8((char)0x80), 0xF8);
+    to[0] = (U)_mm512_ternarylogic_epi32(low, _mm512_slli_epi32(high, 8), mask,
+                                         0xE4);
+    to[1] = (U)_mm512_ternarylogic_epi32(_mm512_srli_epi32(low, 8), high, mask,
+                                         0xE4);
+}
+
+INLINE R
+half_at(const U *halves, const int j)
+{
+    return (R)(j < 2 ? halves[j] << 16 : halves[j - 2] & 0xFFFF0000);
+}
+#undef E4M3
+#undef HIGH
+#undef LOW
+#undef FOUR
+#undef SIXTEEN
+#undef SIXTY_FOUR
+#endif
+
 /* A cell; x from number `at` on.  Row i of x and row r of w meet in sum i * nr
  * + r. */
-INLINE void
+TARGET INLINE void
 cell(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x, int64_t at,
      R (*sum)[VECTORS], const mr_quant_kind kind, const int m, const int nr,
      const bool in_place)
 {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
-        R t[MR_QUANT_ROWS];
+        R t[MOST_SUMS];
+#ifdef PICKS_BYTES
+        U halves[MOST_ROWS][2];
 
 #pragma GCC unroll 4
+        for (int r = 0; kind == MR_QUANT_E4M3 && r < nr; r++)
+            e4m3_halves(w[r][v], halves[r]);
+#endif
+
+#pragma GCC unroll 8
         for (int c = 0; c < m * nr; c++)
             t[c] = (R){0};
 #pragma GCC unroll 32
         for (int j = 0; j < kind_count(kind); j++) {
-            R q[2];
+            R q[MOST_ROWS];
 
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int r = 0; r < nr; r++)
+#ifdef PICKS_BYTES
+                q[r] = kind == MR_QUANT_E4M3
+                           ? half_at(halves[r], j)
+                           : number_at(w[r][v], j, kind, in_place);
+#else
                 q[r] = number_at(w[r][v], j, kind, in_place);
+#endif
 #pragma GCC unroll 4
             for (int i = 0; i < m; i++) {
                 R y = v_load(x[i] + at + j * 16 + v * N_LANES);
@@ -130,22 +204,22 @@ cell(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x, int64_t at,
                 if (nr > 1) /* once, not in each multiply-add */
                     __asm__("" : "+v"(y));
 #endif
-#pragma GCC unroll 2
+#pragma GCC unroll 4
                 for (int r = 0; r < nr; r++)
                     t[i * nr + r] = multiply_add(y, q[r], t[i * nr + r]);
             }
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < m * nr; c++)
             sum[c][v] = multiply_add(t[c], scale[c % nr][v], sum[c][v]);
     }
 }
 
-/* The lanes of a cell and the scales of its groups, each of 1 << shift lanes.
- */
+/* The lanes of a cell and the scales of its groups, each of 1 << shift lanes;
+ * one: of all lanes. */
 TARGET INLINE void
 cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
-          const mr_quant_kind kind, const bool in_place)
+          const mr_quant_kind kind, const bool in_place, const bool one)
 {
     const int bits = lane_bits(kind);
 
@@ -158,8 +232,7 @@ cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
         else
             w[v] = short_lanes(from + v * N_LANES * bits / 8, bits, in_place);
         memcpy(&index, lane_number, sizeof index);
-        scale[v] = shift >= 4
-                       ? v_set(*scales)
+        scale[v] = one ? v_set(*scales)
                        : v_pick(scales, (U)((index + v * N_LANES) >> shift));
     }
 }
@@ -178,7 +251,7 @@ cell_copy(const uint8_t *from, const float *scales, int64_t lanes,
     memcpy(last, from, (size_t)(lanes < 16 ? lanes * bytes / 16 : bytes));
     memcpy(last_scales, scales,
            (size_t)(groups < most ? groups : most) * sizeof *scales);
-    cell_read(last, last_scales, shift, w, scale, kind, in_place);
+    cell_read(last, last_scales, shift, w, scale, kind, in_place, shift >= 4);
 }
 
 /* Lanes of whole cells that may be read where they are, of row `row`. */
@@ -193,8 +266,46 @@ whole_lanes(const mr_quant_span *s, int64_t row, const mr_quant_kind kind)
     return 16 * (cells < most ? cells : most);
 }
 
-/* Rows [row, row + nr) of w, one or two.  False, and nothing is added, when
- * what was taken for CLEAN is not. */
+/* Where some rows are: each `step` behind the other, as are their scales. */
+typedef struct walk {
+    const uint8_t *from;
+    const float *scale;
+    int64_t step, scale_step, ahead;
+    int shift;
+} walk;
+
+/* Cells of lanes [0, stop) of nr rows.  Steps are hidden from the compiler,
+ * which else keeps a register for each row, and has not as many. */
+TARGET INLINE void
+cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
+      U *nans, const mr_quant_kind kind, const int m, const int nr,
+      const bool in_place, const bool one)
+{
+    const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
+    const uint8_t *from = at->from;
+    R scale[MOST_ROWS][VECTORS];
+    U w[MOST_ROWS][VECTORS];
+
+    for (int64_t l = 0; l < stop; l += 16, from += bytes) {
+        const uint8_t *row = from;
+        const float *scales = at->scale + (l >> at->shift);
+        int64_t step = at->step, scale_step = at->scale_step;
+
+        __asm__("" : "+r"(step), "+r"(scale_step));
+#pragma GCC unroll 4
+        for (int r = 0; r < nr; r++, row += step, scales += scale_step) {
+            bring(row, at->ahead);
+            cell_read(row, scales, at->shift, w[r], scale[r], kind, in_place,
+                      one);
+            for (int v = 0; v < VECTORS; v++)
+                *nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : *nans;
+        }
+        cell(w, scale, x, l * count, sum, kind, m, nr, in_place);
+    }
+}
+
+/* Rows [row, row + nr) of w, one, two or four.  False, and nothing is added,
+ * when what was taken for CLEAN is not. */
 TARGET INLINE bool
 dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
          const float *const *x_sums, float (*lanes)[16],
@@ -202,46 +313,35 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
          const bool in_place)
 {
     const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
-    int shift = __builtin_ctz((unsigned)(s->group / count));
-    int64_t n = s->n / count, at = 0;
-    int64_t stop = whole_lanes(s, row + nr - 1, kind);
-    const uint8_t *from[2] = {s->from + row * s->row_bytes,
-                              s->from + (row + nr - 1) * s->row_bytes};
-    const float *scales[2] = {s->scale + row * s->row_groups,
-                              s->scale + (row + nr - 1) * s->row_groups};
-    R sum[MR_QUANT_ROWS][VECTORS], scale[2][VECTORS];
-    U w[2][VECTORS], nans = {0};
-    int64_t ahead = bytes_ahead(s->row_bytes, nr);
+    int64_t n = s->n / count, stop = whole_lanes(s, row + nr - 1, kind);
+    R sum[MOST_SUMS][VECTORS], scale[MOST_ROWS][VECTORS];
+    U w[MOST_ROWS][VECTORS], nans = {0};
+    walk at = {.from = s->from + row * s->row_bytes,
+               .scale = s->scale + row * s->row_groups,
+               .step = s->row_bytes,
+               .scale_step = s->row_groups,
+               .ahead = bytes_ahead(s->row_bytes, nr),
+               .shift = __builtin_ctz((unsigned)(s->group / count))};
 
     for (int c = 0; c < m * nr; c++)
         for (int v = 0; v < VECTORS; v++)
             sum[c][v] = v_load(
                 lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr] + v * N_LANES);
-    for (; at < stop; at += 16) {
-        int64_t g = at >> shift;
-
-#pragma GCC unroll 2
-        for (int r = 0; r < nr; r++) {
-            bring(from[r], ahead);
-            cell_read(from[r], scales[r] + g, shift, w[r], scale[r], kind,
-                      in_place);
-            for (int v = 0; v < VECTORS; v++)
-                nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : nans;
-            from[r] += bytes;
-        }
-        cell(w, scale, x, at * count, sum, kind, m, nr, in_place);
-    }
-    for (; at < n; at += 16) {
-        int64_t g = at >> shift;
+    if (at.shift >= 4)
+        cells(&at, stop, x, sum, &nans, kind, m, nr, in_place, true);
+    else
+        cells(&at, stop, x, sum, &nans, kind, m, nr, in_place, false);
+    for (int64_t l = stop; l < n; l += 16) {
+        int64_t g = l >> at.shift;
 
         for (int r = 0; r < nr; r++) {
-            cell_copy(from[r], scales[r] + g, n - at, s->n_groups - g, shift,
-                      w[r], scale[r], kind, in_place);
+            cell_copy(at.from + r * at.step + l / 16 * bytes,
+                      at.scale + r * at.scale_step + g, n - l, s->n_groups - g,
+                      at.shift, w[r], scale[r], kind, in_place);
             for (int v = 0; v < VECTORS; v++)
                 nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : nans;
-            from[r] += bytes;
         }
-        cell(w, scale, x, at * count, sum, kind, m, nr, in_place);
+        cell(w, scale, x, l * count, sum, kind, m, nr, in_place);
     }
     if (kind == CLEAN && e4m3_has_nan(nans))
         return false;
@@ -256,21 +356,35 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
     return true;
 }
 
-/* All rows: two at a time where one of x meets them, so that a chain of
- * multiply-adds need not wait for itself. */
+/* The same, with or without NaN. */
+TARGET INLINE void
+dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
+        const float *const *x_sums, float (*lanes)[16],
+        const mr_quant_kind kind, const int m, const int nr,
+        const bool in_place)
+{
+    if (!dot_rows(s, row, x, x_sums, lanes, kind, m, nr, in_place))
+        for (int r = 0; r < nr; r++)
+            dot_rows(s, row + r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, false);
+}
+
+/* All rows: as many at a time as there are registers for their sums, so that
+ * numbers of x are read once for them and no chain of multiply-adds waits for
+ * itself. */
 TARGET INLINE void
 dot(const mr_quant_span *s, int rows, const float *const *x,
     const float *const *x_sums, float (*lanes)[16], const mr_quant_kind kind,
     const int m, const bool in_place)
 {
+    const int most = m == 1 ? MOST_ROWS : MOST_SUMS / m < 2 ? 1 : 2;
     int r = 0;
 
-    for (; m == 1 && r + 2 <= rows; r += 2)
-        if (!dot_rows(s, r, x, x_sums, lanes, kind, m, 2, in_place))
-            dot_rows(s, r, x, x_sums, lanes, MR_QUANT_E4M3, m, 2, false);
+    for (; r + most <= rows; r += most)
+        dot_any(s, r, x, x_sums, lanes, kind, m, most, in_place);
+    for (; most > 2 && r + 2 <= rows; r += 2)
+        dot_any(s, r, x, x_sums, lanes, kind, m, 2, in_place);
     for (; r < rows; r++)
-        if (!dot_rows(s, r, x, x_sums, lanes, kind, m, 1, in_place))
-            dot_rows(s, r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, false);
+        dot_any(s, r, x, x_sums, lanes, kind, m, 1, in_place);
 }
 
 #define DOT(name, kind, in_place, m)                                           \
@@ -288,6 +402,7 @@ dot(const mr_quant_span *s, int rows, const float *const *x,
 DOTS(in_place_3, MR_QUANT_3, true)
 DOTS(in_place_5, MR_QUANT_5, true)
 DOTS(in_place_6, MR_QUANT_6, true)
+DOTS(in_place_e4m3, MR_QUANT_E4M3, true)
 #else
 DOTS(dot_1, MR_QUANT_1, false)
 DOTS(dot_2, MR_QUANT_2, false)
@@ -299,6 +414,8 @@ DOTS(dot_8, MR_QUANT_8, false)
 DOTS(dot_e2m1, MR_QUANT_E2M1, false)
 DOTS(dot_e4m3, CLEAN, false)
 #if MR_TIER_ID == MR_TIER_AVX512
+DOTS(in_place_1, MR_QUANT_1, true)
+DOTS(in_place_2, MR_QUANT_2, true)
 DOTS(in_place_4, MR_QUANT_4, true)
 DOTS(in_place_8, MR_QUANT_8, true)
 #endif
@@ -307,8 +424,11 @@ DOTS(in_place_8, MR_QUANT_8, true)
 #undef cell
 #undef cell_read
 #undef cell_copy
+#undef cells
+#undef walk
 #undef whole_lanes
 #undef dot_rows
+#undef dot_any
 #undef dot
 #undef DOT
 #undef DOTS

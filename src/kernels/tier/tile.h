@@ -127,6 +127,47 @@ turn_four(lane *to, const lane *from, int64_t lane_stride, int64_t width)
         memcpy(to + p * width, &x[p], sizeof x[p]);
 }
 
+#if MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 32
+#define TURNS_SIXTEEN
+/* Sixteen lanes by sixteen depths: pairs of lanes, fours, then quarters of
+ * registers. */
+INLINE void
+turn_sixteen(float *to, const float *from, int64_t lane_stride, int64_t width)
+{
+    __m512 x[16], y[16];
+
+    for (int l = 0; l < 16; l++)
+        x[l] = _mm512_loadu_ps(from + l * lane_stride);
+    for (int l = 0; l < 16; l += 2) {
+        y[l] = _mm512_unpacklo_ps(x[l], x[l + 1]);
+        y[l + 1] = _mm512_unpackhi_ps(x[l], x[l + 1]);
+    }
+    for (int l = 0; l < 16; l += 4)
+        for (int i = 0; i < 2; i++) {
+            __m512d a = (__m512d)y[l + i], b = (__m512d)y[l + i + 2];
+
+            x[l + 2 * i] = (__m512)_mm512_unpacklo_pd(a, b);
+            x[l + 2 * i + 1] = (__m512)_mm512_unpackhi_pd(a, b);
+        }
+    for (int i = 0; i < 4; i++) {
+        __m512 even[2], odd[2];
+
+        for (int h = 0; h < 2; h++) {
+            __m512 a = x[8 * h + i], b = x[8 * h + 4 + i];
+
+            even[h] = _mm512_shuffle_f32x4(a, b, 0x88);
+            odd[h] = _mm512_shuffle_f32x4(a, b, 0xDD);
+        }
+        y[i] = _mm512_shuffle_f32x4(even[0], even[1], 0x88);
+        y[4 + i] = _mm512_shuffle_f32x4(odd[0], odd[1], 0x88);
+        y[8 + i] = _mm512_shuffle_f32x4(even[0], even[1], 0xDD);
+        y[12 + i] = _mm512_shuffle_f32x4(odd[0], odd[1], 0xDD);
+    }
+    for (int p = 0; p < 16; p++)
+        _mm512_storeu_ps(to + p * width, y[p]);
+}
+#endif
+
 /* Through a piece of each lane at a time, so that writes are in a row and
  * reads stay in the first-level cache. */
 static void
@@ -136,8 +177,13 @@ turn(lane *to, const lane *from, int64_t lane_stride, int64_t lanes,
     for (int64_t p = 0; p < depth; p += 16) {
         int64_t n = depth - p < 16 ? depth - p : 16, l = 0;
 
-        for (; l + 4 <= lanes && n == 16; l += 4)
-            for (int64_t i = 0; i < 16; i += 4)
+#ifdef TURNS_SIXTEEN
+        for (; l + 16 <= lanes && n == 16; l += 16)
+            turn_sixteen(to + p * width + l, from + l * lane_stride + p,
+                         lane_stride, width);
+#endif
+        for (; l + 4 <= lanes && n % 4 == 0; l += 4)
+            for (int64_t i = 0; i < n; i += 4)
                 turn_four(to + (p + i) * width + l,
                           from + l * lane_stride + p + i, lane_stride, width);
         for (; l < width; l++) {
