@@ -6,8 +6,8 @@
 #
 #   make                    library, extension, command, examples
 #   make demo               runs the examples
-#   make test               all tests but the slow ones; SAN=address,undefined
-#                           or SAN=thread: the same under a sanitizer
+#   make test               all tests but the slow ones; SAN=address (and
+#                           undefined behaviour) or SAN=thread: under sanitizers
 #   make test-slow          exhaustive tests, minutes to hours
 #   make test-aarch64       kernels and operators on emulated 64-bit ARM
 #   make test-oracles       compares with MLX, PyTorch and JAX (large downloads)
@@ -32,7 +32,9 @@ SETUP  := tools/setup.sh $(BUILD)
 RUN    := PYTHONPATH=$(abspath $(BUILD))/python $(PYTHON)
 
 comma   := ,
-SANTREE := $(BUILD)-san-$(subst $(comma),-,$(SAN))
+# Undefined behaviour is looked for wherever wrong addresses are.
+SANITIZE := $(if $(filter address,$(SAN)),address$(comma)undefined,$(SAN))
+SANTREE := $(BUILD)-san-$(subst $(comma),-,$(SANITIZE))
 CLANG   := $(BUILD)-clang
 
 CONFIGURE = cmake -G Ninja -S . -DMR_PYTHON=$(PYTHON) -DMR_WERROR=$(WERROR) \
@@ -75,7 +77,7 @@ test-main: all
 test-san:
 	@$(SETUP) build test
 	@test -f $(SANTREE)/build.ninja || \
-		$(CONFIGURE) -B $(SANTREE) -DCMAKE_C_COMPILER=$(CC) -DMR_SANITIZE=$(SAN)
+		$(CONFIGURE) -B $(SANTREE) -DCMAKE_C_COMPILER=$(CC) -DMR_SANITIZE=$(SANITIZE)
 	@$(NINJA) -C $(SANTREE) tests products
 	@$(PYTHON) tests/run.py $(SANTREE) c \
 		$(if $(findstring address,$(SAN)),python-asan) $(if $(findstring thread,$(SAN)),python-tsan)

@@ -9,6 +9,7 @@ The last line is "N passed, N failed"; the exit status is 1 when any failed.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -140,24 +141,47 @@ def python_slow(build: Path) -> Counts:
     return pytest(build, "-m", "slow", "tests/python")
 
 
+def library_of_compiler(name: str) -> str:
+    """The path of a library that the compiler brings."""
+    cc = os.environ.get("CC", "cc")
+    return subprocess.run([cc, f"-print-file-name={name}"], text=True,
+                          capture_output=True).stdout.strip()
+
+
+def sanitized(build: Path, *args: str, **env: str) -> Counts:
+    """The Python tests under a sanitizer, with each of its reports shown.
+
+    A report ends its process, and pytest keeps what a test's process has
+    written to stderr, which goes with it.  So reports are written to files;
+    one that no failing test has told of counts as a failure too.
+    """
+    folder = build.resolve() / "reports"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    names = ("ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS")
+    options = {name: f"{env.get(name, '')}:log_path={folder}/report" for name in names}
+    passed, failed = pytest(build, *args, **{**env, **options})
+    reports = [f for f in sorted(folder.iterdir()) if f.stat().st_size]
+    for file in reports:
+        print(f"\n== {file}\n{file.read_text(errors='replace')}", flush=True)
+    return passed, max(failed, len(reports))
+
+
 def python_asan(build: Path) -> Counts:
     """The Python tests with the sanitizer's runtime loaded first.
 
     CPython itself leaks on purpose, so only the C tests look for leaks; and
     the tests that count blocks need its own allocator, which is off here so
-    that the sanitizer sees each object.
+    that the sanitizer sees each object.  No memory is an answer here too, not
+    the end of the process.
     """
     if not (ROOT / "tests/python").is_dir():
         return (0, 0)
     title("Python, under the address sanitizer")
-    cc = os.environ.get("CC", "cc")
-    runtimes = [subprocess.run([cc, f"-print-file-name={name}"], text=True,
-                               capture_output=True).stdout.strip()
-                for name in ("libasan.so", "libstdc++.so.6")]
-    return pytest(build, "-n", JOBS, "-m", "not slow", "-k",
-                  "not leak_nothing", "tests/python",
-                  LD_PRELOAD=":".join(runtimes), PYTHONMALLOC="malloc",
-                  ASAN_OPTIONS="detect_leaks=0")
+    runtimes = [library_of_compiler(name) for name in ("libasan.so", "libstdc++.so.6")]
+    return sanitized(build, "-n", JOBS, "-m", "not slow", "-k", "not leak_nothing", "tests/python",
+                     LD_PRELOAD=":".join(runtimes), PYTHONMALLOC="malloc", UBSAN_OPTIONS="print_stacktrace=1",
+                     ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=12288")
 
 
 THREADED = ("compiled", "debug", "gaps", "lives", "process", "signals", "streams")
@@ -174,11 +198,10 @@ def python_tsan(build: Path) -> Counts:
     if not (ROOT / "tests/python").is_dir():
         return (0, 0)
     title("Python, under the thread sanitizer")
-    cc = os.environ.get("CC", "cc")
-    runtime = subprocess.run([cc, "-print-file-name=libtsan.so"], text=True, capture_output=True).stdout.strip()
-    return pytest(build, "-m", "not slow", "-k", "not fork and not leak_nothing",
-                  *(f"tests/python/test_{name}.py" for name in THREADED),
-                  LD_PRELOAD=runtime, TSAN_OPTIONS="halt_on_error=1 exitcode=66", OPENBLAS_NUM_THREADS="1")
+    return sanitized(build, "-n", JOBS, "-m", "not slow", "-k", "not fork and not leak_nothing",
+                     *(f"tests/python/test_{name}.py" for name in THREADED),
+                     LD_PRELOAD=library_of_compiler("libtsan.so"), TSAN_OPTIONS="halt_on_error=1:exitcode=66",
+                     OPENBLAS_NUM_THREADS="1")
 
 
 def oracles(build: Path) -> Counts:

@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/poison.h"
 #include "base/pool.h"
 
 _Atomic(mr_buffer *) mr__buffer_deferred;
@@ -43,11 +44,25 @@ mr__buffer_new(mr_memory_pool *p, size_t bytes)
     b->space = p->space;
     b->bytes = bytes;
     b->copies = NULL;
+    if (p->host)
+        mr__unpoison(b->data, b->capacity);
 #ifdef MR_CHECK_LOCKS
     if (p->host)
         memset(b->data, 0xCB, b->capacity);
 #endif
+    if (p->host)
+        mr__poison((char *)b->data + bytes, b->capacity - bytes);
     return b;
+}
+
+void
+mr__buffer_widen(mr_buffer *b, size_t bytes)
+{
+    if (b->bytes >= bytes)
+        return;
+    if (b->pool->host)
+        mr__unpoison(b->data, bytes);
+    b->bytes = bytes;
 }
 
 mr_buffer *
@@ -176,6 +191,8 @@ last_reference_gone(mr_buffer *b)
     if (__builtin_expect(b->copies != NULL, 0))
         drop_copies(b);
     if (b->pool) {
+        if (b->pool->host)
+            mr__poison(b->data, b->capacity);
         if (b->pool->host && b->capacity <= MR_SMALL_MAX)
             mr__magazine_give(b->pool, b);
         else

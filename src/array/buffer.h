@@ -63,6 +63,9 @@ void mr__pool_free(mr_memory_pool *p);
  * builds).  NULL with MR_E_MEMORY set, naming bytes and the limit, after the
  * pool's cache was trimmed. */
 mr_buffer *mr__buffer_new(mr_memory_pool *p, size_t bytes);
+/* A pool's buffer that nobody else has seen shall hold `bytes`, at most its
+ * capacity. */
+void mr__buffer_widen(mr_buffer *b, size_t bytes);
 /* The user's memory: free_fn(ctx, data) when the last array leaves (NULL: it
  * lives for ever). */
 mr_buffer *mr__buffer_wrap(void *data, size_t bytes,

@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/poison.h"
 
 enum {
     /* A cached block may be so many classes (eighths) too large. */
@@ -203,6 +204,8 @@ static void
 source_give(mr_memory_pool *p, mr_buffer *b)
 {
     mr__alloc_cached(-n_allocations(p, b));
+    if (p->host)
+        mr__unpoison(b->data, b->capacity);
     if (is_small(p, b)) {
         p->source.give(p->source.ctx, b, MR_SMALL_HEADER + b->capacity);
         return;

@@ -70,8 +70,7 @@ recycled_take(mr_plan *p, size_t bytes, const mr_task *t)
 
     p->destructive = p->destructive || !p->recycled[best].scratch;
     p->recycled[best] = p->recycled[--p->n_recycled];
-    if (b->bytes < bytes) /* ours: nobody else has seen it yet */
-        b->bytes = bytes;
+    mr__buffer_widen(b, bytes);
     return b;
 }
 

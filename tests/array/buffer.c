@@ -12,6 +12,7 @@
 #include "array/pool.h"
 #include "base.h"
 #include "base/alloc.h"
+#include "base/poison.h"
 #include "base/pool.h"
 #include "marram/error.h"
 
@@ -53,6 +54,7 @@ blocks__have_little_slack_and_are_aligned(void **state)
             assert_true(b->capacity - n <= n / 8);
         else if (n > 256)
             assert_true(b->capacity - n <= n / 4);
+        mr__buffer_widen(b, b->capacity);
         memset(b->data, 1, b->capacity);
         mr__buffer_release(b);
         mr__pool_trim(host(), 0);
@@ -71,6 +73,31 @@ fresh_memory__is_poisoned_in_checked_builds(void **state)
     for (int i = 0; i < 100; i++)
         assert_int_equal(((unsigned char *)b->data)[i], 0xCB);
     mr__buffer_release(b);
+}
+
+/* What the address sanitizer is told: a byte past the end, and a dead buffer,
+ * are errors, whatever the block's size. */
+static void
+memory_that_is_nobodys__is_known_to_the_sanitizer(void **state)
+{
+    (void)state;
+#ifdef MR_ASAN
+    for (size_t n = 1; n < 4 * MIB; n = n * 3 + 1) {
+        mr_buffer *b = mr__buffer_new(host(), n);
+        char *data = b->data;
+
+        assert_null(__asan_region_is_poisoned(data, n));
+        if (b->capacity > n)
+            assert_true(__asan_address_is_poisoned(data + n));
+        mr__buffer_widen(b, b->capacity);
+        assert_null(__asan_region_is_poisoned(data, b->capacity));
+        mr__buffer_release(b);
+        assert_true(__asan_address_is_poisoned(data));
+        assert_true(__asan_address_is_poisoned(data + n - 1));
+    }
+#else
+    skip();
+#endif
 }
 
 /* ---- reuse and figures -------------------------------------------------- */
@@ -540,6 +567,7 @@ main(void)
         cmocka_unit_test(classes__hold_what_they_say),
         cmocka_unit_test(blocks__have_little_slack_and_are_aligned),
         cmocka_unit_test(fresh_memory__is_poisoned_in_checked_builds),
+        cmocka_unit_test(memory_that_is_nobodys__is_known_to_the_sanitizer),
         cmocka_unit_test(small__is_reused_at_once),
         cmocka_unit_test(large__is_reused_best_fit),
         cmocka_unit_test(figures__follow_what_is_held),

@@ -14,6 +14,7 @@ when anything differed.
 """
 
 import ctypes
+import re
 import sys
 from collections.abc import Callable
 
@@ -56,11 +57,16 @@ class Info(ctypes.Structure):
                 ("declined", ctypes.c_int64), ("seconds", ctypes.c_double)]
 
 
-def info() -> Info:
+def library() -> ctypes.CDLL:
+    """The one that is in use: a sanitizer's build has only its testing copy."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
-        path = next(line.split()[-1] for line in maps if "libmarram.so" in line)
+        path = next(line.split()[-1] for line in maps if re.search(r"/libmarram(_testing)?\.so", line))
+    return ctypes.CDLL(path)
+
+
+def info() -> Info:
     i = Info(ctypes.sizeof(Info))
-    ctypes.CDLL(path).mr_jit_info_get(ctypes.byref(i))
+    library().mr_jit_info_get(ctypes.byref(i))
     return i
 
 
