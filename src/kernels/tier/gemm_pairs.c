@@ -83,7 +83,7 @@ tile_scaled(const mr_gemm_group *g, const float *a, const float *x_sums,
 {
     float sums[ROWS][COLS];
 
-    tile(g->depth, a, g->b, sums[0], COLS, false, n_rows, 2);
+    tile(g->depth, a, g->b, COLS, sums[0], COLS, false, n_rows, 2);
     for (int v = 0; v < COLS; v += N_LANES) {
         R scale = v_load(g->scale + v);
         R bias = g->bias ? v_load(g->bias + v) : (R){0};
