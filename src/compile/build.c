@@ -802,6 +802,8 @@ build_steps(builder *bu)
 
     if (mr__checking() || mr__compile_mode() == MR_COMPILE_NO_FUSE)
         rules.mode = MR_FUSE_OFF;
+    else if (!is_on_host(bu))
+        rules.mode = MR_FUSE_NO_GATHERS;
     if (bu->order.n == 0)
         return true;
     /* grouped as the host would, so that no device makes other groups, but
@@ -827,8 +829,13 @@ build_steps(builder *bu)
 static bool
 build(builder *bu, mr_array *const *outs, int n_outs)
 {
+    /* one number, as a loss is, last: the values that it and the gradients come
+     * from may then belong to the gradients' steps */
     for (int k = 0; k < n_outs; k++)
-        if (!walk(bu, outs[k]))
+        if (outs[k]->size != 1 && !walk(bu, outs[k]))
+            return false;
+    for (int k = 0; k < n_outs; k++)
+        if (outs[k]->size == 1 && !walk(bu, outs[k]))
             return false;
     link_inputs(bu);
     return mark_outputs(bu, outs, n_outs) && build_steps(bu) &&
