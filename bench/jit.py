@@ -8,6 +8,8 @@ turn round by round; the best call counts.  "tier 0" is Marram with
 MARRAM_JIT=off, "tier 1" with =now; PyTorch (torch.compile) and JAX (jit) take
 part where they are installed.  Prints gigabytes of inputs and results a second
 and, for tier 1, the milliseconds that the compile thread took for a formula.
+cross_entropy (rows of 1000) and vocabulary (of 32000) are the loss and its
+gradient; PyTorch's are those of its own cross_entropy, not compiled.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from collections.abc import Callable
 
 SECONDS = 0.2
 PEERS = ("tier 0", "tier 1", "torch", "jax")
-# name: number of arrays read, and of rows of 1024 (0: a flat array)
-FORMULAS = {"gelu": (1, 0), "chain": (2, 0), "softmax": (1, 1), "layer_norm": (1, 1), "rms_norm": (1, 1)}
+# name: number of arrays read, and the length of their rows (0: a flat array)
+FORMULAS = {"gelu": (1, 0), "chain": (2, 0), "softmax": (1, 1024), "layer_norm": (1, 1024), "rms_norm": (1, 1024),
+            "cross_entropy": (1, 1000), "vocabulary": (1, 32000)}
+LOSSES = ("cross_entropy", "vocabulary")
 SIZES = {"1M": 1 << 20, "8M": 1 << 23}
 DTYPES = ("float32", "bfloat16")
 
@@ -59,11 +63,29 @@ def formula(name: str, m: object, ax: dict, keep: dict) -> Callable:
     return {f.__name__: f for f in (gelu, chain, softmax, layer_norm, rms_norm)}[name]
 
 
+def loss_of(m: object, logsumexp: Callable) -> Callable:
+    def loss(x, targets):
+        picked = m.take_along_axis(x, m.expand_dims(targets, -1), axis=-1)
+        return (logsumexp(x, axis=-1) - m.squeeze(picked, -1)).mean()
+
+    return loss
+
+
+def targets_of(rows: int, n: int) -> list:
+    import numpy as np
+
+    return [np.random.default_rng(2).integers(0, n, rows).astype("i4")]
+
+
 def marram_body(name: str, dtype: str, arrays: list, info: Callable) -> tuple[Callable, float]:
     import marram.core as mx
 
-    f = mx.compile(formula(name, mx, {"axis": -1}, {"keepdims": True}))
     x = [mx.array(a).astype(getattr(mx, dtype)) for a in arrays]
+    if name in LOSSES:
+        f = mx.compile(mx.value_and_grad(loss_of(mx, mx.logsumexp)))
+        x += [mx.array(a) for a in targets_of(*arrays[0].shape)]
+    else:
+        f = mx.compile(formula(name, mx, {"axis": -1}, {"keepdims": True}))
     mx.eval(x)
     before = info().seconds
     mx.eval(f(*x))
@@ -77,7 +99,15 @@ def torch_body(name: str, dtype: str, arrays: list) -> Callable:
         def __getattr__(self, word: str) -> Callable:
             return torch.amax if word == "max" else getattr(torch, word)
 
+    def step(x, targets):
+        x.grad = None
+        torch.nn.functional.cross_entropy(x, targets).backward()
+
     torch.set_num_threads(len(os.sched_getaffinity(0)))
+    if name in LOSSES:
+        x = torch.from_numpy(arrays[0]).to(getattr(torch, dtype)).requires_grad_()
+        t = torch.from_numpy(targets_of(*arrays[0].shape)[0]).long()
+        return lambda: step(x, t)
     f = torch.compile(formula(name, Words(), {"dim": -1}, {"keepdim": True}), dynamic=False)
     x = [torch.from_numpy(a).to(getattr(torch, dtype)) for a in arrays]
     return lambda: f(*x)
@@ -91,8 +121,12 @@ def jax_body(name: str, dtype: str, arrays: list) -> Callable:
         def __getattr__(self, word: str) -> Callable:
             return getattr(jax.lax, word) if word in ("rsqrt", "erf") else getattr(jnp, word)
 
-    f = jax.jit(formula(name, Words(), {"axis": -1}, {"keepdims": True}))
     x = [jnp.asarray(a, dtype=dtype) for a in arrays]
+    if name in LOSSES:
+        f = jax.jit(jax.value_and_grad(loss_of(jnp, jax.nn.logsumexp)))
+        x += [jnp.asarray(a) for a in targets_of(*arrays[0].shape)]
+        return lambda: f(*x)[1].block_until_ready()
+    f = jax.jit(formula(name, Words(), {"axis": -1}, {"keepdims": True}))
     return lambda: f(*x).block_until_ready()
 
 
@@ -118,9 +152,9 @@ def worker(peer: str, chosen: list[str]) -> None:
         i = int(line)
         name, dtype, size = chosen[i].split()
         if i not in bodies:
-            n_in, rows = FORMULAS[name]
+            n_in, row = FORMULAS[name]
             rng = np.random.default_rng(1)
-            shape = (SIZES[size] // 1024, 1024) if rows else (SIZES[size],)
+            shape = (SIZES[size] // row, row) if row else (SIZES[size],)
             arrays = [rng.standard_normal(shape).astype("f4") for _ in range(n_in)]
             if peer.startswith("tier"):
                 bodies[i] = marram_body(name, dtype, arrays, jit_info)

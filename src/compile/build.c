@@ -35,6 +35,7 @@ typedef struct build_node {
     mr_slot *outs; /* of tuples */
     int *out_of;   /* of tuples: the output that each result is, -1; or NULL */
     int out;       /* the output it is, or -1 */
+    bool late;     /* walked for outputs of one number alone */
 } build_node;
 
 typedef struct builder {
@@ -791,6 +792,55 @@ copy_others(builder *bu, mr_array *const *outs, int n)
     return true;
 }
 
+/* The place of the last group that makes something which g reads. */
+static int64_t
+last_maker(const mr_fuse_group *g)
+{
+    int64_t place = 0;
+
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        for (int i = 0; i < m->x->n_in; i++)
+            if (m->in[i] != NULL && m->in[i]->group != g &&
+                m->in[i]->group->place > place)
+                place = m->in[i]->group->place;
+    return place;
+}
+
+/* What was walked last runs as soon as it can, or what it reads would be kept
+ * until the end: the logits, for a loss.  NULL: no memory. */
+static mr_fuse_group *
+move_up(builder *bu, mr_fuse_group *groups)
+{
+    mr_fuse_group head = {.next = NULL}, **end, *next;
+    int64_t n = 0;
+
+    for (const mr_fuse_group *g = groups; g != NULL; g = g->next)
+        n++;
+    /* behind each group that stays: the last of those that move there */
+    end = mr__arena_alloc(&bu->scratch, (size_t)(n + 1) * sizeof(void *));
+    if (end == NULL)
+        return NULL;
+    end[0] = &head;
+    n = 0;
+    for (mr_fuse_group *g = groups; g != NULL; g = next) {
+        mr_fuse_group **at; /* what it stands behind */
+
+        next = g->next;
+        if (((const build_node *)g->root)->late) {
+            g->place = last_maker(g);
+            at = &end[g->place];
+        } else { /* at the end of all */
+            g->place = ++n;
+            end[n] = end[n - 1];
+            at = &end[n];
+        }
+        g->next = (*at)->next;
+        (*at)->next = g;
+        *at = g;
+    }
+    return head.next;
+}
+
 static bool
 build_steps(builder *bu)
 {
@@ -811,6 +861,8 @@ build_steps(builder *bu)
     groups = mr__fuse(&bu->scratch, (mr_fuse_node *const *)bu->order.v,
                       bu->order.n, &rules);
 
+    if (groups != NULL)
+        groups = move_up(bu, groups);
     if (groups == NULL)
         return false;
     mr__fuse_check(groups);
@@ -829,9 +881,19 @@ build_steps(builder *bu)
 static bool
 build(builder *bu, mr_array *const *outs, int n_outs)
 {
+    size_t first;
+
+    /* one number, as a loss is, last: the values that it and the gradients come
+     * from may then belong to the gradients' steps */
     for (int k = 0; k < n_outs; k++)
-        if (!walk(bu, outs[k]))
+        if (outs[k]->size != 1 && !walk(bu, outs[k]))
             return false;
+    first = bu->order.n;
+    for (int k = 0; k < n_outs; k++)
+        if (outs[k]->size == 1 && !walk(bu, outs[k]))
+            return false;
+    for (size_t i = first; i < bu->order.n; i++)
+        ((build_node *)bu->order.v[i])->late = true;
     link_inputs(bu);
     return mark_outputs(bu, outs, n_outs) && build_steps(bu) &&
            copy_others(bu, outs, n_outs) && mr__place(&bu->values);

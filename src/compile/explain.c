@@ -233,6 +233,9 @@ why_apart(const mr_program *p, const mr_step *maker, const mr_step *reader,
         return "it has a kernel of its own";
     if (maker->node->op->fuse.kind == MR_FUSE_DRAW && reader->block != NULL)
         return why_not_drawn(p, maker, reader, in);
+    if (maker->kernel != NULL && maker->node->op->put != NULL)
+        return "only one entry of each row, put into zeros, is joined, beside "
+               "a reduction of these rows";
     if (maker->kernel != NULL && !mr__step_is_joined(maker) &&
         !maker->kernel->epilogue)
         return "that has a kernel of its own, which nothing follows piece by "
@@ -308,6 +311,8 @@ put_block(mr_page *t, const mr_block_code *c)
             mr__page_put(t, " gather,");
         else if (c->source[i].kind == MR_FROM_DRAW)
             mr__page_put(t, " random words,");
+        else if (c->source[i].kind == MR_FROM_PUT)
+            mr__page_put(t, " put,");
     for (int i = 0; i < c->n_inst; i++) {
         if (i == 12 && c->n_inst > 14) {
             mr__page_put(t, ", and %d more", c->n_inst - i);
@@ -465,14 +470,25 @@ put_simplified(mr_page *t, const mr_program *p)
                      f->kept);
 }
 
+/* What an array takes: one that is repeated lies there once. */
+static int64_t
+bytes_of(const mr_array *x)
+{
+    int64_t n = mr__dtype_size((mr_dtype)x->dtype);
+
+    for (int i = 0; i < x->ndim; i++)
+        if (x->dim[i] == 0 || mr__strides(x)[i] != 0)
+            n *= x->dim[i];
+    return n;
+}
+
 static void
 put_memory(mr_page *t, const mr_program *p)
 {
     int64_t consts = 0, outs = 0;
 
     for (int i = 0; i < p->n_consts; i++)
-        consts +=
-            p->consts[i]->size * mr__dtype_size((mr_dtype)p->consts[i]->dtype);
+        consts += bytes_of(p->consts[i]);
     for (int k = 0; k < p->n_out; k++)
         outs += p->outs[k].size * mr__dtype_size(p->outs[k].dtype);
     mr__page_put(t,

@@ -72,14 +72,15 @@ aligned(char *memory)
     return memory + (-(uintptr_t)memory & 63);
 }
 
-/* Says which index of which gather is out of range. */
+/* Says which index of which gather or put is out of range. */
 static mr_code
 bad_index(const mr_block_code *code, const mr_block_launch *launch)
 {
     int64_t index;
 
     for (int i = 0; i < code->n_in; i++)
-        if (code->source[i].kind == MR_FROM_GATHER &&
+        if ((code->source[i].kind == MR_FROM_GATHER ||
+             code->source[i].kind == MR_FROM_PUT) &&
             mr__block_bad_index(code, launch, i, &index))
             return mr__index_fail(index, code->source[i].axis, launch->in[i].n);
     return MR_E_INDEX; /* somebody writes into the indices meanwhile */

@@ -90,12 +90,13 @@ keep(mr_arena *a, const void *p, size_t bytes)
     return to;
 }
 
-/* The indices, then what is read through them. */
+/* The indices, then what is read or put through them. */
 static void
 collect_gather(builder *bu, mr_fuse_node *m)
 {
-    mr_array *const *x = m->x->in;
     const mr_gather_map *map = keep(bu->arena, m->gather, sizeof *map);
+    bool put = m->role == MR_ROLE_PUT;
+    int from = put ? 2 : 0;
 
     bu->sources = true;
     if (map == NULL) {
@@ -103,15 +104,54 @@ collect_gather(builder *bu, mr_fuse_node *m)
         return;
     }
     add_in(bu,
-           &(mr_block_operand){.x = x[1], .node = m->in[1], .axis = map->index},
+           &(mr_block_operand){
+               .x = m->x->in[1], .node = m->in[1], .axis = map->index},
            (mr_code_source){.kind = MR_FROM_INDEX});
     m->reg = (uint16_t)bu->n_in;
     add_in(bu,
-           &(mr_block_operand){
-               .x = x[0], .node = m->in[0], .axis = map->value, .gather = m->x},
-           (mr_code_source){.kind = MR_FROM_GATHER,
+           &(mr_block_operand){.x = m->x->in[from],
+                               .node = m->in[from],
+                               .row = m->of_row,
+                               .axis = map->value,
+                               .gather = m->x},
+           (mr_code_source){.kind = put ? MR_FROM_PUT : MR_FROM_GATHER,
                             .index = (uint8_t)(bu->n_in - 1),
-                            .axis = (uint8_t)map->axis});
+                            .axis = (uint8_t)map->axis,
+                            .adds = m->adds});
+}
+
+/* An operand of rows that lacks axes of the space: which of its own go along
+ * which of these. */
+static const int8_t *
+axes_of_rows(builder *bu, const mr_array *x)
+{
+    const mr_fuse_group *g = bu->g;
+    int8_t map[MR_MAX_NDIM];
+    const int8_t *kept;
+    int axis = 0;
+
+    for (int i = 0; i < g->ndim; i++) {
+        map[i] = -1;
+        if ((g->red_axes >> i & 1) || g->dim[i] == 1)
+            continue;
+        while (x->dim[axis] == 1)
+            axis++;
+        map[i] = (int8_t)axis++;
+    }
+    kept = keep(bu->arena, map, (size_t)g->ndim);
+    bu->failed |= kept == NULL;
+    return kept;
+}
+
+/* Does the member compute, or look at, a value for each row? */
+static bool
+is_of_rows(const builder *bu, const mr_fuse_node *m)
+{
+    if (m->role != MR_ROLE_ALIAS)
+        return m->role == MR_ROLE_ROW || m->role == MR_ROLE_BRIDGE;
+    return m->x->ndim != bu->g->ndim ||
+           memcmp(m->x->dim, bu->g->dim,
+                  (size_t)m->x->ndim * sizeof *m->x->dim) != 0;
 }
 
 /* The keys, in a register of what is made of them. */
@@ -129,10 +169,9 @@ collect_draw(builder *bu, mr_fuse_node *m)
 static void
 collect(builder *bu, mr_fuse_node *m)
 {
-    bool row =
-        bu->rows && (m->role == MR_ROLE_ROW || m->role == MR_ROLE_BRIDGE);
+    bool row = bu->rows && is_of_rows(bu, m);
 
-    if (m->role == MR_ROLE_GATHER) {
+    if (m->role == MR_ROLE_GATHER || m->role == MR_ROLE_PUT) {
         collect_gather(bu, m);
         return;
     }
@@ -152,7 +191,12 @@ collect(builder *bu, mr_fuse_node *m)
             add_const(bu, x, bits);
             continue;
         }
-        add_in(bu, &(mr_block_operand){.x = x, .node = m->in[i], .row = row},
+        add_in(bu,
+               &(mr_block_operand){
+                   .x = x,
+                   .node = m->in[i],
+                   .row = row,
+                   .axis = x->ndim < bu->g->ndim ? axes_of_rows(bu, x) : NULL},
                (mr_code_source){.kind = MR_FROM_MEMORY});
     }
 }
@@ -208,8 +252,8 @@ emit_all(builder *bu)
         if (m->role == MR_ROLE_BRIDGE || m->role == MR_ROLE_ALIAS ||
             m->role == MR_ROLE_LOOK)
             m->reg = operand(bu, m, 0);
-        else if (m->role != MR_ROLE_GATHER && m->role != MR_ROLE_DRAW &&
-                 m != bu->g->product)
+        else if (m->role != MR_ROLE_GATHER && m->role != MR_ROLE_PUT &&
+                 m->role != MR_ROLE_DRAW && m != bu->g->product)
             emit(bu, m);
 }
 

@@ -76,14 +76,49 @@ reduced_mask(const mr_array *x)
     return mask;
 }
 
-/* x has the row form of the group's space. */
+/* x has a value for each row of the group's space, in the order of the rows:
+ * the row form itself, or with fewer axes the same but for sizes of 1. */
 static bool
 is_row_form(const mr_fuse_group *g, const mr_array *x)
 {
-    if (x->ndim != g->ndim)
-        return false;
-    for (int i = 0; i < g->ndim; i++)
+    int axis = 0;
+
+    for (int i = 0; i < g->ndim && x->ndim == g->ndim; i++)
         if (x->dim[i] != (g->red_axes >> i & 1 ? 1 : g->dim[i]))
+            return false;
+    if (x->ndim >= g->ndim)
+        return x->ndim == g->ndim;
+    for (int i = 0; i < g->ndim; i++) {
+        if ((g->red_axes >> i & 1) || g->dim[i] == 1)
+            continue;
+        while (axis < x->ndim && x->dim[axis] == 1)
+            axis++;
+        if (axis == x->ndim || x->dim[axis++] != g->dim[i])
+            return false;
+    }
+    while (axis < x->ndim && x->dim[axis] == 1)
+        axis++;
+    return axis == x->ndim;
+}
+
+/* A view of values of rows that are in the same order in it. */
+static bool
+is_row_view(const mr_fuse_group *g, const mr_array *x)
+{
+    mr_layout in, out;
+    int64_t step = 1;
+
+    if (x->op->fuse.kind != MR_FUSE_VIEW || x->n_in != 1 ||
+        !is_row_form(g, x) || !is_row_form(g, x->in[0]))
+        return false;
+    in.ndim = x->in[0]->ndim;
+    in.offset = 0;
+    memcpy(in.dim, x->in[0]->dim, (size_t)in.ndim * sizeof *in.dim);
+    mr__strides_fresh(in.ndim, in.dim, in.stride);
+    if (!x->op->view(x, &in, &out) || out.offset != 0)
+        return false;
+    for (int i = x->ndim - 1; i >= 0; step *= x->dim[i--])
+        if (x->dim[i] != 1 && out.stride[i] != step)
             return false;
     return true;
 }
@@ -171,6 +206,13 @@ fusable(const mr_array *x, mr_fuse_kind kind, mr_fuses_fn fuses)
            fuses(mr__fuse_k(x), mr__fuse_operand(x));
 }
 
+static bool
+is_reshape(const mr_array *x)
+{
+    return x->op->fuse.kind == MR_FUSE_VIEW && x->n_in == 1 &&
+           x->in[0]->size == x->size;
+}
+
 /* Does the row form n come from a reduction over these axes that could become
  * a member?  Looks a few operators deep: a hint, not a promise. */
 static bool
@@ -180,14 +222,107 @@ leads_to_reduction(const mr_fuse_node *n, uint32_t mask, mr_fuses_fn fuses,
     if (n == NULL || n->group != NULL)
         return false;
     if (fusable(n->x, MR_FUSE_REDUCTION, fuses))
-        return reduced_mask(n->x) == mask &&
-               ((const mr_reduce_params *)mr__params(n->x))->keepdims;
-    if (depth == 0 || !fusable(n->x, MR_FUSE_ELEMENTWISE, fuses))
+        return reduced_mask(n->x) == mask;
+    if (depth == 0 ||
+        (!fusable(n->x, MR_FUSE_ELEMENTWISE, fuses) && !is_reshape(n->x)))
         return false;
     for (int i = 0; i < n->x->n_in; i++)
         if (leads_to_reduction(n->in[i], mask, fuses, depth - 1))
             return true;
     return false;
+}
+
+/* ---- groups that end in values of rows ------------------------------------
+ */
+
+/* Operators from the one that ends a group down to the reduction of its rows,
+ * and the shortest row for which that is looked for: shorter ones are better
+ * points of a group over their number. */
+#define WAY     5
+#define WAY_ROW 16
+
+/* Does the whole of c's uses come from n, and from groups that run later? */
+static bool
+is_only_below(const mr_fuse_node *n, const mr_fuse_node *c, uint32_t stream)
+{
+    int32_t uses = c == NULL ? 0 : c->later_uses;
+
+    for (int i = 0; i < n->x->n_in; i++)
+        uses += n->in[i] == c;
+    if (c == NULL || c->group != NULL || c->x->stream != stream ||
+        uses != c->n_uses || c->x->size == 0)
+        return false;
+    return c->x->op->fuse.kind != MR_FUSE_VIEW ||
+           (!c->visible && c->later_uses == 0 && !c->looked_at);
+}
+
+static bool
+opens_rows(const mr_array *x, int64_t size, mr_fuses_fn fuses)
+{
+    const mr_array *a = x->in[0];
+    uint32_t mask;
+    int64_t row;
+
+    if (!fusable(x, MR_FUSE_REDUCTION, fuses))
+        return false;
+    mask = reduced_mask(x);
+    row = row_length(mask, a->ndim, a->dim);
+    return mask != 0 && row >= WAY_ROW && row <= MR_FUSE_MAX_ROW &&
+           x->size == size && is_trailing(mask, a->ndim, a->dim);
+}
+
+/* way[at] and what it reads, down to a reduction along rows of which way[0] has
+ * a value each: how many nodes, or 0. */
+static int
+way_to_rows(mr_fuse_node **way, int at, mr_fuses_fn fuses)
+{
+    mr_fuse_node *n = way[at];
+    int found;
+
+    if (at > 0 && opens_rows(n->x, way[0]->x->size, fuses))
+        return at + 1;
+    if (at + 1 == WAY ||
+        (!fusable(n->x, MR_FUSE_ELEMENTWISE, fuses) && !is_reshape(n->x)))
+        return 0;
+    for (int i = 0; i < n->x->n_in; i++) {
+        if (!is_only_below(n, n->in[i], way[0]->x->stream))
+            continue;
+        way[at + 1] = n->in[i];
+        found = way_to_rows(way, at + 1, fuses);
+        if (found > 0)
+            return found;
+    }
+    return 0;
+}
+
+/* The same for the space that the reduction opens, which is set in g: all are
+ * values of its rows. */
+static int
+rows_below(mr_fuse_group *g, mr_fuse_node **way, mr_fuses_fn fuses)
+{
+    int k = way_to_rows(way, 0, fuses);
+    const mr_array *x = k == 0 ? NULL : way[k - 1]->x;
+
+    if (k == 0)
+        return 0;
+    g->ndim = x->in[0]->ndim;
+    g->dim = x->in[0]->dim;
+    g->red_axes = reduced_mask(x);
+    for (int i = 0; i < k; i++)
+        if (is_reshape(way[i]->x) ? !is_row_view(g, way[i]->x)
+                                  : !is_row_form(g, way[i]->x))
+            return 0;
+    return k;
+}
+
+/* Is n better the end of a group of its own, over the rows of a reduction? */
+static bool
+ends_rows(mr_fuse_node *n, mr_fuses_fn fuses)
+{
+    mr_fuse_node *way[WAY] = {n};
+    mr_fuse_group rows;
+
+    return rows_below(&rows, way, fuses) > 0;
 }
 
 /* Reductions of columns take of their producers what becomes a sum of squares
@@ -247,7 +382,7 @@ draw_fits(const mr_fuse_group *g, const mr_fuse_node *n)
 
 /* The role n would have in g; false when it cannot be a member. */
 static bool
-can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
+can_pull(mr_fuse_group *g, mr_fuse_node *n, mr_fuses_fn fuses,
          mr_fuse_role *role, uint32_t *mask)
 {
     const mr_array *x = n->x;
@@ -258,7 +393,7 @@ can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
     if (fusable(x, MR_FUSE_ELEMENTWISE, fuses)) {
         if (same_shape(x, g->ndim, g->dim)) {
             *role = MR_ROLE_POINT;
-            return true;
+            return g->root->role != MR_ROLE_REDUCE || !ends_rows(n, fuses);
         }
         /* a row is an output only where rows exist for sure */
         *role = MR_ROLE_ROW;
@@ -270,16 +405,18 @@ can_pull(mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses,
         return same_shape(x, g->ndim, g->dim) && !n->visible;
     }
     if (fusable(x, MR_FUSE_REDUCTION, fuses)) {
-        const mr_reduce_params *p = mr__params(x);
-
         *role = MR_ROLE_REDUCE;
         *mask = reduced_mask(x);
-        return g->phased && p->keepdims && *mask == g->red_axes &&
+        return g->phased && *mask == g->red_axes && is_row_form(g, x) &&
                same_shape(x->in[0], g->ndim, g->dim);
     }
     if (x->op->fuse.kind == MR_FUSE_DRAW) {
         *role = MR_ROLE_DRAW;
         return draw_fits(g, n);
+    }
+    if (g->phased && !n->visible && n->in[0] != NULL && is_row_view(g, x)) {
+        *role = MR_ROLE_ALIAS;
+        return true;
     }
     if (x->op->fuse.kind == MR_FUSE_VIEW && x->n_in == 1 && !n->visible &&
         n->in[0] != NULL && same_shape(x, g->ndim, g->dim)) {
@@ -440,6 +577,24 @@ gather_pays(const mr_fuse_group *g, const mr_array *x, const mr_gather_map *map)
            x->size * mr__dtype_size((mr_dtype)x->dtype) >= ROWS_PAY_BYTES;
 }
 
+/* From the axes of x, a row form, to those of the space. */
+static void
+map_of_rows(const mr_fuse_group *g, const mr_array *x, mr_gather_map *map)
+{
+    const mr_gather_map own = *map;
+    int axis = 0;
+
+    for (int i = 0; i < g->ndim; i++) {
+        map->value[i] = map->index[i] = -1;
+        if ((g->red_axes >> i & 1) || g->dim[i] == 1)
+            continue;
+        while (x->dim[axis] == 1)
+            axis++;
+        map->value[i] = own.value[axis];
+        map->index[i] = own.index[axis++];
+    }
+}
+
 /* Does m read a gather through n that the group can read itself?  It and the
  * views become members; NULL for its map: no memory. */
 static bool
@@ -448,17 +603,21 @@ pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
 {
     mr_fuse_node *chain[LOOKS + 1];
     mr_gather_map map, *kept;
+    bool row = m->role == MR_ROLE_ROW;
     int k;
 
-    if (m->role == MR_ROLE_ROW || m->role == MR_ROLE_BRIDGE || g->columns ||
+    if (m->role == MR_ROLE_BRIDGE || g->columns ||
         g->n_gathers == MR_FUSE_MAX_GATHERS ||
-        !same_shape(n->x, g->ndim, g->dim))
+        !(row ? g->has_reduction && is_row_form(g, n->x)
+              : same_shape(n->x, g->ndim, g->dim)))
         return false;
     k = chain_to_gather(g, n, chain);
     if (k == 0 || g->n_members + k > MR_FUSE_MAX_MEMBERS ||
         g->n_ext + 2 > MR_FUSE_MAX_IN || !map_through(chain, k, &map) ||
         !gather_pays(g, n->x, &map))
         return false;
+    if (row)
+        map_of_rows(g, n->x, &map);
     kept = mr__arena_alloc(arena, sizeof *kept);
     *failed = kept == NULL;
     if (kept == NULL)
@@ -467,6 +626,7 @@ pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
     for (int i = 0; i < k; i++)
         add_member(g, chain[i], i == k - 1 ? MR_ROLE_GATHER : MR_ROLE_LOOK);
     chain[k - 1]->gather = kept;
+    chain[k - 1]->of_row = row;
     g->n_gathers++;
     return true;
 }
@@ -531,7 +691,8 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses,
 
     if (work == NULL)
         return false;
-    work[n_work++] = g->root;
+    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        work[n_work++] = m;
     while (n_work > 0) {
         mr_fuse_node *m = work[--n_work];
 
@@ -569,8 +730,8 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses,
     return true;
 }
 
-/* ---- what follows a product
- * ------------------------------------------------------ */
+/* ---- puts
+ * -------------------------------------------------------------------- */
 
 static int32_t
 uses_in(const mr_fuse_group *g, const mr_fuse_node *n)
@@ -582,6 +743,72 @@ uses_in(const mr_fuse_group *g, const mr_fuse_node *n)
             uses += m->in[i] == n;
     return uses;
 }
+
+static bool
+is_zero(const mr_array *x)
+{
+    const unsigned char *bits = mr__fuse_constant(x);
+    int64_t n = mr__dtype_size((mr_dtype)x->dtype);
+
+    for (int64_t i = 0; bits != NULL && i < n; i++)
+        if (bits[i] != 0)
+            return false;
+    return bits != NULL;
+}
+
+/* Zeros but for one entry of each row of the group, that the group alone
+ * reads: the gradient of what was taken of a row. */
+static bool
+is_put(const mr_fuse_group *g, const mr_fuse_node *n, mr_put_map *put)
+{
+    return n != NULL && n->group == NULL && n->x->op->put != NULL &&
+           !n->visible && !n->looked_at && n->x->size > 0 &&
+           n->x->stream == g->root->x->stream &&
+           same_shape(n->x, g->ndim, g->dim) && n->x->op->put(n->x, put) &&
+           g->red_axes == (uint32_t)1 << put->axis && is_zero(n->x->in[0]) &&
+           uses_in(g, n) == n->n_uses;
+}
+
+static bool
+pull_put(mr_arena *arena, mr_fuse_group *g, mr_fuse_node *n,
+         const mr_put_map *put)
+{
+    mr_gather_map *map = mr__arena_zero(arena, sizeof *map);
+
+    if (map == NULL)
+        return false;
+    map->axis = put->axis;
+    for (int i = 0; i < g->ndim; i++)
+        map->value[i] = map->index[i] = (int8_t)(i == put->axis ? -1 : i);
+    n->gather = map;
+    n->adds = put->adds;
+    add_member(g, n, MR_ROLE_PUT);
+    g->n_gathers++;
+    return true;
+}
+
+/* What points read of them, once all other members are known: only beside a
+ * reduction of the row is there a row. */
+static bool
+pull_puts(mr_arena *arena, mr_fuse_group *g)
+{
+    mr_put_map put;
+
+    if (!g->has_reduction || g->columns)
+        return true;
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        for (int i = 0; i < m->x->n_in; i++)
+            if ((m->role == MR_ROLE_POINT || m->role == MR_ROLE_REDUCE) &&
+                g->n_gathers < MR_FUSE_MAX_GATHERS &&
+                g->n_members < MR_FUSE_MAX_MEMBERS &&
+                g->n_ext + 2 <= MR_FUSE_MAX_IN && is_put(g, m->in[i], &put) &&
+                !pull_put(arena, g, m->in[i], &put))
+                return false;
+    return true;
+}
+
+/* ---- what follows a product
+ * ------------------------------------------------------ */
 
 /* A kernel whose result has the group's shape, and that nobody reads who runs
  * before the group does. */
@@ -637,8 +864,39 @@ kind_of(const mr_array *x, mr_fuses_fn fuses)
     return MR_GROUP_KERNEL;
 }
 
+/* A group over the rows of a reduction that n's values come from, with the
+ * operators between; false: there is none. */
+static bool
+start_at_rows(mr_fuse_group *g, mr_fuse_node *n, mr_fuses_fn fuses)
+{
+    mr_fuse_node *way[WAY] = {n};
+    mr_fuse_group rows;
+    int k = rows_below(&rows, way, fuses);
+
+    if (k == 0)
+        return false;
+    g->ndim = rows.ndim;
+    g->dim = rows.dim;
+    g->red_axes = rows.red_axes;
+    g->phased = true;
+    n->role = MR_ROLE_ROW;
+    ext_update(g, n);
+    for (int i = 1; i < k; i++) {
+        bool view = is_reshape(way[i]->x);
+
+        if (!view && (way[i]->later_uses > 0 || way[i]->looked_at))
+            way[i]->visible = true;
+        add_member(g, way[i],
+                   i == k - 1 ? MR_ROLE_REDUCE
+                   : view     ? MR_ROLE_ALIAS
+                              : MR_ROLE_ROW);
+    }
+    return true;
+}
+
 static mr_fuse_group *
-group_start(mr_arena *arena, mr_fuse_node *n, mr_fuses_fn fuses)
+group_start(mr_arena *arena, mr_fuse_node *n, mr_fuses_fn fuses,
+            mr_fuse_mode mode)
 {
     mr_fuse_group *g = mr__arena_alloc(arena, sizeof *g);
     const mr_array *x = n->x;
@@ -658,6 +916,9 @@ group_start(mr_arena *arena, mr_fuse_node *n, mr_fuses_fn fuses)
         return g;
     g->ndim = x->ndim;
     g->dim = x->dim;
+    if (mode != MR_FUSE_OFF && x->op->fuse.kind == MR_FUSE_ELEMENTWISE &&
+        start_at_rows(g, n, fuses))
+        return g;
     if (x->op->fuse.kind == MR_FUSE_REDUCTION) {
         n->role = MR_ROLE_REDUCE;
         g->has_reduction = true;
@@ -708,18 +969,20 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
         nodes[i]->group = NULL;
         nodes[i]->candidate = NULL;
         nodes[i]->later_uses = 0;
-        nodes[i]->shared = nodes[i]->looked_at = false;
+        nodes[i]->shared = nodes[i]->looked_at = nodes[i]->of_row = false;
+        nodes[i]->adds = false;
     }
     for (size_t i = n; i-- > 0;) {
         mr_fuse_group *g;
 
         if (nodes[i]->group != NULL)
             continue;
-        g = group_start(arena, nodes[i], rules->fuses);
+        g = group_start(arena, nodes[i], rules->fuses, rules->mode);
         if (g == NULL)
             return NULL;
         if (g->kind == MR_GROUP_BLOCK && rules->mode != MR_FUSE_OFF) {
-            if (!pull_all(arena, g, rules->fuses, rules->mode))
+            if (!pull_all(arena, g, rules->fuses, rules->mode) ||
+                (rules->mode == MR_FUSE_ALL && !pull_puts(arena, g)))
                 return NULL;
             join_product(g, rules);
         }

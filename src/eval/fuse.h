@@ -26,7 +26,8 @@
 #define MR_FUSE_MAX_IN      24
 #define MR_FUSE_MAX_OUT     24
 #define MR_FUSE_MAX_MEMBERS 56 /* registers stay under MR_CODE_MAX_REG */
-/* Gathers of a group: each has two inputs beside those of MR_FUSE_MAX_IN. */
+/* Gathers and puts of a group: each has two inputs beside those of
+ * MR_FUSE_MAX_IN. */
 #define MR_FUSE_MAX_GATHERS 4
 /* Draws of a group: one input each. */
 #define MR_FUSE_MAX_DRAWS 4
@@ -47,7 +48,8 @@ typedef enum mr_fuse_role {
     MR_ROLE_ALIAS,  /* an identity: the same register */
     MR_ROLE_GATHER, /* read through its index: an input of the program */
     MR_ROLE_LOOK,   /* a view of that: the same register */
-    MR_ROLE_DRAW    /* random words: an input of the program */
+    MR_ROLE_DRAW,   /* random words: an input of the program */
+    MR_ROLE_PUT     /* 0 but for one point of each row: an input as well */
 } mr_fuse_role;
 
 typedef enum mr_group_kind {
@@ -78,8 +80,11 @@ struct mr_fuse_node {
     int32_t candidate_uses;
     int32_t later_uses; /* by groups that are made already: they run later */
     bool looked_at;     /* a shared view looks at it */
-    /* MR_ROLE_GATHER: along which axes of its inputs the axes of S go */
+    /* MR_ROLE_GATHER, MR_ROLE_PUT: along which axes of its inputs the axes of S
+     * go */
     const mr_gather_map *gather;
+    bool adds;    /* MR_ROLE_PUT: 0 + what is put */
+    bool of_row;  /* MR_ROLE_GATHER: a value for each row */
     uint16_t reg; /* code.c */
 };
 
@@ -157,8 +162,9 @@ typedef struct mr_block_operand {
     mr_fuse_node *node; /* NULL: a leaf */
     bool row;           /* of the row form K */
     const int8_t *axis; /* by axis of S: the operand's own axis, or -1; NULL:
-                           the same one */
-    const mr_array *gather; /* the operator that reads x through an index */
+                           the same one, or none where their sizes differ */
+    const mr_array *gather; /* the operator that reads or puts x through an
+                               index */
 } mr_block_operand;
 
 /* What a group becomes: sizes of code and how arrays map to it. */

@@ -150,21 +150,28 @@ stride_bytes(const mr_task_operand *o, int axis)
     return axis < 0 ? 0 : o->stride[axis] * mr__dtype_size(o->dtype);
 }
 
-/* What is read through an index, and the index. */
+/* What is read or put through an index, and the index; or values of rows that
+ * lack axes. */
 static void
 fill_gathered(const mr_block_group *b, int i, const mr_task_operand *o,
               mr_block_io *io)
 {
-    const mr_code_source *s = &b->code.source[i];
+    const mr_code_source *s;
 
     io->data = o->data;
     for (int d = 0; d < b->n_kept + b->n_red; d++)
         io->stride[d] =
             b->axis[d] < 0 ? 0 : stride_bytes(o, b->in[i].axis[b->axis[d]]);
+    if (b->code.source == NULL)
+        return;
+    s = &b->code.source[i];
     if (s->kind == MR_FROM_GATHER) {
         io->step = stride_bytes(o, s->axis);
         io->n = o->dim[s->axis];
     }
+    for (int d = 0; s->kind == MR_FROM_PUT && d < b->n_kept + b->n_red; d++)
+        if (b->axis[d] == s->axis)
+            io->n = b->dim[d];
 }
 
 /* Random words: the operand has keys, and the strides are those of streams

@@ -48,6 +48,7 @@ member_fits(const mr_fuse_node *m, const mr_fuse_group *g)
     case MR_ROLE_POINT:
     case MR_ROLE_BRIDGE:
     case MR_ROLE_DRAW:
+    case MR_ROLE_PUT:
         return has_shape(m->x, g);
     case MR_ROLE_ROW:
     case MR_ROLE_REDUCE:

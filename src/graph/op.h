@@ -164,6 +164,13 @@ typedef struct mr_gather_map {
     int8_t value[MR_MAX_NDIM], index[MR_MAX_NDIM];
 } mr_gather_map;
 
+/* A result that is input 0 but for one entry of each line along an axis, where
+ * input 1 says: that has input 2 there, or the sum of both. */
+typedef struct mr_put_map {
+    int32_t axis;
+    bool adds;
+} mr_put_map;
+
 struct mr_op {
     uint16_t id; /* MR_OP_..., for ever */
     uint8_t version;
@@ -198,6 +205,8 @@ struct mr_op {
     /* a gather that can be read element by element, inside of what reads its
      * result; false: this one cannot */
     bool (*gather)(const mr_node *n, mr_gather_map *out);
+    /* one entry of each line is put into it, or NULL; false: not this node */
+    bool (*put)(const mr_node *n, mr_put_map *out);
     const mr_op_exec *exec; /* NULL: the device's kernel table */
 };
 

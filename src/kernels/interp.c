@@ -252,12 +252,45 @@ mr__run_publish(mr_run *r, int reg, int64_t outer, int64_t inner)
     r->step[reg] = 1;
 }
 
+static int64_t
+row_stride(const run *r, const mr_block_io *io, size_t size)
+{
+    const mr_geometry *g = &r->s->g;
+
+    if (g->strategy == MR_RUN_COLS)
+        return io->stride[g->inner_dim];
+    if (g->strategy == MR_RUN_ROWS && g->outer_dim >= 0)
+        return io->stride[g->outer_dim];
+    return (int64_t)size;
+}
+
+/* A gather of one value a row. */
+static void
+gather_rows(run *r, int i)
+{
+    int j = r->low->source[i].index;
+    const mr_block_io *io = &r->l->in[i], *at = &r->l->in[j];
+    mr_gather_run how = {.size = (int64_t)reg_size(r, i),
+                         .index_dtype = (mr_dtype)r->low->dtype[j],
+                         .step = io->step,
+                         .n = io->n,
+                         .stride = row_stride(r, io, reg_size(r, i)),
+                         .index_stride = row_stride(r, at, reg_size(r, j))};
+
+    r->bad_index |=
+        !mr__gather_run(&how, at_row(r, i), r->in[i], r->in[j], r->rows);
+    r->late &= ~(1U << i);
+}
+
 static void
 row_run(run *r, const mr_step *t, int64_t outer, int64_t inner)
 {
     const void *arg[3];
     int64_t step[3];
 
+    for (int i = 0; r->late != 0 && i < t->n_arg; i++)
+        if (t->arg[i] < r->low->n_in && (r->late >> t->arg[i] & 1))
+            gather_rows(r, t->arg[i]);
     for (int i = 0; i < t->n_arg; i++) {
         bool row = r->low->row[t->arg[i]];
 
@@ -457,6 +490,39 @@ draw_bring(run *r, int i, int64_t outer, int64_t inner, int64_t p)
     return own;
 }
 
+/* A row of the tile is a row of points, or one of several side by side. */
+static void
+put_bring(run *r, int i, int64_t outer, int64_t inner, int64_t p)
+{
+    const mr_geometry *g = &r->s->g;
+    const mr_code_source *source = &r->low->source[i];
+    const mr_block_io *io = &r->l->in[i], *at = &r->l->in[source->index];
+    const mr_tier_dtype *t = r->tier->dtype[r->low->dtype[i]];
+    int64_t size = (int64_t)reg_size(r, i);
+    int64_t index_size = (int64_t)reg_size(r, source->index);
+    bool cols = g->strategy == MR_RUN_COLS;
+    mr_put_run how = {.size = size,
+                      .index_dtype = (mr_dtype)r->low->dtype[source->index],
+                      .n = io->n,
+                      .first = p,
+                      .hop = g->hop,
+                      .point = cols ? inner * size : size,
+                      .row = cols ? size : inner * size,
+                      .count = cols ? outer : inner,
+                      .rows = cols ? inner : outer,
+                      .value_row = cols ? mr__stride_inner(g, r->l, io, size)
+                                        : mr__stride_outer(g, r->l, io, size),
+                      .index_row =
+                          cols ? mr__stride_inner(g, r->l, at, index_size)
+                               : mr__stride_outer(g, r->l, at, index_size),
+                      .add = source->adds ? t->map[MR_K_ADD] : NULL,
+                      .zeros = &r->zeros[i],
+                      .put_at = &r->put_at[i]};
+
+    r->bad_index |=
+        !mr__put_rows(&how, at_own(r, i), r->in[i], r->in[source->index]);
+}
+
 /* Does an output lie in the memory of input i? */
 static bool
 written_over(const run *r, int i)
@@ -496,7 +562,10 @@ mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
         }
         r->ptr[i] = at_own(r, i);
         if ((r->low->gathered >> i) & 1) {
-            gather_bring(r, i, from, outer, inner, p);
+            if (r->low->source[i].kind == MR_FROM_PUT)
+                put_bring(r, i, outer, inner, p);
+            else
+                gather_bring(r, i, from, outer, inner, p);
             continue;
         }
         if (r->held[i] == from && r->held_outer[i] == outer &&
@@ -543,28 +612,20 @@ mr__run_outputs(mr_run *r, uint32_t outputs, int64_t outer, int64_t inner,
     }
 }
 
-static int64_t
-row_stride(const run *r, const mr_block_io *io, size_t size)
-{
-    const mr_geometry *g = &r->s->g;
-
-    if (g->strategy == MR_RUN_COLS)
-        return io->stride[g->inner_dim];
-    if (g->strategy == MR_RUN_ROWS && g->outer_dim >= 0)
-        return io->stride[g->outer_dim];
-    return (int64_t)size;
-}
-
 void
 mr__run_row_inputs(mr_run *r, int64_t outer, int64_t inner)
 {
+    r->late = r->low->late_in;
     for (int i = 0; i < r->low->n_in; i++) {
         const mr_block_io *io = &r->l->in[i];
 
-        if (!r->low->row[i])
+        if (!r->low->row[i] || (r->low->late_in >> i & 1))
             continue;
-        mr__copy_in(reg_size(r, i), at_row(r, i), r->in[i], 1, 0, r->rows,
-                    row_stride(r, io, reg_size(r, i)));
+        if ((r->low->gathered >> i) & 1)
+            gather_rows(r, i);
+        else
+            mr__copy_in(reg_size(r, i), at_row(r, i), r->in[i], 1, 0, r->rows,
+                        row_stride(r, io, reg_size(r, i)));
         mr__run_publish(r, i, outer, inner);
     }
 }
@@ -664,7 +725,7 @@ fold_rows(run *r, const mr_step *t, int64_t outer, int64_t inner)
     if (t->kind == MR_STEP_FOLD) {
         if (t->near != NULL)
             t->near->rows(acc, x, inner, outer, r->row_bytes[v],
-                          at_row(r, t->arg[1]));
+                          at_row(r, t->arg[1]), outer * r->row_bytes[v]);
         else
             t->fn.fold->rows(acc, x, inner, outer, r->row_bytes[v]);
         mr__fold_finish(r, t, acc, outer, inner);
@@ -1063,6 +1124,9 @@ job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
     r.n_rounds = b->plan.n_rounds;
     r.past = (b->plan.strategy & MR_PLAN_STREAM) != 0;
     memset(r.held, 0, sizeof r.held);
+    r.late = 0;
+    for (int i = 0; i < b->low.n_in && b->low.gathered != 0; i++)
+        r.zeros[i] = 0;
     splats_make(&r);
     if (j->piece != NULL)
         piece_run(&r, j->piece);

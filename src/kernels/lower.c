@@ -422,10 +422,10 @@ registers(mr_lowered *o, const mr_block_code *c, const mr_block_launch *l)
     for (int r = 0; r < c->n_in; r++) {
         o->kind[r] = MR_REG_INPUT;
         if (c->source != NULL && c->source[r].kind != MR_FROM_MEMORY) {
-            *(c->source[r].kind == MR_FROM_GATHER  ? &o->gathered
+            *(c->source[r].kind == MR_FROM_DRAW    ? &o->drawn
               : c->source[r].kind == MR_FROM_INDEX ? &o->index_in
-                                                   : &o->drawn) |= 1U << r;
-            o->row[r] = false;
+                                                   : &o->gathered) |= 1U << r;
+            o->row[r] &= c->source[r].kind == MR_FROM_GATHER;
         } else if (is_splat(l, &l->in[r])) {
             o->splat_in |= 1U << r;
             o->row[r] = false;
@@ -457,6 +457,19 @@ outputs(lowering *w, const mr_block_code *c)
         o->out_reg[i] = r;
         o->out_row[i] = row;
     }
+}
+
+static void
+late_find(mr_lowered *o)
+{
+    o->late_in = 0;
+    for (int i = 0; i < o->n_in && o->gathered != 0; i++)
+        if (o->row[i] && (o->gathered >> i & 1))
+            o->late_in |= 1U << i;
+    for (int i = 0; i < o->n_step && o->late_in != 0; i++)
+        for (int j = 0; !o->step[i].row && j < o->step[i].n_arg; j++)
+            if (o->step[i].arg[j] < o->n_in)
+                o->late_in &= ~(1U << o->step[i].arg[j]);
 }
 
 void
@@ -493,6 +506,7 @@ mr__lower(const mr_block_code *c, const mr_block_launch *l, const mr_tier *tier,
     outputs(&w, c);
     if (o->n_fold > 0 && o->n_step > 1)
         folds_from_memory(&w);
+    late_find(o);
     o->n_pass = 1;
     o->max_size = 1;
     for (int r = 0; r < o->n_reg; r++) {

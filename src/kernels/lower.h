@@ -54,10 +54,12 @@ typedef struct mr_lowered {
     bool rows;    /* there are rows: else every register is a value */
     bool careful; /* means do not overflow */
     int max_size; /* bytes of the widest value or row register */
-    uint32_t splat_in;            /* inputs that are one element */
-    uint32_t gathered;            /* inputs whose places come from an index, */
-    uint32_t index_in;            /* and those that have them */
-    uint32_t drawn;               /* inputs that are random words */
+    uint32_t splat_in; /* inputs that are one element */
+    uint32_t gathered; /* inputs whose places come from an index, */
+    uint32_t index_in; /* and those that have them */
+    uint32_t late_in;  /* gathers of rows that steps of rows alone read: brought
+                          before these, when the row is in cache */
+    uint32_t drawn;    /* inputs that are random words */
     const mr_code_source *source; /* the code's */
     /* By register: */
     uint8_t *kind, *dtype, *phase;

@@ -173,6 +173,13 @@ folds_begin(mr_run *r, const mr_pass *pass, bool args_too)
     }
 }
 
+/* Bytes from a row of an input to the row that is gone over next. */
+static int64_t
+next_row(const mr_run *r, int i)
+{
+    return r->l->n_kept > 0 ? r->l->in[i].stride[r->l->n_kept - 1] : 0;
+}
+
 /* The folds of a pass take a chunk whose points start at p, p - block in its
  * block; first: nothing was folded yet (argmax). */
 static void
@@ -192,7 +199,8 @@ folds_take(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
                           r->row_bytes[v], p - block, outer, inner,
                           mr__at_row(r, t->arg[1]));
         else if (t->near != NULL)
-            t->near->step(lanes, r->ptr[v], inner, mr__at_row(r, t->arg[1]));
+            t->near->step(lanes, r->ptr[v], inner, mr__at_row(r, t->arg[1]),
+                          next_row(r, v));
         else if (t->kind == MR_STEP_FOLD && cols)
             t->fn.fold->cols(lanes, r->f->lane_bytes[t->dst], r->ptr[v],
                              r->row_bytes[v], p - block, outer, inner);

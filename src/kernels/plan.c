@@ -346,6 +346,22 @@ schedule_of(mr_block_room *room, const mr_block_launch *l, int64_t tile)
     mr__frame_make(&b->frame, &b->schedule, &room->frame);
 }
 
+/* The one input of values, if there is just one; else -1. */
+static int
+only_values(const mr_lowered *low)
+{
+    int only = -1;
+
+    for (int i = 0; i < low->n_in; i++) {
+        if (low->row[i] || ((low->splat_in | low->index_in) >> i & 1))
+            continue;
+        if (only >= 0)
+            return -1;
+        only = i;
+    }
+    return only;
+}
+
 /* Rows that folds alone read take no room: as many to a tile as make a tile's
  * own cost small, and fit the first-level cache where they are passed over
  * again. */
@@ -356,16 +372,18 @@ widen_folds(mr_block_room *room, const mr_block_launch *l)
     const mr_lowered *low = &b->low;
     const mr_geometry *was = &b->schedule.g;
     int64_t bytes = low->n_fold > 1 ? FOLDS_AGAIN_BYTES : FOLDS_BYTES, rows;
+    int values = only_values(low);
     mr_geometry g;
 
-    if (was->strategy != MR_RUN_ROWS || low->n_in != 1 ||
-        ((b->schedule.direct_in | b->schedule.rowwise_in) & 1) == 0)
+    if (was->strategy != MR_RUN_ROWS || values < 0 ||
+        ((b->schedule.direct_in | b->schedule.rowwise_in) >> values & 1) == 0)
         return;
     for (int i = 0; i < low->n_step; i++)
         if (!low->step[i].row && low->step[i].kind != MR_STEP_FOLD)
             return;
     rows = bytes /
-           (was->points * (int64_t)mr__elem_size((mr_dtype)low->dtype[0]) + 1);
+           (was->points * (int64_t)mr__elem_size((mr_dtype)low->dtype[values]) +
+            1);
     rows = rows > MAX_ROWS_OF_TILE ? MAX_ROWS_OF_TILE : rows;
     if (rows <= was->outer)
         return;
@@ -598,8 +616,10 @@ native_brought(mr_block_room *room, const mr_block_launch *l)
 }
 
 /* Rows are gone over once for each phase: as many at a time as stay in the
- * first-level cache with all that is read, stored in between and written. */
-#define NATIVE_ROWS_BYTES 32768
+ * second-level cache with all that is read, stored in between and written, so
+ * that what comes from memory is long enough a piece to be foreseen (layer_norm
+ * of 8192 x 1024 float32 on one core: 5.1 ms with 32 KB, 4.1 with these). */
+#define NATIVE_ROWS_BYTES (256 * 1024)
 
 static int64_t
 row_bytes(const mr_schedule *s)
@@ -617,18 +637,27 @@ row_bytes(const mr_schedule *s)
     return bytes * s->g.points;
 }
 
-static void
-native_rows(mr_block_room *room, const mr_block_launch *l)
+/* What is stored in between or brought lies in the frame: fewer rows, then. */
+static mr_native *
+native_rows(mr_block_room *room, const mr_block_launch *l, mr_arena *arena)
 {
     mr_block_ready *b = &room->ready;
     int64_t points = b->schedule.g.points, bytes = row_bytes(&b->schedule);
     int64_t rows = NATIVE_ROWS_BYTES / (bytes > 0 ? bytes : 1);
+    mr_native *native;
     mr_geometry g;
 
     rows = rows < 1 ? 1 : rows > MAX_ROWS_OF_TILE ? MAX_ROWS_OF_TILE : rows;
-    mr__geometry_make(&g, MR_RUN_ROWS, &b->low, l, -1, rows, points);
-    mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
-    plan_tiles(b);
+    do {
+        mr__geometry_make(&g, MR_RUN_ROWS, &b->low, l, -1, rows, points);
+        mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
+        plan_tiles(b);
+        native = mr__native_make(&b->schedule, arena);
+        if (native != NULL)
+            mr__frame_make(&b->frame, &b->schedule, &room->frame);
+        rows /= 2;
+    } while (rows > 0 && native != NULL && b->frame.bytes > MR_FRAME_BYTES);
+    return native;
 }
 
 static mr_code
@@ -671,10 +700,8 @@ mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
         native_brought(&room, l);
     native = mr__native_make(&b->schedule, arena);
     if (native != NULL && b->schedule.g.strategy == MR_RUN_ROWS &&
-        b->schedule.g.inner >= MR_NATIVE_NARROW) {
-        native_rows(&room, l);
-        native = mr__native_make(&b->schedule, arena);
-    }
+        b->schedule.g.inner >= MR_NATIVE_NARROW)
+        native = native_rows(&room, l, arena);
     return native_keep(&room, l, native, arena, ready, segments);
 }
 

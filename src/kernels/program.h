@@ -61,19 +61,24 @@ typedef struct mr_code_out {
 /* Where an input's values come from.  Those of a gather lie in the memory of
  * its operand, further along one of that array's axes by what the index says
  * that another input has for the point: an input of its own, that no
- * instruction reads.  Negative indices count from the end.  Those of a draw
- * lie nowhere: the operand has the keys of streams of random words (draw.h). */
+ * instruction reads.  Negative indices count from the end.  Those of a put are
+ * 0 but for one point of each row, where the index says: that has what lies in
+ * the operand's memory for the row.  Its row is one dim: n_red is 1.  Those of
+ * a draw lie nowhere: the operand has the keys of streams of random words
+ * (draw.h). */
 typedef enum mr_source_kind {
     MR_FROM_MEMORY,
     MR_FROM_INDEX, /* indices, of any integer dtype: see `index` of a gather */
     MR_FROM_GATHER,
+    MR_FROM_PUT,
     MR_FROM_DRAW
 } mr_source_kind;
 
 typedef struct mr_code_source {
     uint8_t kind;  /* mr_source_kind */
-    uint8_t index; /* gathers: the input that has the indices */
+    uint8_t index; /* gathers and puts: the input that has the indices */
     uint8_t axis;  /* and the axis, for messages */
+    bool adds;     /* puts: 0 + what lies there, which has no -0 */
 } mr_code_source;
 
 /* Plain data: may be copied, compared and hashed field by field. */
@@ -95,9 +100,9 @@ typedef struct mr_block_io {
     void *data;
     int64_t stride[MR_MAX_NDIM]; /* n_kept + n_red entries */
     /* Gathers: bytes from entry to entry of the axis, and its entries; the
-     * strides are those of index 0.  Draws: bytes from key to key, of a
-     * stream, and from a key's first word to its second; strides are those of
-     * the streams. */
+     * strides are those of index 0.  Puts: the entries.  Draws: bytes from key
+     * to key, of a stream, and from a key's first word to its second; strides
+     * are those of the streams. */
     int64_t step, n, word;
 } mr_block_io;
 

@@ -32,6 +32,10 @@ typedef struct mr_run {
     /* What is in own[] of an input: its source and extents. */
     const char *held[MR_CODE_MAX_IO];
     int64_t held_outer[MR_CODE_MAX_IO], held_inner[MR_CODE_MAX_IO];
+    uint32_t late; /* of low->late_in, those not brought yet */
+    /* Of own[] of a put, from its start on: bytes that are 0 but for the value
+     * at this offset, or -1. */
+    int64_t zeros[MR_CODE_MAX_IO], put_at[MR_CODE_MAX_IO];
     bool beyond; /* a mean is not finite */
     bool past;   /* outputs go past the caches */
     bool bad_index;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * source.c -- gathers as inputs of block programs.
+ * source.c -- gathers and puts as inputs of block programs.
  *
  * Indices are resolved some hundreds at a time, without a branch: one that is
  * out of range reads entry 0 (axes have less than 2^31 entries: eval/fuse.c),
@@ -176,6 +176,49 @@ mr__gather_run(const mr_gather_run *g, char *to, const char *from,
         good &= resolve(g, index + k * g->index_stride, n, at);
         values(to + k * g->size, from + k * g->stride, g->stride, g->step,
                g->size, at, n);
+    }
+    return good;
+}
+
+/* One row after the other costs a store, not a row of them. */
+static void
+zeros_make(const mr_put_run *p, char *to)
+{
+    int64_t bytes = p->count * p->rows * p->size;
+
+    if (*p->zeros < bytes)
+        memset(to, 0, (size_t)bytes);
+    else if (*p->put_at >= 0)
+        memset(to + *p->put_at, 0, (size_t)p->size);
+    *p->zeros = p->rows == 1 ? bytes > *p->zeros ? bytes : *p->zeros : 0;
+    *p->put_at = -1;
+}
+
+bool
+mr__put_rows(const mr_put_run *p, char *to, const char *value,
+             const char *index)
+{
+    static const _Alignas(16) char zero[16];
+    static const int64_t steps[2] = {1, 1};
+    bool good = true;
+
+    zeros_make(p, to);
+    for (int64_t k = 0; k < p->rows; k++, to += p->row) {
+        int64_t i = mr__index_at(p->index_dtype, index + k * p->index_row);
+        const void *both[2] = {zero, value + k * p->value_row};
+        int64_t at;
+
+        i += i < 0 ? p->n : 0;
+        good &= i >= 0 && i < p->n;
+        at = i - p->first;
+        if (at < 0 || at % p->hop != 0 || at / p->hop >= p->count)
+            continue;
+        at = at / p->hop * p->point;
+        if (p->add != NULL)
+            p->add(to + at, both, steps, 1);
+        else
+            memcpy(to + at, both[1], (size_t)p->size);
+        *p->put_at = at;
     }
     return good;
 }

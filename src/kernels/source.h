@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "kernels/program.h"
+#include "kernels/tier/tier.h"
 
 /* The index at p, of an integer dtype or bool; INT64_MAX is out of every range:
  * so is a larger uint64. */
@@ -33,7 +34,28 @@ bool mr__gather_rows(const mr_gather_run *g, char *to, const char *from,
                      int64_t row, const char *index, int64_t index_row,
                      int64_t rows, int64_t ahead, int64_t count);
 
-/* The first index of gather i that is out of range, in the order of the
+/* Rows of `count` points that are 0 but for one: where they lie, and which of
+ * the axis' entries the points are. */
+typedef struct mr_put_run {
+    int64_t size; /* of a value */
+    mr_dtype index_dtype;
+    int64_t n;          /* entries of the axis */
+    int64_t first, hop; /* the entry of the first point, and from point to
+                           point */
+    int64_t point, row; /* bytes from point to point and from row to row */
+    int64_t count, rows;
+    int64_t value_row, index_row;
+    mr_map_fn *add; /* what is put is added to 0; NULL: put as it is */
+    /* bytes at `to` that are 0, apart from the value at put_at, or -1; kept for
+     * the next rows there */
+    int64_t *zeros, *put_at;
+} mr_put_run;
+
+/* False: an index is out of range, and its row is 0. */
+bool mr__put_rows(const mr_put_run *p, char *to, const char *value,
+                  const char *index);
+
+/* The first index of gather or put i that is out of range, in the order of the
  * launch; false: all are in range.  Looks at them one by one. */
 bool mr__block_bad_index(const mr_block_code *c, const mr_block_launch *l,
                          int i, int64_t *index);

@@ -341,6 +341,16 @@ put_infer(const mr_op_call *c, mr_aval *out)
     return MR_OK;
 }
 
+static bool
+put_one_a_line(const mr_node *n, mr_put_map *out)
+{
+    const mr_put_params *p = mr__params(n);
+
+    *out = (mr_put_map){p->axis, p->mode == MR_SCATTER_ADD};
+    return n->in[1]->dim[p->axis] == 1 &&
+           (p->mode == MR_SCATTER_ADD || p->mode == MR_SCATTER_SET);
+}
+
 static const mr_field put_fields[] = {
     MR_FIELD(1, AXIS, mr_put_params, axis),
     MR_FIELD(2, INT, mr_put_params, mode),
@@ -356,4 +366,5 @@ const mr_op mr__op_put_along_axis = {
     .vjp = put_vjp,
     .jvp = put_jvp,
     .vmap = put_vmap,
+    .put = put_one_a_line,
 };

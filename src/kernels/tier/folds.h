@@ -496,10 +496,12 @@ near_exp(V x, V c)
 }
 
 INLINE void
-near_block(V *v, const elem *in, int64_t n, V c, near_op *f)
+near_block(V *v, const elem *in, int64_t n, V c, int64_t ahead, near_op *f)
 {
     pairs_apart(v);
     for (; n >= MR_LANES; n -= MR_LANES, in += MR_LANES) {
+        for (int b = 0; b < MR_LANES * (int)sizeof *in; b += 64)
+            __builtin_prefetch((const char *)in + ahead + b);
 #pragma GCC unroll 16
         for (int j = 0; j < N_VECS; j += 2) {
             V x, y;
@@ -516,7 +518,7 @@ near_block(V *v, const elem *in, int64_t n, V c, near_op *f)
 
 INLINE void
 near_rows(void *out, const void *in, int64_t n, int64_t n_rows,
-          int64_t row_bytes, const void *centre, near_op *f)
+          int64_t row_bytes, const void *centre, int64_t ahead, near_op *f)
 {
     acc *o = out;
     const acc *c = centre;
@@ -527,21 +529,22 @@ near_rows(void *out, const void *in, int64_t n, int64_t n_rows,
 
         for (int j = 0; j < N_VECS; j++)
             v[j] = MR_IDENTITY_SUM;
-        near_block(v, (const elem *)(const void *)row, n, v_set(c[r]), f);
+        near_block(v, (const elem *)(const void *)row, n, v_set(c[r]), ahead,
+                   f);
         acc_store_1(o + r, fold_lanes(v, lanes_in_use(n, true), k_add));
     }
 }
 
 INLINE void
 near_step(void *lanes, const void *in, int64_t n, const void *centre,
-          near_op *f)
+          int64_t ahead, near_op *f)
 {
     acc *a = lanes;
     V v[N_VECS];
 
     for (int j = 0; j < N_VECS; j++)
         v[j] = acc_load(a + j * N_LANES);
-    near_block(v, in, n, v_set(*(const acc *)centre), f);
+    near_block(v, in, n, v_set(*(const acc *)centre), ahead, f);
     for (int j = 0; j < N_VECS; j++)
         acc_store(a + j * N_LANES, v[j]);
 }
@@ -606,14 +609,14 @@ near_cols(void *lanes, int64_t lane_bytes, const void *in, int64_t row_bytes,
 #define MR_X(id, f)                                                            \
     static void near_##id##_rows(void *o, const void *in, int64_t n,           \
                                  int64_t n_rows, int64_t row_bytes,            \
-                                 const void *centre)                           \
+                                 const void *centre, int64_t ahead)            \
     {                                                                          \
-        near_rows(o, in, n, n_rows, row_bytes, centre, f);                     \
+        near_rows(o, in, n, n_rows, row_bytes, centre, ahead, f);              \
     }                                                                          \
     static void near_##id##_step(void *lanes, const void *in, int64_t n,       \
-                                 const void *centre)                           \
+                                 const void *centre, int64_t ahead)            \
     {                                                                          \
-        near_step(lanes, in, n, centre, f);                                    \
+        near_step(lanes, in, n, centre, ahead, f);                             \
     }                                                                          \
     static void near_##id##_cols(                                              \
         void *lanes, int64_t lane_bytes, const void *in, int64_t row_bytes,    \

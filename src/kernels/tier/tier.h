@@ -120,13 +120,15 @@ typedef struct mr_fold_fns {
 
 /* Sums of squares of x - c and of exp(x - c), with c a number of each row (acc
  * elements, one a row; step: one; cols: one a column).  Otherwise as in
- * mr_fold_fns. */
+ * mr_fold_fns.  What lies `ahead` bytes further is brought near meanwhile: they
+ * compute, where the passes before and after wait for memory. */
 typedef enum mr_near { MR_NEAR_SQUARE, MR_NEAR_EXP, MR_N_NEARS } mr_near;
 
 typedef struct mr_near_fns {
     void (*rows)(void *acc, const void *in, int64_t n, int64_t n_rows,
-                 int64_t row_bytes, const void *centre);
-    void (*step)(void *lanes, const void *in, int64_t n, const void *centre);
+                 int64_t row_bytes, const void *centre, int64_t ahead);
+    void (*step)(void *lanes, const void *in, int64_t n, const void *centre,
+                 int64_t ahead);
     void (*cols)(void *lanes, int64_t lane_bytes, const void *in,
                  int64_t row_bytes, int64_t k0, int64_t n_rows, int64_t n_cols,
                  const void *centre);
