@@ -141,14 +141,22 @@ depend_on(mr_array *x, const mr_array *in)
 }
 
 static inline void
+look_at_depth(mr_array *x)
+{
+    if (__builtin_expect(x->depth > atomic_load_explicit(&mr__deep_limit,
+                                                         memory_order_relaxed),
+                         0))
+        mr__node_deep(x);
+}
+
+static inline void
 put_inputs(mr_array *x, int n_in, mr_array *const *in)
 {
     for (int i = 0; i < n_in; i++) {
         x->in[i] = mr__retain(in[i]);
         depend_on(x, in[i]);
     }
-    if (__builtin_expect(x->depth > MR_DEEP, 0))
-        mr__node_deep(x);
+    look_at_depth(x);
 }
 
 /* The same where some may be lent; *extra begins behind the edges. */
@@ -170,10 +178,7 @@ put_lent_inputs(mr_array *x, const mr_op_call *c, char **extra)
         x->in[i] = c->in[i];
         depend_on(x, c->in[i]);
     }
-    if (__builtin_expect(x->depth > atomic_load_explicit(&mr__deep_limit,
-                                                         memory_order_relaxed),
-                         0))
-        mr__node_deep(x);
+    look_at_depth(x);
 }
 
 static inline void

@@ -64,7 +64,7 @@ def same_bits(f, *args) -> str:
 
 
 def steps(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.startswith("    ") and line.strip()[0].isdigit()]
+    return [line.strip() for line in text.splitlines() if line.startswith("    ") and line.strip().partition(":")[0].isdigit()]
 
 
 # ---- cross entropy -----------------------------------------------------------
