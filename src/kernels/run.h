@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * run.h -- the state of one run of the interpreter.  Private to this folder:
- * interp.c goes over tiles, native_run.c runs compiled segments in them.
+ * interp.c goes over tiles, operands.c brings what they read, native_run.c runs
+ * compiled segments in them.
  */
 #ifndef MR_KERNELS_RUN_H
 #define MR_KERNELS_RUN_H
@@ -79,14 +80,23 @@ mr__reg_size(const mr_run *r, int reg)
     return mr__elem_size((mr_dtype)r->low->dtype[reg]);
 }
 
-/* interp.c, for passes.c. */
-void mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner);
+/* operands.c, for interp.c and passes.c. */
 void mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer,
                     int64_t inner, int64_t p);
 void mr__run_outputs(mr_run *r, uint32_t outputs, int64_t outer, int64_t inner,
                      int64_t p);
 void mr__run_row_inputs(mr_run *r, int64_t outer, int64_t inner);
 void mr__run_row_outputs(mr_run *r);
+/* A gather of one value a row. */
+void mr__run_late_row(mr_run *r, int i);
+/* Where point p of a row lies from the row's start; how many of n points from
+ * p on are in one run of the last reduced dim. */
+int64_t mr__point_offset(const mr_block_launch *l, const mr_block_io *io,
+                         int64_t p);
+int64_t mr__piece_length(const mr_block_launch *l, int64_t p, int64_t n);
+
+/* interp.c, for passes.c. */
+void mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner);
 void mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer,
                     int64_t inner);
 /* The row steps that belong before the values of pass p. */
@@ -96,11 +106,6 @@ void mr__run_publish(mr_run *r, int reg, int64_t outer, int64_t inner);
 void mr__fold_finish(mr_run *r, const mr_step *t, void *acc, int64_t outer,
                      int64_t inner);
 void mr__arg_finish(mr_run *r, const mr_step *t, int64_t outer, int64_t inner);
-/* Where point p of a row lies from the row's start; how many of n points from
- * p on are in one run of the last reduced dim. */
-int64_t mr__point_offset(const mr_block_launch *l, const mr_block_io *io,
-                         int64_t p);
-int64_t mr__piece_length(const mr_block_launch *l, int64_t p, int64_t n);
 
 /* passes.c: a tile of LONG or COLS; in round p, blocks [begin, end) of it;
  * and the blocks' results joined. */

@@ -317,10 +317,35 @@ b_from_mask(M m)
     return __builtin_convertvector(m, B) & 1;
 }
 
+/* GCC 12 widens bytes one by one (0.37 ns a number for a select of float32,
+ * where 0.06 are enough), so the instructions are named. */
 INLINE M
 m_from_bytes(B b)
 {
+#if !defined(MR_JIT) && MR_LANE_BITS > 8 &&                                    \
+    (MR_TIER_ID == MR_TIER_AVX512 || MR_TIER_ID == MR_TIER_AVX2)
+    __m256i wide = _mm256_setzero_si256();
+    __m128i x;
+
+    memcpy(&wide, &b, sizeof b);
+    x = _mm256_castsi256_si128(wide);
+#if MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 16
+    (void)x;
+    return (M)_mm512_movm_epi16(_mm256_test_epi8_mask(wide, wide));
+#elif MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 32
+    return (M)_mm512_movm_epi32(_mm_test_epi8_mask(x, x));
+#elif MR_TIER_ID == MR_TIER_AVX512
+    return (M)_mm512_movm_epi64((__mmask8)_mm_test_epi8_mask(x, x));
+#elif MR_LANE_BITS == 16
+    return (M)_mm256_cvtepu8_epi16(x) != 0;
+#elif MR_LANE_BITS == 32
+    return (M)_mm256_cvtepu8_epi32(x) != 0;
+#else
+    return (M)_mm256_cvtepu8_epi64(x) != 0;
+#endif
+#else
     return (M)(__builtin_convertvector(b, M) != 0);
+#endif
 }
 
 INLINE M

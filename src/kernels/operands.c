@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * operands.c -- what a tile reads and writes: inputs that are not contiguous
+ * are brought into its frame, by stride, by index or drawn; outputs go out.
+ *
+ * Called by: interp.c, passes.c.  Calls: copy.h, source.h, draw.h.
+ */
+#include "kernels/copy.h"
+#include "kernels/draw.h"
+#include "kernels/run.h"
+#include "kernels/source.h"
+
+typedef mr_run run;
+
+#define at_own   mr__at_own
+#define at_row   mr__at_row
+#define reg_size mr__reg_size
+
+/* ---- operands in memory
+ * ------------------------------------------------------------- */
+
+/* Where point p of a row lies from the row's start. */
+int64_t
+mr__point_offset(const mr_block_launch *l, const mr_block_io *io, int64_t p)
+{
+    int64_t at = 0;
+
+    for (int d = l->n_kept + l->n_red - 1; d >= l->n_kept && p != 0; d--) {
+        at += p % l->dim[d] * io->stride[d];
+        p /= l->dim[d];
+    }
+    return at;
+}
+
+static bool
+points_apart(const run *r)
+{
+    const mr_geometry *g = &r->s->g;
+
+    return r->l->n_red > 1 &&
+           (g->strategy == MR_RUN_ROWS || g->strategy == MR_RUN_LONG);
+}
+
+/* Points [p, p + n) of one row whose reduced dims are not one in memory: the
+ * pieces along the last one. */
+int64_t
+mr__piece_length(const mr_block_launch *l, int64_t p, int64_t n)
+{
+    int64_t last = l->dim[l->n_kept + l->n_red - 1];
+
+    p = last - p % last;
+    return n < p ? n : p;
+}
+
+static void
+points_in(const mr_block_launch *l, const mr_block_io *io, char *tile,
+          const char *memory, size_t size, int64_t p, int64_t n)
+{
+    int64_t stride = io->stride[l->n_kept + l->n_red - 1];
+
+    for (int64_t m; n > 0; p += m, n -= m, tile += m * (int64_t)size) {
+        m = mr__piece_length(l, p, n);
+        mr__copy_in(size, tile, memory + mr__point_offset(l, io, p), 1, 0, m,
+                    stride);
+    }
+}
+
+static void
+points_out(const mr_block_launch *l, const mr_block_io *io, char *memory,
+           const char *tile, size_t size, int64_t p, int64_t n)
+{
+    int64_t stride = io->stride[l->n_kept + l->n_red - 1];
+
+    for (int64_t m; n > 0; p += m, n -= m, tile += m * (int64_t)size) {
+        m = mr__piece_length(l, p, n);
+        mr__copy_out(size, memory + mr__point_offset(l, io, p), 0, stride, tile,
+                     1, m);
+    }
+}
+
+static void
+input_bring(run *r, int i, char *from, int64_t outer, int64_t inner, int64_t p)
+{
+    const mr_geometry *g = &r->s->g;
+    const mr_block_io *io = &r->l->in[i];
+    size_t size = reg_size(r, i);
+    int64_t so = mr__stride_outer(g, r->l, io, (int64_t)size);
+    char *own = at_own(r, i);
+
+    if (!points_apart(r)) {
+        mr__copy_in(size, own, from, outer, so, inner,
+                    mr__stride_inner(g, r->l, io, (int64_t)size));
+        return;
+    }
+    for (int64_t k = 0; k < outer; k++)
+        points_in(r->l, io, own + k * inner * (int64_t)size, r->in[i] + k * so,
+                  size, p, inner);
+}
+
+/* The values of a gather for a tile whose points start at p. */
+static void
+gather_bring(run *r, int i, const char *from, int64_t outer, int64_t inner,
+             int64_t p)
+{
+    const mr_geometry *g = &r->s->g;
+    const mr_block_launch *l = r->l;
+    int j = r->low->source[i].index, last = l->n_kept + l->n_red - 1;
+    const mr_block_io *io = &l->in[i], *at = &l->in[j];
+    int64_t size = (int64_t)reg_size(r, i), n = inner;
+    int64_t index_size = (int64_t)reg_size(r, j);
+    mr_gather_run how = {.size = size,
+                         .index_dtype = (mr_dtype)r->low->dtype[j],
+                         .step = io->step,
+                         .n = io->n,
+                         .stride = mr__stride_inner(g, l, io, size),
+                         .index_stride =
+                             mr__stride_inner(g, l, at, index_size)};
+    int64_t so = mr__stride_outer(g, l, io, size);
+    int64_t index_so = mr__stride_outer(g, l, at, index_size);
+    char *to = at_own(r, i);
+
+    if (!points_apart(r)) {
+        const char *index = r->in[j] + mr__point_offset(l, at, p);
+
+        r->bad_index |= !mr__gather_rows(&how, to, from, so, index, index_so,
+                                         outer, r->ahead, inner);
+        return;
+    }
+    how.stride = io->stride[last];
+    how.index_stride = at->stride[last];
+    for (int64_t k = 0; k < outer; k++)
+        for (int64_t q = 0; q < inner; q += n, to += n * size) {
+            n = mr__piece_length(l, p + q, inner - q);
+            r->bad_index |= !mr__gather_run(
+                &how, to, r->in[i] + k * so + mr__point_offset(l, io, p + q),
+                r->in[j] + k * index_so + mr__point_offset(l, at, p + q), n);
+        }
+}
+
+/* An operand that lies as the tile does, and its part for the twin. */
+static void
+foresee(const run *r, const mr_block_io *io, const char *at, int64_t size,
+        int64_t outer, int64_t inner, mr_foreseen *a)
+{
+    const mr_geometry *g = &r->s->g;
+
+    if (a->n + 2 > MR_FORESEEN || mr__stride_inner(g, r->l, io, size) != size ||
+        (outer > 1 && mr__stride_outer(g, r->l, io, size) != inner * size))
+        return;
+    a->at[a->n] = at;
+    a->at[a->n + 1] = at + g->shift * io->stride[g->twin_dim];
+    a->size[a->n] = a->size[a->n + 1] = size;
+    a->n += 2;
+}
+
+/* What this tile and its twin read and write where it is. */
+static void
+foresee_operands(const run *r, int64_t outer, int64_t inner, mr_foreseen *a)
+{
+    uint32_t in = r->s->direct_in | r->s->rowwise_in, out = r->s->direct_out;
+
+    a->n = 0;
+    for (int i = 0; i < r->low->n_in && in >> i != 0; i++)
+        if ((in >> i) & 1)
+            foresee(r, &r->l->in[i], r->in[i], (int64_t)reg_size(r, i), outer,
+                    inner, a);
+    out &= ~r->s->alias_out;
+    for (int o = 0; o < r->low->n_out && out >> o != 0; o++)
+        if ((out >> o) & 1)
+            foresee(r, &r->l->out[o], r->out[o],
+                    (int64_t)reg_size(r, r->low->out_reg[o]), outer, inner, a);
+}
+
+/* The words of a tile whose points start at p, or where its twin left them. */
+static const void *
+draw_bring(run *r, int i, int64_t outer, int64_t inner, int64_t p)
+{
+    const mr_geometry *g = &r->s->g;
+    const mr_block_io *io = &r->l->in[i];
+    int64_t size = (int64_t)reg_size(r, i);
+    char *own = at_own(r, i), *twin = own + mr__twin_bytes(g, size);
+    mr_draw_tile t = {r->drawn[i] + mr__point_offset(r->l, io, p),
+                      mr__stride_outer(g, r->l, io, size),
+                      mr__stride_inner(g, r->l, io, size), outer, inner};
+    mr_foreseen ahead;
+
+    if (r->side == MR_SIDE_NONE || !((r->s->twin_in >> i) & 1)) {
+        mr__draw_rows(io, size, own, &t);
+        return own;
+    }
+    if (r->side == MR_SIDE_UPPER)
+        return twin;
+    foresee_operands(r, outer, inner, &ahead);
+    mr__draw_twins(io, own, twin, &t, &ahead);
+    return own;
+}
+
+/* A row of the tile is a row of points, or one of several side by side. */
+static void
+put_bring(run *r, int i, int64_t outer, int64_t inner, int64_t p)
+{
+    const mr_geometry *g = &r->s->g;
+    const mr_code_source *source = &r->low->source[i];
+    const mr_block_io *io = &r->l->in[i], *at = &r->l->in[source->index];
+    const mr_tier_dtype *t = r->tier->dtype[r->low->dtype[i]];
+    int64_t size = (int64_t)reg_size(r, i);
+    int64_t index_size = (int64_t)reg_size(r, source->index);
+    bool cols = g->strategy == MR_RUN_COLS;
+    mr_put_run how = {.size = size,
+                      .index_dtype = (mr_dtype)r->low->dtype[source->index],
+                      .n = io->n,
+                      .first = p,
+                      .hop = g->hop,
+                      .point = cols ? inner * size : size,
+                      .row = cols ? size : inner * size,
+                      .count = cols ? outer : inner,
+                      .rows = cols ? inner : outer,
+                      .value_row = cols ? mr__stride_inner(g, r->l, io, size)
+                                        : mr__stride_outer(g, r->l, io, size),
+                      .index_row =
+                          cols ? mr__stride_inner(g, r->l, at, index_size)
+                               : mr__stride_outer(g, r->l, at, index_size),
+                      .add = source->adds ? t->map[MR_K_ADD] : NULL,
+                      .zeros = &r->zeros[i],
+                      .put_at = &r->put_at[i]};
+
+    r->bad_index |=
+        !mr__put_rows(&how, at_own(r, i), r->in[i], r->in[source->index]);
+}
+
+/* Does an output lie in the memory of input i? */
+static bool
+written_over(const run *r, int i)
+{
+    for (int o = 0; o < r->low->n_out && r->s->alias_out != 0; o++)
+        if (r->l->out[o].data == r->l->in[i].data)
+            return true;
+    return false;
+}
+
+/* Inputs of a tile whose points start at p. */
+void
+mr__run_inputs(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner,
+               int64_t p)
+{
+    const mr_schedule *s = r->s;
+    uint32_t inputs = pass->inputs;
+
+    for (int i = 0; inputs != 0; i++, inputs >>= 1) {
+        const mr_block_io *io = &r->l->in[i];
+        char *from;
+
+        if (!(inputs & 1) || ((r->low->splat_in >> i) & 1))
+            continue;
+        r->row_bytes[i] = inner * (int64_t)reg_size(r, i);
+        r->step[i] = 1;
+        if ((r->low->drawn >> i) & 1) {
+            r->ptr[i] = draw_bring(r, i, outer, inner, p);
+            continue;
+        }
+        from = r->in[i] + mr__point_offset(r->l, io, p);
+        if (((s->direct_in | s->rowwise_in | pass->rowwise) >> i) & 1) {
+            r->ptr[i] = from;
+            r->row_bytes[i] =
+                mr__stride_outer(&s->g, r->l, io, (int64_t)reg_size(r, i));
+            continue;
+        }
+        r->ptr[i] = at_own(r, i);
+        if ((r->low->gathered >> i) & 1) {
+            if (r->low->source[i].kind == MR_FROM_PUT)
+                put_bring(r, i, outer, inner, p);
+            else
+                gather_bring(r, i, from, outer, inner, p);
+            continue;
+        }
+        if (r->held[i] == from && r->held_outer[i] == outer &&
+            r->held_inner[i] == inner && !written_over(r, i) &&
+            !(points_apart(r) && s->g.strategy == MR_RUN_LONG))
+            continue;
+        input_bring(r, i, from, outer, inner, p);
+        r->held[i] = from;
+        r->held_outer[i] = outer;
+        r->held_inner[i] = inner;
+    }
+}
+
+static void
+output_store(run *r, int o, int64_t outer, int64_t inner, int64_t p)
+{
+    const mr_geometry *g = &r->s->g;
+    const mr_block_io *io = &r->l->out[o];
+    int reg = r->low->out_reg[o];
+    size_t size = reg_size(r, reg);
+    int64_t so = mr__stride_outer(g, r->l, io, (int64_t)size);
+    int64_t si = mr__stride_inner(g, r->l, io, (int64_t)size);
+    int64_t row = inner * (int64_t)size;
+    const char *tile = r->ptr[reg];
+
+    if (points_apart(r)) {
+        for (int64_t k = 0; k < outer; k++)
+            points_out(r->l, io, r->out[o] + k * so, tile + k * row, size, p,
+                       inner);
+        return;
+    }
+    mr__copy_out(size, r->out[o] + mr__point_offset(r->l, io, p), so, si, tile,
+                 outer, inner);
+}
+
+void
+mr__run_outputs(mr_run *r, uint32_t outputs, int64_t outer, int64_t inner,
+                int64_t p)
+{
+    outputs &= ~r->in_place;
+    for (int o = 0; outputs != 0; o++, outputs >>= 1) {
+        if (outputs & 1)
+            output_store(r, o, outer, inner, p);
+    }
+}
+
+/* ---- values of rows
+ * --------------------------------------------------------------------- */
+
+static int64_t
+row_stride(const run *r, const mr_block_io *io, size_t size)
+{
+    const mr_geometry *g = &r->s->g;
+
+    if (g->strategy == MR_RUN_COLS)
+        return io->stride[g->inner_dim];
+    if (g->strategy == MR_RUN_ROWS && g->outer_dim >= 0)
+        return io->stride[g->outer_dim];
+    return (int64_t)size;
+}
+
+void
+mr__run_late_row(mr_run *r, int i)
+{
+    int j = r->low->source[i].index;
+    const mr_block_io *io = &r->l->in[i], *at = &r->l->in[j];
+    mr_gather_run how = {.size = (int64_t)reg_size(r, i),
+                         .index_dtype = (mr_dtype)r->low->dtype[j],
+                         .step = io->step,
+                         .n = io->n,
+                         .stride = row_stride(r, io, reg_size(r, i)),
+                         .index_stride = row_stride(r, at, reg_size(r, j))};
+
+    r->bad_index |=
+        !mr__gather_run(&how, at_row(r, i), r->in[i], r->in[j], r->rows);
+    r->late &= ~(1U << i);
+}
+
+void
+mr__run_row_inputs(mr_run *r, int64_t outer, int64_t inner)
+{
+    r->late = r->low->late_in;
+    for (int i = 0; i < r->low->n_in; i++) {
+        const mr_block_io *io = &r->l->in[i];
+
+        if (!r->low->row[i] || (r->low->late_in >> i & 1))
+            continue;
+        if ((r->low->gathered >> i) & 1)
+            mr__run_late_row(r, i);
+        else
+            mr__copy_in(reg_size(r, i), at_row(r, i), r->in[i], 1, 0, r->rows,
+                        row_stride(r, io, reg_size(r, i)));
+        mr__run_publish(r, i, outer, inner);
+    }
+}
+
+void
+mr__run_row_outputs(mr_run *r)
+{
+    for (int o = 0; o < r->low->n_out; o++) {
+        int reg = r->low->out_reg[o];
+
+        if (r->low->out_row[o])
+            mr__copy_out(reg_size(r, reg), r->out[o], 0,
+                         row_stride(r, &r->l->out[o], reg_size(r, reg)),
+                         at_row(r, reg), 1, r->rows);
+    }
+}
