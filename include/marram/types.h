@@ -31,7 +31,7 @@ MR_EXTERN_C_BEGIN
 
 /* ---- results of what acts ------------------------------------------------
  * MR_OK is 0, failures are negative.  What makes an object returns the object
- * or NULL; the code is then in mr_error_code(). */
+ * or NULL; the code is then in mr_error_last().code. */
 typedef enum mr_code {
     MR_OK = 0,
     MR_E_NULL = -1,     /* a NULL argument with no failure before it */

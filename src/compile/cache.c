@@ -52,10 +52,18 @@ static _Atomic uint64_t grown, weighed;
 
 typedef struct local_table {
     uint64_t generation;
-    uint64_t hits[N_LOCAL]; /* not yet told to the owner and the cache */
+    /* Not yet told to the owner and the cache.  relaxed: figures, counted by
+     * the thread, read by others who ask; set back to 0 under the lock. */
+    _Atomic uint64_t hits[N_LOCAL];
+    /* relaxed: of the slot's function, to be compared alone; changed while
+     * hits are 0 */
+    _Atomic(const mr_cache_owner *) owner[N_LOCAL];
     mr_cache_entry *slot[N_LOCAL];
     mr_array *holder[N_LOCAL]; /* of the slot's program, this thread's own */
+    struct local_table *next, **at; /* guarded by the lock: of all threads */
 } local_table;
+
+static local_table *tables; /* guarded by the lock */
 
 static _Thread_local local_table *local
     __attribute__((tls_model("initial-exec")));
@@ -141,24 +149,34 @@ mr__cache_release(mr_cache_entry *e)
 static void
 slot_add_hits(size_t i)
 {
-    uint64_t n = local->hits[i];
+    uint64_t n = atomic_load_explicit(&local->hits[i], memory_order_relaxed);
 
     if (n == 0 || local->slot[i] == NULL)
         return;
-    local->hits[i] = 0;
+    mr__lock_take(&lock);
+    atomic_store_explicit(&local->hits[i], 0, memory_order_relaxed);
     /* relaxed: a figure */
     atomic_fetch_add_explicit(&local->slot[i]->owner->hits, n,
                               memory_order_relaxed);
-    mr__lock_take(&lock);
     hits += n;
     mr__lock_drop(&lock);
 }
 
-static void
-local_add_hits(void)
+/* What threads have not told yet: of one function, or of all. */
+static uint64_t
+untold_hits_locked(const mr_cache_owner *owner)
 {
-    for (size_t i = 0; i < N_LOCAL; i++)
-        slot_add_hits(i);
+    uint64_t n = 0;
+
+    for (local_table *t = tables; t != NULL; t = t->next)
+        for (size_t i = 0; i < N_LOCAL; i++) {
+            const mr_cache_owner *o =
+                atomic_load_explicit(&t->owner[i], memory_order_relaxed);
+
+            if (owner == NULL || o == owner)
+                n += atomic_load_explicit(&t->hits[i], memory_order_relaxed);
+        }
+    return n;
 }
 
 /* Empty before the references go: their end may run user code. */
@@ -171,6 +189,7 @@ slot_clear(size_t i)
     slot_add_hits(i);
     local->slot[i] = NULL;
     local->holder[i] = NULL;
+    atomic_store_explicit(&local->owner[i], NULL, memory_order_relaxed);
     mr__release(holder);
     mr__cache_release(e);
 }
@@ -183,6 +202,11 @@ local_end(void *unused)
         return;
     for (size_t i = 0; i < N_LOCAL; i++)
         slot_clear(i);
+    mr__lock_take(&lock);
+    *local->at = local->next;
+    if (local->next != NULL)
+        local->next->at = local->at;
+    mr__lock_drop(&lock);
     mr__dealloc(local);
     local = NULL;
 }
@@ -195,11 +219,19 @@ local_make(void)
     local = mr__alloc_zero(sizeof *local);
     if (local == NULL)
         return false;
-    if (mr__at_thread_exit(local_end, NULL))
-        return true;
-    mr__dealloc(local);
-    local = NULL;
-    return false;
+    if (!mr__at_thread_exit(local_end, NULL)) {
+        mr__dealloc(local);
+        local = NULL;
+        return false;
+    }
+    mr__lock_take(&lock);
+    local->next = tables;
+    local->at = &tables;
+    if (tables != NULL)
+        tables->at = &local->next;
+    tables = local;
+    mr__lock_drop(&lock);
+    return true;
 }
 
 static void weigh(void);
@@ -266,6 +298,7 @@ local_put(mr_cache_entry *e)
     slot_clear(i);
     local->slot[i] = e;
     local->holder[i] = own_holder(e);
+    atomic_store_explicit(&local->owner[i], e->owner, memory_order_relaxed);
     return (mr_cached){e, local->holder[i], false};
 }
 
@@ -453,7 +486,10 @@ mr__cache_find(const mr_cache_key *key)
         local_sweep();
         e = local->slot[i];
         if (e != NULL && same_key(&e->key, key)) {
-            local->hits[i]++;
+            atomic_store_explicit(
+                &local->hits[i],
+                atomic_load_explicit(&local->hits[i], memory_order_relaxed) + 1,
+                memory_order_relaxed);
             return (mr_cached){e, local->holder[i], false};
         }
     }
@@ -584,8 +620,6 @@ mr__cache_set_bytes_limit(uint64_t bytes)
 void
 mr__cache_info(const mr_cache_owner *owner, mr_cache_info *out)
 {
-    if (local != NULL)
-        local_add_hits();
     if (has_grown())
         weigh();
     mr__lock_take(&lock);
@@ -602,6 +636,7 @@ mr__cache_info(const mr_cache_owner *owner, mr_cache_info *out)
         out->evictions = owner->evictions;
         out->bytes = owner->bytes;
     }
+    out->hits += untold_hits_locked(owner);
     mr__lock_drop(&lock);
 }
 
@@ -641,7 +676,7 @@ fork_child(void)
     memset(buckets, 0, sizeof buckets);
     newest = oldest = NULL;
     n_entries = n_bytes = 0;
-    local = NULL;
+    local = tables = NULL;
 }
 
 __attribute__((constructor)) static void

@@ -31,6 +31,21 @@ common_inexact(const mr_array *a, const mr_array *b, mr_dtype *t)
         mr_dtype_name((mr_dtype)a->dtype), mr_dtype_name((mr_dtype)b->dtype));
 }
 
+/* Of vectors, whose shapes are still the caller's. */
+static mr_code
+check_lengths(const mr_array *a, const mr_array *b)
+{
+    mr_text ta, tb;
+
+    if (a->dim[a->ndim - 1] == b->dim[b->ndim > 1 ? b->ndim - 2 : 0])
+        return MR_OK;
+    return mr__fail(MR_E_SHAPE,
+                    "shapes %s and %s: the last axis of the first must be as "
+                    "long as the %s of the second",
+                    mr__shape_of(a, &ta), mr__shape_of(b, &tb),
+                    b->ndim > 1 ? "second last" : "only one");
+}
+
 mr_array *
 mr__build_matmul(mr_array *a, mr_array *b)
 {
@@ -41,7 +56,8 @@ mr__build_matmul(mr_array *a, mr_array *b)
     if (a->ndim == 0 || b->ndim == 0)
         return mr__fail_null(MR_E_VALUE,
                              "a 0-d operand: multiply is for numbers");
-    if (common_inexact(a, b, &t) != MR_OK)
+    if (common_inexact(a, b, &t) != MR_OK ||
+        ((row || column) && check_lengths(a, b) != MR_OK))
         return NULL;
     in[0] = mr__cast(a, t);
     in[1] = mr__cast(b, t);

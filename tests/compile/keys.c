@@ -256,6 +256,69 @@ release__under_a_mutex_that_a_trace_wants_does_not_wait(void **state)
     mr_function_release(f);
 }
 
+/* ---- figures
+ * ------------------------------------------------------------------ */
+
+typedef struct worker {
+    mr_function *f;
+    mr_tree *args;
+    bool ok;
+} worker;
+
+/* Lives on, with its hits, while the other asks. */
+static void *
+call_and_wait(void *of)
+{
+    worker *w = of;
+
+    w->ok = true;
+    for (int i = 0; i < 500; i++) {
+        mr_tree *r = mr_call(w->f, w->args);
+
+        w->ok = w->ok && r != NULL;
+        mr_tree_release(r);
+    }
+    pthread_barrier_wait(&meet);
+    pthread_barrier_wait(&meet);
+    return NULL;
+}
+
+static void
+hits__of_living_threads_are_counted(void **state)
+{
+    mr_function *f = mr_compile(first, NULL, NULL);
+    mr_function *other = mr_compile(first, NULL, NULL);
+    worker w = {f, MR_ARRAYS(mr_zeros(MR_SHAPE(2), MR_FLOAT32)), false};
+    mr_cache_info info = {.size = sizeof info}, all = {.size = sizeof all};
+    uint64_t before;
+    pthread_t thread;
+
+    (void)state;
+    assert_non_null(mr_call(f, w.args));
+    assert_non_null(mr_call(other, w.args));
+    assert_int_equal(mr_compile_cache_info(&all), MR_OK);
+    before = all.hits;
+    pthread_barrier_init(&meet, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, call_and_wait, &w), 0);
+    pthread_barrier_wait(&meet);
+    assert_int_equal(mr_function_cache_info(f, &info), MR_OK);
+    assert_int_equal(mr_compile_cache_info(&all), MR_OK);
+    assert_int_equal(info.hits, 500);
+    assert_int_equal(all.hits - before, 500);
+    assert_int_equal(mr_function_cache_info(other, &info), MR_OK);
+    assert_int_equal(info.hits, 0);
+    pthread_barrier_wait(&meet);
+    pthread_join(thread, NULL);
+    assert_true(w.ok);
+    assert_int_equal(mr_function_cache_info(f, &info), MR_OK);
+    assert_int_equal(mr_compile_cache_info(&all), MR_OK);
+    assert_int_equal(info.hits, 500);
+    assert_int_equal(all.hits - before, 500);
+    pthread_barrier_destroy(&meet);
+    mr_function_release(other);
+    mr_function_release(f);
+}
+
 static _Atomic bool job_done;
 
 static void
@@ -317,6 +380,7 @@ main(void)
         mrt_test(release__under_a_mutex_that_a_trace_wants_does_not_wait),
         mrt_test(release__works_from_a_worker),
         mrt_test(release__works_at_exit),
+        mrt_test(hits__of_living_threads_are_counted),
     };
 
     return cmocka_run_group_tests_name("compile/keys", tests, NULL, NULL);
