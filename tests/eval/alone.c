@@ -145,7 +145,8 @@ alone__all_else_is_planned(void **state)
     mr_function_release(g);
 }
 
-/* Its memory is given back, and no reference to the arguments is left. */
+/* Its memory is given back, and no reference to the arguments is left.  What a
+ * worker still had of another test may go meanwhile. */
 static void
 alone__leaves_nothing_behind(void **state)
 {
@@ -160,7 +161,7 @@ alone__leaves_nothing_behind(void **state)
         assert_int_equal(mr_eval_tree(mr_call(f, args)), MR_OK);
         mr_scope_end(s);
     }
-    assert_int_equal(mr_memory_active(), active);
+    assert_in_range(mr_memory_active(), 0, active);
     mr_function_release(f);
 }
 

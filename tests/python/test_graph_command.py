@@ -292,7 +292,9 @@ def test_help__is_on_standard_output() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals__end_the_command_and_show_what_there_is(number: signal.Signals, program: Path, tmp_path: Path) -> None:
-    """SIGTERM is passed on; Ctrl-C goes to the whole group."""
+    """SIGTERM is passed on; Ctrl-C goes to the whole group.  A suite that a
+    shell runs in the background ignores Ctrl-C, and its children would too.
+    """
     folder = tmp_path / "tmp"
     folder.mkdir()
     program.write_text(PROGRAM + "print('ready', flush=True)\nimport time\ntime.sleep(60)\n")
@@ -302,6 +304,7 @@ def test_signals__end_the_command_and_show_what_there_is(number: signal.Signals,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env={**os.environ, "TMPDIR": str(folder)},
     )
     assert p.stdout is not None
