@@ -63,7 +63,9 @@ side_shared(const mr_walk *w, int operand)
 }
 
 /* Is b read where it lies?  As long as it stays in the second-level cache its
- * columns, adjacent, need no copy; each item's own b is cold when it is met. */
+ * columns, adjacent, need no copy; each item's own b is cold when it is met.
+ * Kernels take a row step of 0 for a packed panel: one row seen again and again
+ * is packed. */
 static bool
 b_lies(const packed *s)
 {
@@ -71,7 +73,8 @@ b_lies(const packed *s)
     int64_t bytes = p->n * p->k * mr__dtype_size(p->dtype);
 
     return (p->dtype == MR_FLOAT32 || p->dtype == MR_FLOAT64) && !p->pack_b &&
-           p->b.lane_stride == 1 && p->n % s->cols == 0 &&
+           p->b.lane_stride == 1 && p->b.depth_stride != 0 &&
+           p->n % s->cols == 0 &&
            bytes <= (s->b_shared ? LIES_ALONE_BYTES : LIES_BYTES);
 }
 

@@ -264,3 +264,36 @@ def test_items_of_one_product__lie_as_they_will(dtype: str, rows: int):
             want = x @ (half if right == "shared" else np.broadcast_to(half, (3, 17, n)))
             assert got.shape == want.shape, (left, right)
             np.testing.assert_array_equal(got, want, f"{left}, {right}")
+
+
+# ---- one row seen again and again ---------------------------------------------
+REPEATED = [(200, 64, 96), (200, 100, 64), (1000, 64, 128), (200, 90, 80), (300, 48, 16), (257, 33, 513), (64, 600, 256)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "complex64"])
+@pytest.mark.parametrize("m, k, n", REPEATED)
+def test_matmul__with_one_row_repeated_reads_that_row_alone(m: int, k: int, n: int, dtype: str):
+    """Steps of 0 between rows of the right operand: what lies behind the row is not read."""
+    around = np.full(3 * n + k * n, np.nan, "f4")
+    around[n : 2 * n] = np.arange(n) % 7 - 3
+    row = mx.array(around).astype(getattr(mx, dtype))[n : 2 * n]
+    a = mx.array(np.arange(m * k).reshape(m, k) % 5 - 2).astype(row.dtype)
+    b = mx.broadcast_to(row, (k, n))
+    want = (np.arange(m * k).reshape(m, k) % 5 - 2).astype("f8") @ np.broadcast_to(np.arange(n) % 7 - 3, (k, n))
+    for y in (a @ b, mx.addmm(mx.zeros((n,), row.dtype), a, b), mx.stack([a, a]) @ b,
+              mx.stack([a, a + 0]) @ mx.broadcast_to(row, (2, k, n))):
+        got = np.array(y.astype(mx.complex64 if dtype == "complex64" else mx.float64)).real
+        if dtype in ("bfloat16", "float16"):
+            bound = (np.abs(want).max() + 1) * (2.0**-7 if dtype == "bfloat16" else 2.0**-9)
+            assert np.abs(got - want).max() <= bound
+        else:
+            assert (got == want).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_matmul__gradient_of_a_sum_over_rows_is_right(dtype: str):
+    """The cotangent of such a sum is one row seen again and again."""
+    t = getattr(mx, dtype)
+    x, w, v = mx.ones((256, 200), t), mx.ones((200, 64), t), mx.ones((64,), t)
+    g = mx.grad(lambda w: ((x @ w).sum(axis=0) * v).sum())(w)
+    assert np.array_equal(np.array(g), np.full((200, 64), 256.0))
