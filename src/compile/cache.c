@@ -668,11 +668,11 @@ mr__cache_list(uint64_t function, mr_cache_entry **out, size_t cap)
 static void
 fork_child(void)
 {
-    bool was_held = pthread_mutex_trylock(&lock.m) != 0;
-
-    mr__lock_fork_child(&lock);
-    if (!was_held)
+    if (pthread_mutex_trylock(&lock.m) == 0) {
+        pthread_mutex_unlock(&lock.m);
         return;
+    }
+    mr__lock_fork_child(&lock);
     memset(buckets, 0, sizeof buckets);
     newest = oldest = NULL;
     n_entries = n_bytes = 0;

@@ -602,11 +602,11 @@ mr_fft_cache_clear(void)
 static void
 fork_child(void)
 {
-    bool was_held = pthread_mutex_trylock(&lock.m) != 0;
-
-    mr__lock_fork_child(&lock);
-    if (!was_held)
+    if (pthread_mutex_trylock(&lock.m) == 0) {
+        pthread_mutex_unlock(&lock.m);
         return;
+    }
+    mr__lock_fork_child(&lock);
     newest = oldest = NULL;
     n_plans = n_bytes = 0;
 }

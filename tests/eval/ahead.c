@@ -317,6 +317,7 @@ make_until_cancelled(void *arg)
     }
     if (mr_error_take().code != MR_E_CANCELLED)
         *n = -1;
+    atomic_store(&interrupts, false); /* the next wait may be a long one */
     mrt_gate_open(3);
     is_all(x, (float)(*n + 1)); /* everything is as it was */
     mr_release(x);
