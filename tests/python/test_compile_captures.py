@@ -202,8 +202,26 @@ def gradient(captures):
     return lambda x: f(x) * x, lambda v: setattr(p, "w", v)
 
 
-CASES = [layers, new_layer, argument, keyword, argument_slot, unbound, bound, decorated, deep, sub, slotted, namespace,
-         strict, method_global, property_of, default, gradient]  # fmt: skip
+def custom(captures):
+    p = P()
+    f = mx.compile(mx.custom_function(functools.lru_cache(lambda x: x * p.w)), captures=captures)
+    return f, lambda v: setattr(p, "w", v)
+
+
+def module_like(captures):
+    class Module(dict):
+        def __getattr__(self, name):
+            return self[name]
+
+        def __call__(self, x):
+            return x * self.layers[0].w
+
+    m = Module(layers=[Module(w=value(1))])
+    return mx.compile(m, captures=captures), lambda v: m["layers"][0].__setitem__("w", v)
+
+
+CASES = [custom, module_like, layers, new_layer, argument, keyword, argument_slot, unbound, bound, decorated, deep, sub,
+         slotted, namespace, strict, method_global, property_of, default, gradient]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
@@ -251,6 +269,32 @@ def test_captured__inputs_need_one_trace_and_put_back_what_was_there():
     assert f(X).tolist() == [10, 20]
     m.layers[1] = P(1)
     assert f(X).tolist() == [6, 12]
+
+
+def test_captured__what_was_none_or_another_class_is_noticed():
+    class Plus(P):
+        def __call__(self, x):
+            return x + self.w
+
+    m = types.SimpleNamespace(part=P(2), cache=None)
+
+    def run(x):
+        return m.part(x) if m.cache is None else x * m.cache
+
+    f = mx.compile(run, captures="input")
+    assert f(X).tolist() == [2, 4]
+    m.part = Plus(2)
+    assert f(X).tolist() == [3, 4]
+    m.cache = value(5)
+    assert f(X).tolist() == [5, 10]
+    m.cache = value(6)
+    assert f(X).tolist() == [6, 12]
+    assert f.cache_info()["traces"] == 3
+    m.losses = []
+    for _ in range(20):  # data that grows and holds no arrays
+        m.losses.append(0.5)
+        f(X)
+    assert f.cache_info()["traces"] == 3
 
 
 def test_captured__an_error_in_a_trace_puts_back_what_was_there():

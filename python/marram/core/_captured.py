@@ -46,12 +46,13 @@ _MODULE_DICT = types.ModuleType.__dict__["__dict__"]
 _MRO = type.__dict__["__mro__"]
 _FLAGS = type.__dict__["__flags__"]
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
-_WRAPPERS = (type(_core.compile(abs)), type(_core.grad(abs)))
+_WRAPPERS = (type(_core.compile(abs)), type(_core.grad(abs)), _core.custom_function)
 _PLAIN = (str, bytes, int, float, complex, types.NoneType, type, types.ModuleType, types.BuiltinFunctionType)
 _KEYS = (str, int, bytes, bool, float, types.NoneType)
 _CODE = (types.FunctionType, *_WRAPPERS, staticmethod, classmethod, property, functools.partial)
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _NONE = object()
+_OF_CODE = -2
 
 
 def _is(x: Any, *kinds: Any) -> bool:
@@ -91,7 +92,7 @@ class _Walk:
     def __init__(self, registry: dict[Any, Any] | None) -> None:
         self.steps: list[_Step] = []
         self.names: list[str] = []
-        self.passing: list[bool] = []  # code: it matters for the arrays below alone
+        self.group: list[int] = []  # -1: always watched; _OF_CODE; or the first step of data that code names
         self.seen: dict[int, int] = {}
         self.kept: list[Any] = []  # so that ids stay what they are
         self.queue: deque[tuple[int, Any, int]] = deque()
@@ -106,8 +107,14 @@ class _Walk:
     def _step(self, parent: int, key: Any, kind: int, what: Any, size: int, name: str, passing: bool) -> int:
         self.steps.append((parent, key, kind, what, size))
         self.names.append(name)
-        self.passing.append(passing or (parent >= 0 and self.passing[parent]))
-        return len(self.steps) - 1
+        at = len(self.steps) - 1
+        group = self.group[parent] if parent >= 0 else -1
+        if passing:
+            group = _OF_CODE
+        elif group == _OF_CODE and kind == NODE and not issubclass(what, _CODE):
+            group = at
+        self.group.append(group)
+        return at
 
     def add(self, parent: int, key: Any, x: Any, name: str, depth: int, *, fixed: bool = False) -> None:
         """The place `key` of a holder, which holds x."""
@@ -145,7 +152,7 @@ class _Walk:
                 self.add(at, _METHOD["__self__"], x.__self__, name, depth)
                 self.add(at, _METHOD["__func__"], x.__func__, name, depth)
             elif _is(x, *_WRAPPERS):
-                d = _CLASS_DICT.__get__(type(x))["__wrapped__"]
+                d = _CLASS_DICT.__get__(next(w for w in _WRAPPERS if _is(x, w)))["__wrapped__"]
                 self.add(at, d, d.__get__(x), name, depth)
             elif _is(x, staticmethod, classmethod):
                 d = _CLASS_DICT.__get__(staticmethod if _is(x, staticmethod) else classmethod)["__func__"]
@@ -174,6 +181,8 @@ class _Walk:
             x = dict.get(f.__globals__, n)
             if _is(x, types.ModuleType):
                 self.module(top, n, x, names, depth)
+            elif x is None and n in f.__globals__:  # an array may come
+                self.group[self._step(top, n, OTHER, type(x), 0, n, False)] = -1
             elif not _is(x, *_PLAIN):
                 self.add(top, n, x, n, depth + 1)
 
@@ -259,16 +268,16 @@ class _Walk:
     def result(self) -> tuple[list[_Step], list[str]]:
         """The steps that matter: those to arrays, and all data that may come to hold some."""
         n = len(self.steps)
-        keep = [not p for p in self.passing]
+        kinds = [s[2] for s in self.steps]
+        alive = {g for g, kind in zip(self.group, kinds, strict=True) if kind in (ARRAY, FIXED)} | {-1}
+        alive.discard(_OF_CODE)
+        keep = [g in alive or kind in (ARRAY, FIXED) for g, kind in zip(self.group, kinds, strict=True)]
         for i in range(n - 1, -1, -1):
             parent, _, kind, what, _ = self.steps[i]
-            if kind in (ARRAY, FIXED) or parent < 0:
-                keep[i] = True
-            if keep[i]:
-                if parent >= 0:
-                    keep[parent] = True
-                if kind == SEEN:
-                    keep[what] = True
+            if keep[i] and parent >= 0:
+                keep[parent] = True
+            if keep[i] and kind == SEEN:
+                keep[what] = True
         index = {-1: -1}
         for i in range(n):
             if keep[i]:
@@ -333,12 +342,13 @@ def path(steps: list[_Step], at: int) -> tuple[int, tuple[Any, ...]]:
 def _is_data(x: Any) -> bool:
     """An instance of a class of a program, which may hold anything."""
     cls = type(x)
-    return _is_of_user(cls) and not str(cls.__module__).startswith("marram.") and not _is(x, *_CODE, type, enum.Enum)
+    module = str(_CLASS_DICT.__get__(cls).get("__module__"))
+    return _is_of_user(cls) and not module.startswith("marram.") and not _is(x, *_CODE, type, enum.Enum)
 
 
 def hides_alone(x: Any) -> bool:
     """Is x, given where a tree is asked for, something that may hold arrays and is none?"""
-    if _is(x, set, frozenset, *_VIEWS) or hasattr(type(x), "__next__"):
+    if _is(x, set, frozenset, *_VIEWS) or any("__next__" in _CLASS_DICT.__get__(c) for c in _MRO.__get__(type(x))):
         return True
     return _is_data(x) and _parts(type(x)) != (None, [])
 
