@@ -42,7 +42,7 @@ _PARTIAL = functools.partial.__dict__
 _CELL = types.CellType.__dict__["cell_contents"]
 _CLASS = object.__dict__["__class__"]
 _CLASS_DICT = type.__dict__["__dict__"]
-_MODULE_DICT = types.ModuleType.__dict__["__dict__"]
+_MODULE_DICT: Any = vars(types.ModuleType)["__dict__"]
 _MRO = type.__dict__["__mro__"]
 _FLAGS = type.__dict__["__flags__"]
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -50,7 +50,7 @@ _WRAPPERS = (type(_core.compile(abs)), type(_core.grad(abs)), _core.custom_funct
 _PLAIN = (str, bytes, int, float, complex, types.NoneType, type, types.ModuleType, types.BuiltinFunctionType)
 _KEYS = (str, int, bytes, bool, float, types.NoneType)
 _CODE = (types.FunctionType, *_WRAPPERS, staticmethod, classmethod, property, functools.partial)
-_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _NONE = object()
 _OF_CODE = -2
 
