@@ -14,7 +14,9 @@ MR_EXTERN_C_BEGIN
 /* An array that a traced function uses and was not given is *captured*. */
 typedef enum mr_capture_mode {
     MR_CAPTURE_CONSTANT, /* a constant of the trace (MARRAM_CHECK=1 says so) */
-    MR_CAPTURE_ERROR     /* an error that names it */
+    MR_CAPTURE_ERROR,    /* an error that names it */
+    MR_CAPTURE_INPUT     /* the same, for a binding that reads those that it
+                          * finds at each call, and gives them as arguments */
 } mr_capture_mode;
 
 typedef struct mr_compile_options {

@@ -27,12 +27,17 @@ typedef struct compiled_object {
     PyObject *numbers;   /* dict: bytes of a template to its number */
     ext_statics statics; /* hashable objects among the arguments */
     bool capture_input;
-    PyObject *places; /* then: where arrays are found, or NULL */
-    ext_slots slots;  /* else: where those are that programs keep */
+    ext_places places; /* then: where arrays are found */
+    ext_slots slots;   /* else: where those are that programs keep */
+    int64_t traces;    /* that were begun */
     bool warned;
     int n_notes; /* traces that C was told the arguments of */
     mr_function *f;
 } compiled_object;
+
+/* A tag: the number of the template below the number of the trace. */
+enum { TRACE_SHIFT = 32 };
+static const int64_t template_mask = (INT64_C(1) << TRACE_SHIFT) - 1;
 
 /* Traces whose arguments may be asked for: C speaks of them at the ninth. */
 enum { MAX_NOTES = 16 };
@@ -41,7 +46,7 @@ enum { MAX_NOTES = 16 };
 typedef struct call {
     compiled_object *self;
     PyObject *args, *kw;
-    PyObject *values; /* of the places, or NULL */
+    ext_values values; /* of the places */
     ext_failure failure;
 } call;
 
@@ -79,7 +84,7 @@ trace_run(call *c, PyObject *args, PyObject *kw, int64_t *tag)
     if (result && (flat = ext_flatten_result(result, &l)) &&
         (!self->outputs || (state = ext_flatten_result(self->outputs, &l))) &&
         (number = template_number(self, flat, state))) {
-        *tag = PyLong_AsLongLong(number);
+        *tag = PyLong_AsLongLong(number) | ++self->traces << TRACE_SHIFT;
         t = mr_tree_arrays(l.n, l.x);
     }
     Py_XDECREF(number);
@@ -95,24 +100,11 @@ static mr_tree *
 trace_captured(call *c, PyObject *args, PyObject *kw, int64_t *tag,
                mr_array *const *x, int *next)
 {
-    PyObject *saved = ext_state_save(c->values, NULL);
     mr_tree *t = NULL;
 
-    if (!saved)
-        return NULL;
-    if (ext_state_fill(c->values, x, next) &&
-        ext_captured_write(c->self->places, c->values))
+    if (ext_captured_fill(&c->values, x, next))
         t = trace_run(c, args, kw, tag);
-    ext_state_restore(saved);
-    Py_DECREF(saved);
-    if (!t) {
-        PyObject *type, *value, *traceback;
-
-        PyErr_Fetch(&type, &value, &traceback);
-        if (!ext_captured_write(c->self->places, c->values))
-            PyErr_Clear();
-        PyErr_Restore(type, value, traceback);
-    } else if (!ext_captured_write(c->self->places, c->values)) {
+    if (!ext_captured_restore(&c->values)) {
         mr_tree_release(t);
         t = NULL;
     }
@@ -140,8 +132,9 @@ trace_call(void *ctx, const mr_tree *in, int64_t *tag)
         (!k || (kw = ext_unflatten(k, tracers.x, &next))) &&
         (saved = ext_state_save(self->inputs, self->outputs))) {
         if (!self->inputs || ext_state_fill(self->inputs, tracers.x, &next))
-            t = c->values ? trace_captured(c, args, kw, tag, tracers.x, &next)
-                          : trace_run(c, args, kw, tag);
+            t = c->values.places
+                    ? trace_captured(c, args, kw, tag, tracers.x, &next)
+                    : trace_run(c, args, kw, tag);
         ext_state_restore(saved);
     }
     if (!t && PyErr_Occurred())
@@ -161,7 +154,8 @@ trace_call(void *ctx, const mr_tree *in, int64_t *tag)
 static PyObject *
 finish(compiled_object *self, const mr_call_results *r)
 {
-    PyObject *pair = PyList_GetItem(self->templates, (Py_ssize_t)r->tag);
+    PyObject *pair =
+        PyList_GetItem(self->templates, (Py_ssize_t)(r->tag & template_mask));
     PyObject *result, *state;
     int next = 0;
 
@@ -179,21 +173,24 @@ finish(compiled_object *self, const mr_call_results *r)
     return result;
 }
 
-/* Captured arrays that are constants: remembered after a trace, looked at one
- * after the other by the calls that follow. */
+/* Captured arrays that are constants: remembered after a trace, looked at by
+ * the calls that follow. */
 static bool
-watch_captured(compiled_object *self, const mr_call_results *r)
+watch_captured(const call *c, const mr_call_results *r)
 {
+    compiled_object *self = c->self;
+    ext_call_site site = {self->fun, c->args, c->kw};
+    int said;
+
     if (self->warned || self->capture_input)
         return true;
     if (r->traced && r->n_captured > 0)
-        return ext_slots_find(&self->slots, self->fun, r);
+        return ext_slots_find(&self->slots, &site, r->tag >> TRACE_SHIFT, r);
     if (self->slots.n == 0)
         return true;
-    if (!ext_slots_check(&self->slots, self->fun))
-        return false;
-    self->warned = self->slots.n == 0;
-    return true;
+    said = ext_slots_check(&self->slots, &site, r->tag >> TRACE_SHIFT);
+    self->warned = said != 0;
+    return said >= 0;
 }
 
 static PyObject *
@@ -205,10 +202,20 @@ call_with_key(call *c, const ext_key *key, const ext_leaves *l)
     if (mr_call_arrays(c->self->f, l->n, l->x, key->p, key->n, trace_call, c,
                        &r) != MR_OK)
         ext_failure_raise(&c->failure);
-    else if (watch_captured(c->self, &r))
+    else if (watch_captured(c, &r))
         result = finish(c->self, &r);
     mr_call_results_end(&r);
     return result;
+}
+
+/* The arrays that the function will find, further arguments of the call. */
+static bool
+add_captured(call *c, ext_key *key, ext_leaves *l)
+{
+    ext_call_site site = {c->self->fun, c->args, c->kw};
+
+    return ext_captured_read(&c->self->places, &site, &c->values, l) &&
+           ext_key_number(key, c->values.number);
 }
 
 static PyObject *
@@ -231,14 +238,12 @@ compiled_call(PyObject *o, PyObject *args, PyObject *kw)
     if (ext_key_add(&key, args, &l) &&
         (!sorted || ext_key_add(&key, sorted, &l)) &&
         (!self->inputs || ext_state_key(&key, self->inputs, &l)) &&
-        (!self->capture_input ||
-         (ext_captured_read(self->fun, &self->places, &c.values) &&
-          ext_state_key(&key, c.values, &l))))
+        (!self->capture_input || add_captured(&c, &key, &l)))
         result = call_with_key(&c, &key, &l);
     ext_key_free(&key);
     ext_leaves_free(&l);
     Py_XDECREF(sorted);
-    Py_XDECREF(c.values);
+    Py_XDECREF(c.values.places);
     Py_XDECREF(c.failure.type);
     Py_XDECREF(c.failure.value);
     Py_XDECREF(c.failure.traceback);
@@ -258,12 +263,11 @@ compiled_traverse(PyObject *o, visitproc visit, void *arg)
     Py_VISIT(self->outputs);
     Py_VISIT(self->templates);
     Py_VISIT(self->numbers);
-    Py_VISIT(self->places);
     Py_VISIT(self->statics.by_value);
     Py_VISIT(self->statics.by_identity);
-    for (int i = 0; i < self->slots.n; i++)
-        Py_VISIT(self->slots.slot[i].holder);
-    return 0;
+    if (ext_places_visit(&self->places, visit, arg) != 0)
+        return -1;
+    return ext_slots_visit(&self->slots, visit, arg);
 }
 
 static int
@@ -276,7 +280,7 @@ compiled_clear(PyObject *o)
     Py_CLEAR(self->outputs);
     Py_CLEAR(self->templates);
     Py_CLEAR(self->numbers);
-    Py_CLEAR(self->places);
+    ext_places_free(&self->places);
     Py_CLEAR(self->statics.by_value);
     Py_CLEAR(self->statics.by_identity);
     ext_slots_free(&self->slots);
@@ -579,6 +583,8 @@ compile(PyObject *self, PyObject *args, PyObject *kw)
     options.max_bytes = a.bytes;
     if (a.captures[0] == 'e')
         options.captures = MR_CAPTURE_ERROR;
+    if (a.captures[0] == 'i')
+        options.captures = MR_CAPTURE_INPUT;
     c = (compiled_object *)PyType_GenericAlloc(ext.compiled, 0);
     if (!c)
         return NULL;
@@ -725,7 +731,7 @@ PyMethodDef ext_compile_functions[] = {
      "    shapeless: one trace for all shapes of one rank; sizes are symbolic\n"
      "        while fun is traced.\n"
      "    captures: what arrays that fun finds in its closure, its globals or\n"
-     "        its object are: 'constant' (a warning when their place holds\n"
+     "        objects are: 'constant' (a warning when their place holds\n"
      "        another one later), 'error', or 'input': read at each call.\n"
      "    max_entries, max_bytes: programs of this function that are kept."},
     {"compile_cache_info", cache_info, METH_NOARGS,

@@ -30,6 +30,8 @@ typedef struct ext_key {
  * leaf that is no array, number or text is a ValueError. */
 bool ext_key_add(ext_key *k, PyObject *tree, ext_leaves *l);
 void ext_key_free(ext_key *k);
+/* Adds a number that tells calls apart. */
+bool ext_key_number(ext_key *k, int64_t n);
 /* Bytes that tell templates apart; other objects count by identity. */
 PyObject *ext_key_of_template(PyObject *structure);
 /* A dict with its text keys in order. */
@@ -49,28 +51,57 @@ bool ext_state_write(PyObject *state, PyObject *tree);
 
 /* ---- captured arrays (captured.c) ---------------------------------------- */
 
-/* What the places of fun hold now, as a list; they are found at the first
- * call. */
-bool ext_captured_read(PyObject *fun, PyObject **places, PyObject **values);
-/* The arrays of such a list into their places. */
-bool ext_captured_write(PyObject *places, PyObject *values);
+/* A call, as far as places are found from it; kw may be NULL. */
+typedef struct ext_call_site {
+    PyObject *fun, *args, *kw;
+} ext_call_site;
 
-/* A place whose array a program keeps. */
-typedef struct ext_slot {
-    PyObject *holder, *key, *name;
-    const void *x; /* the array, as an address */
-} ext_slot;
+/* The ways to the places that calls of one shape have. */
+typedef struct ext_plan ext_plan;
+
+enum { EXT_MAX_PLANS = 8 };
+
+typedef struct ext_places {
+    ext_plan *plan[EXT_MAX_PLANS]; /* the last one that fitted first */
+    int n;
+    PyObject *numbers; /* dict: what tells plans apart to their numbers */
+    int64_t next;
+} ext_places;
+
+/* What the places of one call hold. */
+typedef struct ext_values {
+    PyObject **value;
+    int n;
+    int64_t number;   /* tells calls apart that find arrays elsewhere */
+    PyObject *places; /* list of (holder, key, array) */
+} ext_values;
+
+void ext_places_free(ext_places *p);
+int ext_places_visit(const ext_places *p, visitproc visit, void *arg);
+/* Reads the places of a call and adds their arrays to l. */
+bool ext_captured_read(ext_places *all, const ext_call_site *c, ext_values *v,
+                       ext_leaves *l);
+/* Puts arrays into the places, or back what they held (which keeps an
+ * exception that is set). */
+bool ext_captured_fill(const ext_values *v, mr_array *const *x, int *next);
+bool ext_captured_restore(const ext_values *v);
+
+/* The places whose arrays programs keep, by trace. */
+typedef struct ext_watch ext_watch;
 
 typedef struct ext_slots {
-    ext_slot *slot;
-    int n, next;
+    ext_watch **watch;
+    int n, cap;
 } ext_slots;
 
 void ext_slots_free(ext_slots *s);
-bool ext_slots_find(ext_slots *s, PyObject *fun, const mr_call_results *r);
-/* Looks at the next slot; says once when it holds another array.  False with
- * an exception. */
-bool ext_slots_check(ext_slots *s, PyObject *fun);
+int ext_slots_visit(const ext_slots *s, visitproc visit, void *arg);
+/* After a trace: the places of what it captured. */
+bool ext_slots_find(ext_slots *s, const ext_call_site *c, int64_t id,
+                    const mr_call_results *r);
+/* Looks at some places of a trace.  1: one holds another array, which was said
+ * (nothing is watched any more); -1: an exception. */
+int ext_slots_check(ext_slots *s, const ext_call_site *c, int64_t id);
 
 /* Tells C what the trace that begins is made for. */
 void ext_trace_note(PyObject *fun, PyObject *args, PyObject *kw);

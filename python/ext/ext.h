@@ -347,12 +347,16 @@ typedef struct ext_leaves {
     mr_array **x; /* retained */
     int n, cap;
     mr_array *few[8]; /* where x points as long as they suffice: not copied */
+    bool strict;      /* ext_collect: objects that hide arrays are errors */
 } ext_leaves;
 void ext_leaves_free(ext_leaves *l);
 /* Takes x, also when it fails. */
 bool ext_leaves_add(ext_leaves *l, mr_array *x);
 /* Collects arrays, skipping other leaves. */
 bool ext_collect(PyObject *tree, ext_leaves *l);
+/* Of a tuple of trees, where an object that is no tree and holds arrays, or
+ * stands alone, is a TypeError. */
+bool ext_collect_trees(PyObject *args, ext_leaves *l);
 /* A new reference to the structure, or NULL.  NumPy arrays count as arrays
  * when `foreign`. */
 PyObject *ext_flatten(PyObject *tree, ext_leaves *l, bool foreign);
@@ -362,6 +366,8 @@ PyObject *ext_flatten_result(PyObject *tree, ext_leaves *l);
  * their static part, new references; in a structure they are nodes.  0: o is
  * neither, -1: an exception. */
 int ext_open_object(PyObject *o, PyObject **children, PyObject **fixed);
+/* Dict: classes that are trees; borrowed, NULL while there are none. */
+PyObject *ext_tree_registry(void);
 /* What tells such objects' classes apart. */
 const void *ext_object_class(PyObject *o);
 PyObject *ext_register_tree(PyObject *self, PyObject *args, PyObject *kw);

@@ -305,6 +305,12 @@ ext_key_add(ext_key *k, PyObject *tree, ext_leaves *l)
 }
 
 bool
+ext_key_number(ext_key *k, int64_t n)
+{
+    return put_tag(k, 'P', n);
+}
+
+bool
 ext_state_key(ext_key *k, PyObject *state, ext_leaves *l)
 {
     return put(k, "S", 1) && put_tree(k, state, l, KEY_STATE);

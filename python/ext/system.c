@@ -104,7 +104,7 @@ static PyObject *
 eval_trees(PyObject *args, evaluate fn)
 {
     ext_leaves l = {0};
-    bool ok = ext_collect(args, &l);
+    bool ok = ext_collect_trees(args, &l);
 
     if (ok && l.n > 0 && fn(l.x, l.n) != MR_OK)
         ok = ext_raise() != NULL;
@@ -288,7 +288,7 @@ memory_report(PyObject *self, PyObject *args)
     bool ok;
 
     (void)self;
-    ok = ext_collect(args, &l);
+    ok = ext_collect_trees(args, &l);
     if (ok && (mr_pending_get(l.x, l.n, &p) != MR_OK ||
                mr_memory_report_get(&r) != MR_OK)) {
         ext_raise();

@@ -90,6 +90,12 @@ registered(PyObject *o)
                     : NULL;
 }
 
+PyObject *
+ext_tree_registry(void)
+{
+    return registry;
+}
+
 int
 ext_open_object(PyObject *o, PyObject **children, PyObject **fixed)
 {
@@ -295,6 +301,55 @@ collect_inside(PyObject *children, void *ctx)
     return ext_collect(children, ctx);
 }
 
+/* An object that is no tree: does it hold arrays that nobody will see? */
+static bool
+hides_nothing(PyObject *o, bool top)
+{
+    PyObject *module, *hides, *name;
+    bool user = (PyType_GetFlags(Py_TYPE(o)) & Py_TPFLAGS_HEAPTYPE) != 0;
+    bool ok;
+
+    if ((!user && !top) || o == Py_None || PyLong_Check(o) ||
+        PyFloat_Check(o) || PyUnicode_Check(o) || ext_is_random_state(o) ||
+        ext_is_foreign_array(o))
+        return !PyErr_Occurred();
+    module = PyImport_ImportModule("marram.core._captured");
+    hides = module ? PyObject_CallMethod(module, top ? "hides_alone" : "hides",
+                                         "O", o)
+                   : NULL;
+    Py_XDECREF(module);
+    if (!hides)
+        return false;
+    ok = hides != Py_True;
+    Py_DECREF(hides);
+    if (ok)
+        return true;
+    name = PyType_GetName(Py_TYPE(o));
+    PyErr_Format(PyExc_TypeError,
+                 "%U is no tree of arrays, so that what it holds would be "
+                 "passed over: pass its arrays, or a list or dict of them, or "
+                 "make its class a tree (register_tree)",
+                 name);
+    Py_XDECREF(name);
+    return false;
+}
+
+bool
+ext_collect_trees(PyObject *args, ext_leaves *l)
+{
+    l->strict = true;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(args); i++) {
+        PyObject *o = PyTuple_GetItem(args, i);
+
+        if (!ext_is_array(o) && !ext_is_sequence(o) && !PyDict_Check(o) &&
+            !registered(o) && !hides_nothing(o, true))
+            return false;
+        if (!ext_collect(o, l))
+            return false;
+    }
+    return true;
+}
+
 bool
 ext_collect(PyObject *tree, ext_leaves *l)
 {
@@ -305,7 +360,8 @@ ext_collect(PyObject *tree, ext_leaves *l)
     if (ext_is_array(tree))
         return ext_leaves_add(l, mr_retain(ext_x(tree)));
     if (!ext_is_sequence(tree) && !PyDict_Check(tree))
-        return inside(tree, collect_inside, l);
+        return l->strict && !registered(tree) ? hides_nothing(tree, false)
+                                              : inside(tree, collect_inside, l);
     if (too_deep())
         return false;
     if (PyDict_Check(tree))

@@ -110,6 +110,7 @@ describe(const mr_vec *found, char *text, size_t cap)
 mr_code
 mr__captured_judge(const char *name, mr_capture_mode mode, const mr_vec *found)
 {
+    const char *s = found->n == 1 ? "" : "s";
     char text[512];
 
     if (found->n == 0)
@@ -119,11 +120,20 @@ mr__captured_judge(const char *name, mr_capture_mode mode, const mr_vec *found)
         return mr__fail(MR_E_STATE,
                         "%s uses %zu array%s that it was not given: %s. Pass "
                         "them as arguments or name what holds them in inputs",
-                        name, found->n, found->n == 1 ? "" : "s", text);
+                        name, found->n, s, text);
+    if (mode == MR_CAPTURE_INPUT)
+        return mr__fail(MR_E_STATE,
+                        "%s uses %zu array%s that captures=\"input\" cannot "
+                        "read at each call, since no variable, attribute, "
+                        "list or dict that it can replace was found to hold "
+                        "%s: %s. Pass %s as argument%s, or make it an array "
+                        "inside the function",
+                        name, found->n, s, found->n == 1 ? "it" : "them", text,
+                        found->n == 1 ? "it" : "them", s);
     mr__log(MR_LOG_WARN,
             "%s keeps %zu captured array%s as constants: %s. Later changes of "
             "what holds them have no effect: pass them as arguments, name what "
             "holds them in inputs, or compile with captures=\"input\".",
-            name, found->n, found->n == 1 ? "" : "s", text);
+            name, found->n, s, text);
     return MR_OK;
 }

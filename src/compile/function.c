@@ -61,7 +61,7 @@ take_options(const mr_compile_options *given, mr_compile_options *o)
         o->max_entries = MAX_ENTRIES;
     if (o->max_bytes == 0)
         o->max_bytes = MAX_BYTES;
-    if (o->captures == MR_CAPTURE_CONSTANT || o->captures == MR_CAPTURE_ERROR)
+    if ((unsigned)o->captures <= MR_CAPTURE_INPUT)
         return true;
     mr__fail(MR_E_VALUE, "captures is %d: use one of enum mr_capture_mode",
              (int)o->captures);

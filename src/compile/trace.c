@@ -290,7 +290,7 @@ find_captured(const mr_function *f, const tracing *t, mr_call_state *c,
 static mr_tree *
 traced(tracing *t, mr_call_state *c, mr_making *how)
 {
-    bool judge = how->f->captures == MR_CAPTURE_ERROR || mr__checking();
+    bool judge = how->f->captures != MR_CAPTURE_CONSTANT || mr__checking();
     mr_made made = {0};
     mr_tree *out;
 
