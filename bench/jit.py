@@ -27,7 +27,7 @@ from collections.abc import Callable
 SECONDS = 0.2
 PEERS = ("tier 0", "tier 1", "torch", "jax")
 # name: number of arrays read, and the length of their rows (0: a flat array)
-FORMULAS = {"gelu": (1, 0), "chain": (2, 0), "softmax": (1, 1024), "layer_norm": (1, 1024), "rms_norm": (1, 1024),
+FORMULAS = {"gelu": (1, 0), "chain": (2, 0), "softmax": (1, 1024), "layer_norm": (1, 1024), "rms_norm": (1, 1024), "mish": (1, 0),
             "cross_entropy": (1, 1000), "vocabulary": (1, 32000)}
 LOSSES = ("cross_entropy", "vocabulary")
 SIZES = {"1M": 1 << 20, "8M": 1 << 23}
@@ -60,7 +60,10 @@ def formula(name: str, m: object, ax: dict, keep: dict) -> Callable:
     def rms_norm(x):
         return x * m.rsqrt(m.mean(x * x, **ax, **keep) + 1e-5)
 
-    return {f.__name__: f for f in (gelu, chain, softmax, layer_norm, rms_norm)}[name]
+    def mish(x):
+        return x * m.tanh(m.log1p(m.exp(x)))
+
+    return {f.__name__: f for f in (gelu, chain, softmax, layer_norm, rms_norm, mish)}[name]
 
 
 def loss_of(m: object, logsumexp: Callable) -> Callable:

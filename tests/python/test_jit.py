@@ -50,7 +50,7 @@ def compare(*what: str, **env: str) -> None:
 
 
 @pytest.mark.parametrize("tier", ["", "avx2"])
-@pytest.mark.parametrize("what", ["ops", "casts", "rows"])
+@pytest.mark.parametrize("what", ["ops", "casts", "chains", "rows"])
 def test_native__has_the_interpreters_bits(llvm: None, what: str, tier: str) -> None:
     compare(what, MARRAM_CPU=tier)
 

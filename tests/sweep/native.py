@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Native code against the interpreter, bit for bit (MARRAM_JIT=now).
 
-usage: native.py ops | casts | rows | fuzz SEED COUNT
+usage: native.py ops | casts | chains | rows | fuzz SEED COUNT
 
 ops     every operation that fuses, in every dtype, on special values
 casts   every pair of dtypes
+chains  long functions one after another, rows of every length
 rows    reductions with what is before and after them, in all layouts
 fuzz    random graphs of operators, dtypes and layouts
 
@@ -24,6 +25,7 @@ import numpy as np
 FLOATS = [mx.float32, mx.float16, mx.bfloat16, mx.float64]
 INTEGERS = [mx.int8, mx.int16, mx.int32, mx.int64,
             mx.uint8, mx.uint16, mx.uint32, mx.uint64]
+FLOATING = [*FLOATS, mx.complex64, mx.complex128]
 DTYPES = [*FLOATS, *INTEGERS, mx.complex64, mx.complex128, mx.bool_]
 
 UNARY = """abs negative sign square sqrt rsqrt reciprocal exp expm1 log log2
@@ -161,9 +163,13 @@ def ops(c: Count) -> None:
                 c.compare(f"where of {dtype}",
                           lambda m, a, b: mx.where(m, a, mx.where(m, b, a)),
                           mask, x, y)
-            else:
-                c.compare(f"{name} of {dtype}",
-                          lambda m, *a, op=op: kept(m, op(*a)), mask, *args)
+                continue
+            c.compare(f"{name} of {dtype}",
+                      lambda m, *a, op=op: kept(m, op(*a)), mask, *args)
+            if dtype in FLOATING:  # in stages, where op is a long function
+                c.compare(f"{name} of {dtype}, twice",
+                          lambda m, *a, op=op: mx.where(m, op(*a), op(*(mx.negative(b) for b in a))),
+                          mask, *args)
 
 
 def casts(c: Count) -> None:
@@ -177,6 +183,76 @@ def casts(c: Count) -> None:
             if to != source:
                 c.compare(f"{source} to {to}",
                           lambda m, a, to=to: kept(m, a.astype(to)), mask, x)
+
+
+# -- chains ---------------------------------------------------------------------
+def mish(x: mx.array) -> mx.array:
+    return x * mx.tanh(mx.log1p(mx.exp(x)))
+
+
+def three_results(x: mx.array) -> tuple[mx.array, ...]:
+    """Results of the first, a middle and the last function; x is read again."""
+    a = mx.exp(x)
+    b = mx.sin(a) * x
+    return a, b, mx.cos(b) + a - x
+
+
+def powers(x: mx.array) -> mx.array:
+    """Numbers that are one for all points, as operands of long functions."""
+    return mx.power(mx.power(x, 1.5) + 1, mx.array(0.5).astype(x.dtype)) * mx.exp(x)
+
+
+def masks(x: mx.array) -> mx.array:
+    """Bools and another width from one function to the next."""
+    m = mx.isfinite(mx.exp(x))
+    y = mx.sin(x).astype(mx.float32)
+    return mx.where(m, mx.cos(x), mx.log(x)) * mx.tanh(y).astype(x.dtype)
+
+
+def many_kept(x: mx.array) -> mx.array:
+    """Twelve values wait for the last of them."""
+    v = [mx.exp(x * (1 / k)) for k in range(1, 13)]
+    while len(v) > 1:
+        v = [v[0] * v[-1], *v[1:-1]]
+    return v[0]
+
+
+def ten_long(x: mx.array) -> mx.array:
+    for f in (mx.sin, mx.exp, mx.tanh, mx.arctan, mx.sinh) * 2:
+        x = f(x) * 0.5
+    return x
+
+
+def reduced(x: mx.array) -> tuple[mx.array, ...]:
+    """Reductions of what early and late functions give."""
+    a = mx.exp(x)
+    b = mx.sin(a)
+    return (mx.sum(a, axis=-1), mx.max(mx.tanh(b), axis=-1), mx.sum(x, axis=-1),
+            mx.sum(mx.cos(b), axis=-1, keepdims=True) * b)
+
+
+CHAINS = (mish, three_results, powers, masks, many_kept, ten_long, reduced)
+# About each whole number of registers (8 or 16 points) up to two strips of 16
+# and beyond; segments do not know lengths, so all share their code.
+LENGTHS = sorted({0, *range(1, 20)} | {n + d for n in range(24, 545, 8) for d in (-1, 0, 1)})
+
+
+def chains(c: Count) -> None:
+    rng = np.random.default_rng(4)
+    for dtype in FLOATING:
+        for f in CHAINS:
+            try:
+                mx.eval(f(mx.ones((2,), dtype)))
+            except (ValueError, TypeError):
+                continue
+            x = values(rng, LENGTHS[-1] + 1, dtype)
+            for n in LENGTHS if dtype == mx.float32 else LENGTHS[::5]:
+                if n == 0 and f is reduced:
+                    continue
+                c.compare(f"{f.__name__} of {dtype} ({n},)", f, x[1:1 + n])
+            for shape in ((3, 17), (40, 15), (2, 300), (5, 257)):
+                y = values(rng, int(np.prod(shape)), dtype).reshape(shape)
+                c.compare(f"{f.__name__} of {dtype} {shape}", f, y)
 
 
 # -- rows -----------------------------------------------------------------------
@@ -312,7 +388,7 @@ def main() -> int:
     if sys.argv[1] == "fuzz":
         fuzz(c, int(sys.argv[2]), int(sys.argv[3]))
     else:
-        {"ops": ops, "casts": casts, "rows": rows}[sys.argv[1]](c)
+        {"ops": ops, "casts": casts, "chains": chains, "rows": rows}[sys.argv[1]](c)
     i = info()
     print(f"compared {c.n}, differed {c.bad}, native steps {i.steps}, "
           f"failed {i.failed}, pieces {i.compiled}")

@@ -4,14 +4,15 @@
  *
  * A register is a piece of the stack and each operation a call of its
  * definition (kernels/tier/jit.h); inlining makes vectors of both.  What is
- * written here is the loop around them:
+ * written here is the loops around them:
  *
  *   for each row
  *       read what is one a row, start the folds
- *       again: for each whole group of points
+ *       again: for each whole group of points (or strip of groups, and in it
+ *       for each stage, see stages.c, for each group)
  *           load, operations, store, fold
  *       what is left of the row is copied into a group of its own and goes
- *       through the same loop once more ("again"); copied out afterwards
+ *       through the same loops once more ("again"); copied out afterwards
  *       end the folds
  *
  * So the code of a long program stands there once, and nothing is read or
@@ -28,7 +29,7 @@
 #include "cpu/jit/bitcode.h"
 #include "cpu/jit/jit.h"
 
-#define MAX_REG (MR_CODE_MAX_IO * 4 + MR_NATIVE_OPS)
+#define MAX_REG MR_JIT_REGISTERS
 
 /* A value that differs between the whole groups of a row and what is left. */
 typedef struct operand {
@@ -53,6 +54,9 @@ typedef struct emitter {
     operand in[MAX_REG], out[MAX_REG];
     LLVMValueRef lanes[MR_NATIVE_FOLDS];
     LLVMValueRef rows, n, full, rest; /* full: groups; rest: points */
+    mr_stages stages;
+    LLVMValueRef slots;
+    int64_t slot_bytes; /* of a register in a slot */
 } emitter;
 
 static const char *const file_names[MR_N_DTYPES] = {
@@ -193,12 +197,12 @@ registers_emit(emitter *e)
     const mr_segment *s = e->s;
     int n = s->n_in + s->n_op;
 
-    for (int r = 0; r < n; r++) {
-        e->dtype[r] = r < s->n_in ? s->in[r].dtype : s->op[r - s->n_in].to;
+    for (int r = 0; r < n; r++)
         e->reg[r] = stack(e, size_of(e->dtype[r]) * e->j->points);
-    }
     for (int f = 0; f < s->n_fold; f++)
         e->lanes[f] = stack(e, acc_size_of(s->fold[f].dtype) * MR_LANES);
+    if (e->stages.n_slot > 0)
+        e->slots = stack(e, e->stages.n_slot * e->stages.strip * e->slot_bytes);
 }
 
 /* A group on the stack for what is left of a row: never undefined. */
@@ -296,46 +300,99 @@ folds_end(const emitter *e, LLVMValueRef r)
     }
 }
 
-/* Group i of the loop; `first` is the number in the row of group 0. */
+/* ---- a stage ----------------------------------------------------------------
+ */
+
+/* Where group i of the operand begins. */
+static LLVMValueRef
+group_at(const emitter *e, const operand *o, LLVMValueRef i)
+{
+    return move(e, o->at,
+                LLVMBuildMul(e->b, i, number(e, o->size * e->j->points), ""));
+}
+
+/* Register r from its slot, or to it: j is the group's number in the strip. */
 static void
-group_emit(emitter *e, LLVMValueRef i, LLVMValueRef first, LLVMValueRef valid)
+slot_copy(const emitter *e, int r, LLVMValueRef j, bool to)
+{
+    int64_t bytes = size_of(e->dtype[r]) * e->j->points;
+    int64_t slot = e->stages.slot[r] * e->stages.strip * e->slot_bytes;
+    LLVMValueRef at = move(e, e->slots, number(e, slot)), reg = e->reg[r];
+
+    at = move(e, at, LLVMBuildMul(e->b, j, number(e, e->slot_bytes), ""));
+    LLVMBuildMemCpy(e->b, to ? at : reg, 16, to ? reg : at, 16,
+                    number(e, bytes));
+}
+
+/* What the stage reads and does not compute. */
+static void
+operands_load(emitter *e, int stage, LLVMValueRef i, LLVMValueRef j)
 {
     const mr_segment *s = e->s;
+    bool read[MAX_REG] = {false};
+
+    for (int k = 0; k < s->n_op; k++)
+        for (int a = 0; a < s->op[k].n_arg; a++)
+            read[s->op[k].arg[a]] |= e->stages.of[s->n_in + k] == stage;
+    for (int o = 0; o < s->n_out; o++)
+        read[s->out[o]] |= stage == e->stages.n - 1;
+    for (int f = 0; f < s->n_fold; f++)
+        read[s->fold[f].reg] |= stage == e->stages.of[s->fold[f].reg];
+    for (int r = 0; r < s->n_in + s->n_op; r++) {
+        if (!read[r])
+            continue;
+        if (r >= s->n_in && e->stages.of[r] != stage)
+            slot_copy(e, r, j, false);
+        if (r < s->n_in && s->in[r].how == MR_NATIVE_POINTS)
+            call_dtype(e, s->in[r].dtype, "LOAD",
+                       (LLVMValueRef[]){e->reg[r], group_at(e, &e->in[r], i)},
+                       2, false);
+    }
+}
+
+static void
+folds_emit(emitter *e, int stage, LLVMValueRef at, LLVMValueRef valid)
+{
     int64_t points = e->j->points;
 
-    for (int k = 0; k < s->n_in; k++) {
-        const operand *o = &e->in[k];
-        LLVMValueRef at;
-
-        if (s->in[k].how != MR_NATIVE_POINTS)
-            continue;
-        at = move(e, o->at,
-                  LLVMBuildMul(e->b, i, number(e, o->size * points), ""));
-        call_dtype(e, s->in[k].dtype, "LOAD", (LLVMValueRef[]){e->reg[k], at},
-                   2, false);
-    }
-    for (int k = 0; k < s->n_op; k++)
-        op_emit(e, k);
-    for (int k = 0; k < s->n_out; k++) {
-        const operand *o = &e->out[k];
-        LLVMValueRef at = move(
-            e, o->at, LLVMBuildMul(e->b, i, number(e, o->size * points), ""));
-
-        call_dtype(e, e->dtype[s->out[k]], "STORE",
-                   (LLVMValueRef[]){at, e->reg[s->out[k]]}, 2, false);
-    }
-    for (int f = 0; f < s->n_fold; f++) {
-        int64_t size = acc_size_of(s->fold[f].dtype) * points;
-        LLVMValueRef at = LLVMBuildAdd(e->b, first, i, "");
+    at = LLVMBuildAnd(e->b, at, number(e, MR_LANES / points - 1), "");
+    for (int f = 0; f < e->s->n_fold; f++) {
+        const mr_native_fold *fold = &e->s->fold[f];
+        int64_t size = acc_size_of(fold->dtype) * points;
+        LLVMValueRef lanes =
+            move(e, e->lanes[f], LLVMBuildMul(e->b, at, number(e, size), ""));
         char name[32];
 
-        at = LLVMBuildAnd(e->b, at, number(e, MR_LANES / points - 1), "");
-        at = move(e, e->lanes[f], LLVMBuildMul(e->b, at, number(e, size), ""));
-        snprintf(name, sizeof name, "FOLD_%s", fold_names[s->fold[f].fold]);
-        call_dtype(e, s->fold[f].dtype, name,
-                   (LLVMValueRef[]){at, e->reg[s->fold[f].reg], valid}, 3,
-                   true);
+        if (e->stages.of[fold->reg] != stage)
+            continue;
+        snprintf(name, sizeof name, "FOLD_%s", fold_names[fold->fold]);
+        call_dtype(e, fold->dtype, name,
+                   (LLVMValueRef[]){lanes, e->reg[fold->reg], valid}, 3, true);
     }
+}
+
+/* Group i of the row, j of the strip.  All that is stored is stored in the last
+ * stage: an output may lie where an input does. */
+static void
+group_emit(emitter *e, int stage, LLVMValueRef i, LLVMValueRef j)
+{
+    const mr_segment *s = e->s;
+
+    operands_load(e, stage, i, j);
+    for (int k = 0; k < s->n_op; k++) {
+        int r = s->n_in + k;
+
+        if (e->stages.of[r] != stage)
+            continue;
+        op_emit(e, k);
+        if (e->stages.slot[r] >= 0)
+            slot_copy(e, r, j, true);
+    }
+    for (int k = 0; stage == e->stages.n - 1 && k < s->n_out; k++)
+        call_dtype(
+            e, e->dtype[s->out[k]], "STORE",
+            (LLVMValueRef[]){group_at(e, &e->out[k], i), e->reg[s->out[k]]}, 2,
+            false);
 }
 
 /* ---- the loop ---------------------------------------------------------------
@@ -420,6 +477,59 @@ branch(const emitter *e, LLVMIntPredicate is, LLVMValueRef x, LLVMValueRef y,
     LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, is, x, y, ""), yes, no);
 }
 
+/* n groups of a row, stage by stage; the first is number `begin` of the pass,
+ * whose own first is number `first` of the row. */
+static void
+stages_emit(emitter *e, LLVMValueRef begin, LLVMValueRef n, LLVMValueRef first,
+            LLVMValueRef valid)
+{
+    LLVMValueRef zero = number(e, 0);
+
+    for (int stage = 0; stage < e->stages.n; stage++) {
+        LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b),
+                          loop = block(e, "stage"), end = block(e, "");
+        LLVMValueRef i, j, next;
+
+        LLVMBuildBr(e->b, loop);
+        at_end(e, loop);
+        j = phi(e, e->i64, zero, from, NULL, NULL);
+        i = LLVMBuildAdd(e->b, begin, j, "");
+        group_emit(e, stage, i, j);
+        folds_emit(e, stage, LLVMBuildAdd(e->b, first, i, ""), valid);
+        next = LLVMBuildAdd(e->b, j, number(e, 1), "");
+        LLVMAddIncoming(j, &next, &loop, 1);
+        branch(e, LLVMIntULT, next, n, loop, end);
+        at_end(e, end);
+    }
+}
+
+/* All groups of a pass over the row, in strips if there are several stages;
+ * goes on in block done. */
+static void
+groups_emit(emitter *e, const blocks *k, LLVMValueRef count, LLVMValueRef first,
+            LLVMValueRef valid)
+{
+    LLVMValueRef zero = number(e, 0), strip = number(e, e->stages.strip);
+    LLVMValueRef begin, left, next;
+    LLVMBasicBlockRef end;
+
+    if (e->stages.n == 1) {
+        stages_emit(e, zero, count, first, valid);
+        LLVMBuildBr(e->b, k->done);
+        return;
+    }
+    begin = phi(e, e->i64, zero, k->again, NULL, NULL);
+    left = LLVMBuildSub(e->b, count, begin, "");
+    left =
+        LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntULT, left, strip, ""),
+                        left, strip, "");
+    stages_emit(e, begin, left, first, valid);
+    next = LLVMBuildAdd(e->b, begin, left, "");
+    end = LLVMGetInsertBlock(e->b);
+    LLVMAddIncoming(begin, &next, &end, 1);
+    branch(e, LLVMIntULT, next, count, k->loop, k->done);
+}
+
 static void
 body_emit(emitter *e)
 {
@@ -429,7 +539,7 @@ body_emit(emitter *e)
                 block(e, "end")};
     LLVMValueRef zero = number(e, 0), one = number(e, 1);
     LLVMValueRef points = number(e, e->j->points);
-    LLVMValueRef r, i, count, first, valid, staged, next;
+    LLVMValueRef r, count, first, valid, staged, next;
 
     at_end(e, k.entry);
     entry_emit(e);
@@ -451,11 +561,7 @@ body_emit(emitter *e)
     LLVMBuildBr(e->b, k.loop);
 
     at_end(e, k.loop);
-    i = phi(e, e->i64, zero, k.again, NULL, NULL);
-    group_emit(e, i, first, valid);
-    next = LLVMBuildAdd(e->b, i, one, "");
-    LLVMAddIncoming(i, &next, &k.loop, 1);
-    branch(e, LLVMIntULT, next, count, k.loop, k.done);
+    groups_emit(e, &k, count, first, valid);
 
     at_end(e, k.done);
     branch(e, LLVMIntEQ, e->rest, zero, k.row_end, k.left);
@@ -527,6 +633,20 @@ attributes_take(emitter *e)
             e->c, LLVMGetEnumAttributeKindForName("nounwind", 8), 0));
 }
 
+static void
+dtypes_set(emitter *e)
+{
+    const mr_segment *s = e->s;
+
+    for (int r = 0; r < s->n_in + s->n_op; r++) {
+        int64_t bytes;
+
+        e->dtype[r] = r < s->n_in ? s->in[r].dtype : s->op[r - s->n_in].to;
+        bytes = size_of(e->dtype[r]) * e->j->points;
+        e->slot_bytes = bytes > e->slot_bytes ? bytes : e->slot_bytes;
+    }
+}
+
 LLVMModuleRef
 mr__jit_emit(const mr_jit *j, LLVMContextRef context, const mr_segment *s,
              const char *name)
@@ -540,6 +660,8 @@ mr__jit_emit(const mr_jit *j, LLVMContextRef context, const mr_segment *s,
                       s->n_in + s->n_op);
         return NULL;
     }
+    dtypes_set(&e);
+    mr__jit_stages(&e.stages, s, e.slot_bytes);
     e.m = LLVMModuleCreateWithNameInContext(name, context);
     e.b = LLVMCreateBuilderInContext(context);
     e.i64 = LLVMInt64TypeInContext(context);

@@ -24,6 +24,21 @@ typedef struct mr_jit {
     char fatal_text[256];
 } mr_jit;
 
+#define MR_JIT_REGISTERS (MR_CODE_MAX_IO * 4 + MR_NATIVE_OPS)
+
+/* The loops of a segment, by its registers. */
+typedef struct mr_stages {
+    int n;                           /* stages; 1: nothing below matters */
+    int n_slot;                      /* for what goes from one to another */
+    int strip;                       /* registers that a slot holds */
+    uint16_t of[MR_JIT_REGISTERS];   /* the stage that computes it; inputs: 0 */
+    uint16_t last[MR_JIT_REGISTERS]; /* the last one that reads it */
+    int16_t slot[MR_JIT_REGISTERS];  /* or -1 */
+} mr_stages;
+
+/* stages.c: bytes: the largest register of the segment. */
+void mr__jit_stages(mr_stages *t, const mr_segment *s, int64_t bytes);
+
 /* emit.c: a module with the function `name` for this segment, the definitions
  * that it calls linked in; NULL with the error set. */
 LLVMModuleRef mr__jit_emit(const mr_jit *j, LLVMContextRef context,
