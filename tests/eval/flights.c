@@ -43,15 +43,7 @@ typedef struct state {
     uint8_t produced, synced, landing;
 } state;
 
-static const char *broken;
 static rule without;
-
-static void
-must(bool holds, const char *what)
-{
-    if (!holds && broken == NULL)
-        broken = what;
-}
 
 static bool
 head_can_run(const state *s)
@@ -244,8 +236,7 @@ explore(rule off, size_t *n)
     search h = {.bytes = sizeof(state),
                 .n_moves = MOVES,
                 .move = move,
-                .check_end = check_end,
-                .broken = &broken};
+                .check_end = check_end};
 
     without = off;
     broken = NULL;

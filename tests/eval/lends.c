@@ -72,15 +72,7 @@ typedef struct state {
     actor a[ACTORS];
 } state;
 
-static const char *broken;
 static rule without;
-
-static void
-must(bool holds, const char *what)
-{
-    if (!holds && broken == NULL)
-        broken = what;
-}
 
 static void
 touch(const state *s)
@@ -369,17 +361,17 @@ set_up(state *s, const world *w)
 }
 
 static const char *
-explore(const world *w, rule off, size_t *n)
+explore(size_t which, int off, size_t *n)
 {
+    const world *w = &worlds[which];
     state start;
     search h = {.bytes = sizeof(state),
                 .n_moves = ACTORS,
                 .move = move,
-                .check_end = check_end,
-                .broken = &broken};
+                .check_end = check_end};
 
     set_up(&start, w);
-    without = off;
+    without = (rule)off;
     broken = NULL;
     search_all(&h, &start, 1 << 22);
     *n += h.n_seen;
@@ -390,33 +382,15 @@ explore(const world *w, rule off, size_t *n)
 static void
 lends__keep_their_promises(void **state_)
 {
-    size_t n = 0;
-
     (void)state_;
-    for (size_t i = 0; i < MRT_COUNT(worlds); i++) {
-        const char *what = explore(&worlds[i], RULE_ALL, &n);
-
-        if (what != NULL)
-            fail_msg("world %zu: %s", i, what);
-    }
-    print_message("  %zu states\n", n);
-    assert_true(n > 10000);
+    search_all_hold(explore, MRT_COUNT(worlds), 10000);
 }
 
 static void
 lends__need_each_rule(void **state_)
 {
     (void)state_;
-    for (rule r = RULE_ALL + 1; r <= RULE_DONOR_ASKS; r++) {
-        const char *what = NULL;
-        size_t n = 0;
-
-        for (size_t i = 0; what == NULL && i < MRT_COUNT(worlds); i++)
-            what = explore(&worlds[i], r, &n);
-        if (what == NULL)
-            fail_msg("rule %d is not needed", (int)r);
-        print_message("  without rule %d: %s\n", (int)r, what);
-    }
+    search_rules_are_needed(explore, MRT_COUNT(worlds), RULE_DONOR_ASKS);
 }
 
 int

@@ -173,14 +173,6 @@ typedef struct state {
 
 static const world *wd;
 static rule off;
-static const char *broken; /* the property that does not hold */
-
-static void
-must(bool holds, const char *what)
-{
-    if (!holds && broken == NULL)
-        broken = what;
-}
 
 static bool
 has(unsigned set, int i)
@@ -1025,8 +1017,7 @@ explore(const world *w, rule without, size_t *n_states)
     search h = {.bytes = sizeof(state),
                 .n_moves = 2 * (w->n_evals + w->n_streams),
                 .move = step,
-                .check_end = check_end,
-                .broken = &broken};
+                .check_end = check_end};
     state s;
 
     wd = w;

@@ -16,13 +16,22 @@
 
 #include "support/base.h"
 
+/* What does not hold, or NULL: moves and check_end say so by `must`. */
+static const char *broken;
+
+static void
+must(bool holds, const char *what)
+{
+    if (!holds && broken == NULL)
+        broken = what;
+}
+
 typedef struct search {
     size_t bytes; /* of a state: plain data without holes */
     int n_moves;
     /* Change the state; false: the move is not possible there. */
     bool (*move)(void *state, int move);
     void (*check_end)(const void *state); /* where no move is possible */
-    const char **broken; /* set by both when something does not hold */
     /* found */
     uint64_t *seen;
     size_t seen_cap, n_seen;
@@ -124,7 +133,7 @@ search_step(search *h, void *scratch)
         if (!h->move(scratch, h->next[top]++))
             continue;
         h->moved[top] = true;
-        if (*h->broken != NULL)
+        if (broken != NULL)
             return;
         if (search_seen_add(h, scratch)) {
             search_push(h, scratch);
@@ -133,7 +142,7 @@ search_step(search *h, void *scratch)
     }
     if (!h->moved[top])
         h->check_end(search_at(h, top));
-    if (*h->broken == NULL)
+    if (broken == NULL)
         h->depth--;
 }
 
@@ -147,7 +156,7 @@ search_all(search *h, const void *start, size_t max)
     assert_non_null(scratch);
     search_seen_add(h, start);
     search_push(h, start);
-    while (h->depth > 0 && *h->broken == NULL && h->n_seen < max)
+    while (h->depth > 0 && broken == NULL && h->n_seen < max)
         search_step(h, scratch);
     free(scratch);
 }
@@ -159,6 +168,44 @@ search_free(search *h)
     free(h->path);
     free(h->next);
     free(h->moved);
+}
+
+/* ---- worlds and rules -----------------------------------------------------
+ */
+
+/* Searches world `world` of the file's without one rule (0: with all); adds to
+ * *n how many states there are; gives what does not hold, or NULL. */
+typedef const char *search_world_fn(size_t world, int without, size_t *n);
+
+static inline void
+search_all_hold(search_world_fn *explore, size_t n_worlds, size_t at_least)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < n_worlds; i++) {
+        const char *what = explore(i, 0, &n);
+
+        if (what != NULL)
+            fail_msg("world %zu: %s", i, what);
+    }
+    print_message("  %zu states\n", n);
+    assert_true(n > at_least);
+}
+
+/* Without any of the rules 1 to `last` something goes wrong in some world. */
+static inline void
+search_rules_are_needed(search_world_fn *explore, size_t n_worlds, int last)
+{
+    for (int r = 1; r <= last; r++) {
+        const char *what = NULL;
+        size_t n = 0;
+
+        for (size_t i = 0; what == NULL && i < n_worlds; i++)
+            what = explore(i, r, &n);
+        if (what == NULL)
+            fail_msg("rule %d is not needed", r);
+        print_message("  without rule %d: %s\n", r, what);
+    }
 }
 
 #endif

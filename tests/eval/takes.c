@@ -83,15 +83,7 @@ typedef struct state {
     actor a[ACTORS];
 } state;
 
-static const char *broken;
 static rule without;
-
-static void
-must(bool holds, const char *what)
-{
-    if (!holds && broken == NULL)
-        broken = what;
-}
 
 static result *
 result_of(state *s, const actor *a)
@@ -456,14 +448,14 @@ static const world worlds[] = {
 };
 
 static const char *
-explore(const world *w, rule off, size_t *n)
+explore(size_t which, int off, size_t *n)
 {
+    const world *w = &worlds[which];
     state start;
     search h = {.bytes = sizeof(state),
                 .n_moves = 2 * ACTORS,
                 .move = move,
-                .check_end = check_end,
-                .broken = &broken};
+                .check_end = check_end};
 
     memset(&start, 0, sizeof start);
     start.lock = NOBODY;
@@ -476,7 +468,7 @@ explore(const world *w, rule off, size_t *n)
         start.a[i].wants = w->wants[i];
         start.a[i].pc = w->wants[i] == WANTS_Z ? P_CHECK : P_TAKE;
     }
-    without = off;
+    without = (rule)off;
     broken = NULL;
     search_all(&h, &start, 1 << 22);
     *n += h.n_seen;
@@ -487,33 +479,15 @@ explore(const world *w, rule off, size_t *n)
 static void
 takes__keep_their_promises(void **state_)
 {
-    size_t n = 0;
-
     (void)state_;
-    for (size_t i = 0; i < MRT_COUNT(worlds); i++) {
-        const char *what = explore(&worlds[i], RULE_ALL, &n);
-
-        if (what != NULL)
-            fail_msg("world %zu: %s", i, what);
-    }
-    print_message("  %zu states\n", n);
-    assert_true(n > 1000);
+    search_all_hold(explore, MRT_COUNT(worlds), 1000);
 }
 
 static void
 takes__need_each_rule(void **state_)
 {
     (void)state_;
-    for (rule r = RULE_ALL + 1; r <= RULE_WAKE; r++) {
-        const char *what = NULL;
-        size_t n = 0;
-
-        for (size_t i = 0; what == NULL && i < MRT_COUNT(worlds); i++)
-            what = explore(&worlds[i], r, &n);
-        if (what == NULL)
-            fail_msg("rule %d is not needed", (int)r);
-        print_message("  without rule %d: %s\n", (int)r, what);
-    }
+    search_rules_are_needed(explore, MRT_COUNT(worlds), RULE_WAKE);
 }
 
 int
