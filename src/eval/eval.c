@@ -7,10 +7,10 @@
  */
 #include <stdatomic.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -65,20 +65,10 @@ mr_eval_set_window(uint64_t operations)
 __attribute__((constructor)) static void
 read_environment(void)
 {
-    const char *v = getenv("MARRAM_EVAL_WINDOW");
-    char *end;
-    unsigned long long n;
+    uint64_t n;
 
-    if (v == NULL || *v == '\0')
-        return;
-    n = strtoull(v, &end, 10);
-    if (*end == '\0' && *v >= '0' && *v <= '9')
+    if (mr__env_operations("MARRAM_EVAL_WINDOW", &n))
         mr_eval_set_window(n);
-    else
-        mr__log(MR_LOG_WARN,
-                "MARRAM_EVAL_WINDOW is '%s': it may be a number of operations, "
-                "or 0",
-                v);
 }
 
 /* ---- what others count

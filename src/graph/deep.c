@@ -13,12 +13,10 @@
  *
  * Called by: node.c, ops/door.c, compile/function.c.  Calls: marram/eval.h.
  */
-#include <inttypes.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "array/buffer.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -58,20 +56,10 @@ mr_eval_set_depth_limit(uint64_t operations)
 __attribute__((constructor)) static void
 read_environment(void)
 {
-    const char *v = getenv("MARRAM_EVAL_DEPTH");
-    char *end;
-    unsigned long long n;
+    uint64_t n;
 
-    if (v == NULL || *v == '\0')
-        return;
-    n = strtoull(v, &end, 10);
-    if (*end == '\0' && *v >= '0' && *v <= '9')
+    if (mr__env_operations("MARRAM_EVAL_DEPTH", &n))
         mr_eval_set_depth_limit(n);
-    else
-        mr__log(MR_LOG_WARN,
-                "MARRAM_EVAL_DEPTH is '%s': it may be a number of operations, "
-                "or 0",
-                v);
 }
 
 uint64_t
