@@ -59,6 +59,8 @@ if(TARGET marram_python)
     install(PROGRAMS $<TARGET_FILE:marram> DESTINATION marram/lib
         RENAME $<TARGET_SONAME_FILE_NAME:marram>
         COMPONENT wheel EXCLUDE_FROM_ALL)
+    install(PROGRAMS $<TARGET_FILE:marram_command> DESTINATION marram/bin
+        COMPONENT wheel EXCLUDE_FROM_ALL)
     if(EXISTS ${CMAKE_BINARY_DIR}/lib/libmarram_blas.so)
         install(PROGRAMS ${CMAKE_BINARY_DIR}/lib/libmarram_blas.so
             DESTINATION marram/lib COMPONENT wheel EXCLUDE_FROM_ALL)

@@ -4,8 +4,8 @@
 
 usage: wheel.py BUILD DIST
 
-The wheel holds the package, libmarram, its private OpenBLAS and SLEEF.  What
-else libmarram needs (cJSON) is bundled by auditwheel, which also finds out how
+The wheel holds the package, libmarram, the command `marram`, its private
+OpenBLAS and SLEEF.  What else libmarram needs (cJSON) is bundled by auditwheel, which also finds out how
 old a system the result runs on and names it so.
 """
 
@@ -100,6 +100,8 @@ def write_info(stage: Path, build: Path, tag: str) -> None:
         "Wheel-Version: 1.0\nGenerator: marram\n"
         f"Root-Is-Purelib: false\nTag: {tag}\n")
     (info / "top_level.txt").write_text("marram\n")
+    (info / "entry_points.txt").write_text(
+        "[console_scripts]\nmarram = marram.__main__:command\n")
 
 
 def pack(stage: Path, wheel: Path) -> None:
@@ -112,7 +114,8 @@ def pack(stage: Path, wheel: Path) -> None:
             entry = zipfile.ZipInfo(str(path.relative_to(stage)),
                                     (1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
-            mode = 0o755 if ".so" in path.name else 0o644
+            runs = ".so" in path.name or path.parent.name == "bin"
+            mode = 0o755 if runs else 0o644
             entry.external_attr = (0o100000 | mode) << 16
             z.writestr(entry, data)
 

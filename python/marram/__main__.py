@@ -3,10 +3,15 @@
 
 ``python -m marram graph FILE:FUNCTION ARGUMENT...`` shows what a function is
 compiled to.
+
+The command ``marram`` that a wheel installs is the one written in C: it also
+says what a file holds and shows every program of another command.
 """
 
+import os
 import platform
 import sys
+from pathlib import Path
 
 import marram.core as mx
 from marram import _graph
@@ -23,6 +28,18 @@ def graph(words: list[str]) -> None:
         print(_graph.graph(words), end="")
     except (ValueError, OSError, ImportError, AttributeError) as e:
         sys.exit(f"marram graph: {e}")
+
+
+def command() -> None:
+    """Becomes the command that lies in the installed package.
+
+    pip makes the script that calls this, since it makes none of a binary file.
+    """
+    program = Path(__file__).parent / "bin" / "marram"
+    try:
+        os.execv(program, ["marram", *sys.argv[1:]])
+    except OSError as e:
+        sys.exit(f"marram: {program}: {e.strerror}: the package is not whole, install it again")
 
 
 def main() -> None:

@@ -770,6 +770,26 @@ def test_main__prints_what_it_runs_on():
     assert "threads" in out
 
 
+def test_command__becomes_the_program_of_the_installed_package(tmp_path):
+    package = tmp_path / "marram"
+    (package / "bin").mkdir(parents=True)
+    code = "import sys, marram.__main__ as m\nm.__file__ = sys.argv.pop(1)\nm.command()"
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, "-c", code, str(package / "__main__.py"), *words], capture_output=True, text=True, timeout=60
+        )
+
+    missing = run("inspect", "x")
+    assert missing.returncode == 1
+    assert str(package / "bin/marram") in missing.stderr and "install it again" in missing.stderr
+    program = package / "bin/marram"
+    program.write_text('#!/bin/sh\necho "$@"; exit 3\n')
+    program.chmod(0o755)
+    there = run("inspect", "a b")
+    assert (there.returncode, there.stdout) == (3, "inspect a b\n")
+
+
 def test_random_state__is_the_threads_key():
     mx.random.seed(7)
     assert mx.random.state[0].tolist() == [0, 7]
