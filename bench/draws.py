@@ -18,17 +18,22 @@ from typing import Any
 import worker as w
 
 PEERS = ("marram", "compiled", "torch", "jax", "numpy")
-MILLION = 1 << 20
-WHAT = {
-    "zeros": (10,),
-    "uniform": (1, 8, 10),
-    "uniform * 2 - 1": (1, 8),
-    "normal": (10,),
-    "normal to bfloat16": (1, 8),
-    "bernoulli": (10,),
-    "randint": (10,),
-    "dropout float32": (1, 8),
-    "dropout bfloat16": (1, 8),
+KILO, ROW = 1024, 1024
+WHAT = {  # in thousands
+    "zeros": (10240,),
+    "uniform": (16, 256, 1024, 8192, 10240),
+    "uniform * 2 - 1": (1024, 8192),
+    "normal": (10240,),
+    "normal to bfloat16": (1024, 8192),
+    "bernoulli": (10240,),
+    "randint": (10240,),
+    "dropout float32": (16, 64, 256, 1024, 8192),
+    "dropout bfloat16": (16, 256, 1024, 8192),
+    "mean of exp(-uniform)": (64, 1024, 8192),
+    "dropout, sum of rows": (64, 1024),
+    "dropout, softmax of rows": (64, 1024),
+    "dropout, norm of rows": (64, 1024),
+    "dropout behind a product": (64, 1024),
 }
 Call = Callable[[], Any] | None
 
@@ -38,10 +43,22 @@ def dtype_of(what: str) -> str:
     return "bfloat16" if what == "dropout bfloat16" else "float32"
 
 
+def shape_of(what: str, n: int) -> tuple[int, ...]:
+    return (n // ROW, ROW) if "rows" in what or "product" in what else (n,)
+
+
 def of_marram(what: str, n: int, compiled: bool) -> Call:
     import marram.core as mx
 
-    rand, x, key = mx.random, mx.ones((n,), dtype=getattr(mx, dtype_of(what))), mx.random.key(1)
+    rand, x, key = mx.random, mx.ones(shape_of(what, n), dtype=getattr(mx, dtype_of(what))), mx.random.key(1)
+    w = mx.ones((64, ROW))
+
+    def drop(k: Any, x: Any) -> Any:
+        return mx.where(rand.bernoulli(0.9, x.shape, key=k), x * (1 / 0.9), 0.0)
+
+    def norm(x: Any) -> Any:
+        return (x - x.mean(-1, keepdims=True)) * mx.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+
     f = {
         "zeros": lambda k, x: mx.zeros((n,)),
         "uniform": lambda k, x: rand.uniform(shape=(n,), key=k),
@@ -50,9 +67,14 @@ def of_marram(what: str, n: int, compiled: bool) -> Call:
         "normal to bfloat16": lambda k, x: rand.normal((n,), key=k).astype(mx.bfloat16),
         "bernoulli": lambda k, x: rand.bernoulli(0.3, (n,), key=k),
         "randint": lambda k, x: rand.randint(0, 100, (n,), key=k),
-    }.get(what, lambda k, x: mx.where(rand.bernoulli(0.9, x.shape, key=k), x * (1 / 0.9), 0.0))
+        "mean of exp(-uniform)": lambda k, x: mx.exp(-rand.uniform(shape=(n,), key=k)).mean(),
+        "dropout, sum of rows": lambda k, x: drop(k, x).sum(-1),
+        "dropout, softmax of rows": lambda k, x: mx.softmax(drop(k, x), -1),
+        "dropout, norm of rows": lambda k, x: norm(drop(k, x) + x),
+        "dropout behind a product": lambda k, x: drop(k, mx.maximum(x[:, :64] @ w, 0)),
+    }.get(what, drop)
     g = mx.compile(f) if compiled else f
-    mx.eval(x, key)
+    mx.eval(x, key, w)
     return lambda: mx.eval(g(key, x))
 
 
@@ -60,7 +82,12 @@ def of_torch(what: str, n: int) -> Call:
     import torch
 
     torch.set_num_threads(w.threads())
-    x = torch.ones(n, dtype=getattr(torch, dtype_of(what)))
+    x = torch.ones(shape_of(what, n), dtype=getattr(torch, dtype_of(what)))
+    weights = torch.ones(64, ROW)
+
+    def drop(x: Any) -> Any:
+        return torch.nn.functional.dropout(x, 0.1, training=True)
+
     return {
         "zeros": lambda: torch.zeros(n),
         "uniform": lambda: torch.rand(n),
@@ -69,14 +96,27 @@ def of_torch(what: str, n: int) -> Call:
         "normal to bfloat16": lambda: torch.randn(n).to(torch.bfloat16),
         "bernoulli": lambda: torch.rand(n) < 0.3,
         "randint": lambda: torch.randint(0, 100, (n,), dtype=torch.int32),
-    }.get(what, lambda: torch.nn.functional.dropout(x, 0.1, training=True))
+        "mean of exp(-uniform)": lambda: torch.exp(-torch.rand(n)).mean(),
+        "dropout, sum of rows": lambda: drop(x).sum(-1),
+        "dropout, softmax of rows": lambda: torch.softmax(drop(x), -1),
+        "dropout, norm of rows": lambda: torch.nn.functional.layer_norm(drop(x) + x, (ROW,)),
+        "dropout behind a product": lambda: drop(torch.relu(x[:, :64] @ weights)),
+    }.get(what, lambda: drop(x))
 
 
 def of_jax(what: str, n: int) -> Call:
     import jax
     import jax.numpy as jnp
 
-    rand, x, key = jax.random, jnp.ones((n,), dtype=getattr(jnp, dtype_of(what))), jax.random.key(1)
+    rand, x, key = jax.random, jnp.ones(shape_of(what, n), dtype=getattr(jnp, dtype_of(what))), jax.random.key(1)
+    w = jnp.ones((64, ROW))
+
+    def drop(k: Any, x: Any) -> Any:
+        return jnp.where(rand.bernoulli(k, 0.9, x.shape), x / 0.9, 0.0)
+
+    def norm(x: Any) -> Any:
+        return (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+
     f = jax.jit(
         {
             "zeros": lambda k, x: jnp.zeros((n,)),
@@ -86,7 +126,12 @@ def of_jax(what: str, n: int) -> Call:
             "normal to bfloat16": lambda k, x: rand.normal(k, (n,)).astype(jnp.bfloat16),
             "bernoulli": lambda k, x: rand.bernoulli(k, 0.3, (n,)),
             "randint": lambda k, x: rand.randint(k, (n,), 0, 100),
-        }.get(what, lambda k, x: jnp.where(rand.bernoulli(k, 0.9, x.shape), x / 0.9, 0.0))
+            "mean of exp(-uniform)": lambda k, x: jnp.exp(-rand.uniform(k, (n,))).mean(),
+            "dropout, sum of rows": lambda k, x: drop(k, x).sum(-1),
+            "dropout, softmax of rows": lambda k, x: jax.nn.softmax(drop(k, x), -1),
+            "dropout, norm of rows": lambda k, x: norm(drop(k, x) + x),
+            "dropout behind a product": lambda k, x: drop(k, jnp.maximum(x[:, :64] @ w, 0)),
+        }.get(what, drop)
     )
     return lambda: f(key, x).block_until_ready()
 
@@ -122,14 +167,14 @@ def main() -> None:
         w.serve(lambda case: body(options.worker, case))
         return
     workers = w.start(sys.argv[0], PEERS)
-    print(f"{'milliseconds':28}" + "".join(f"{p:>10}" for p in workers))
+    print(f"{'milliseconds':31}" + "".join(f"{p:>10}" for p in workers))
     for what, sizes in WHAT.items():
-        for millions in sizes:
-            name = f"{what}, {millions}M"
+        for kilos in sizes:
+            name = f"{what}, {kilos // KILO}M" if kilos >= KILO else f"{what}, {kilos}K"
             if options.case not in name:
                 continue
-            best, _ = w.measure(workers, [what, millions * MILLION], options.rounds)
-            print(f"{name:28}" + "".join(f"{1e3 * best[p]:10.2f}" if p in best else f"{'-':>10}" for p in workers), flush=True)
+            best, _ = w.measure(workers, [what, kilos * KILO], options.rounds)
+            print(f"{name:31}" + "".join(f"{1e3 * best[p]:10.3f}" if p in best else f"{'-':>10}" for p in workers), flush=True)
     for worker in workers.values():
         worker.close()
 

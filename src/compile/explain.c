@@ -176,6 +176,17 @@ is_all_of(const mr_slot *s, const mr_array *x)
            mr__is_contiguous(s->ndim, s->dim, s->stride);
 }
 
+static bool
+makes_words(const mr_step *block)
+{
+    const mr_block_code *c = &block->block->code;
+
+    for (int i = 0; i < c->n_in && c->source != NULL; i++)
+        if (c->source[i].kind == MR_FROM_DRAW)
+            return true;
+    return false;
+}
+
 /* Why the block does not follow the kernel, piece by piece. */
 static const char *
 why_not_behind(const mr_program *p, const mr_step *kernel, const mr_step *block,
@@ -192,8 +203,34 @@ why_not_behind(const mr_program *p, const mr_step *kernel, const mr_step *block,
                "the other";
     if (!is_all_of(in, kernel->node))
         return "it is read through a view";
+    if (makes_words(block))
+        return "it makes random words, in pairs half of the points apart: all "
+               "is there before it begins";
     return "a step between them reads that and is read by it, or it follows "
            "another kernel";
+}
+
+/* Which axes a block reduces. */
+static uint32_t
+reduced_axes(const mr_block_group *b)
+{
+    uint32_t axes = 0;
+
+    for (int d = b->n_kept; d < b->n_kept + b->n_red; d++)
+        if (b->axis[d] >= 0)
+            axes |= (uint32_t)1 << b->axis[d];
+    return axes;
+}
+
+/* Are its points gone over again behind a reduction? */
+static bool
+goes_again(const mr_block_code *c)
+{
+    for (int i = 0; i < c->n_inst; i++)
+        if (c->inst[i].k == MR_R_LOGSUMEXP ||
+            (c->inst[i].phase > 0 && !c->reg_row[c->inst[i].dst]))
+            return true;
+    return false;
 }
 
 /* Why the block does not make the random words that it reads. */
@@ -201,19 +238,19 @@ static const char *
 why_not_drawn(const mr_program *p, const mr_step *draw, const mr_step *block,
               const mr_slot *in)
 {
+    const char *why;
+
     if (mr__device_has_queues(p->device))
         return "the device makes none inside of a block";
     if (draw->node->stream != block->node->stream)
         return "they were asked for on different streams";
-    if (has_reduction(block))
-        return "it reduces: elementwise work alone makes its own random words";
-    if (mr__step_is_joined(block))
-        return "it follows a kernel piece by piece, and words are made in "
-               "pairs";
     if (in->size != points_of(block->block) || !is_all_of(in, draw->node))
         return "they are broadcast, reduced or reshaped before they are read";
-    if (mr__fuse_draw_why(draw->node) != NULL)
-        return mr__fuse_draw_why(draw->node);
+    why = mr__fuse_draw_why(draw->node, has_reduction(block),
+                            reduced_axes(block->block),
+                            goes_again(&block->block->code));
+    if (why != NULL)
+        return why;
     if (in->kind == MR_SLOT_OUT || readers_of(p, in->value) > 1)
         return "others read the words too";
     return "a block program has room for so many inputs only";

@@ -7,7 +7,7 @@
  * dims are the kept axes of the space, then the reduced ones, in logical
  * order.
  *
- * Called by: reserve.c, compile/.  Calls: kernels/program.h's data alone.
+ * Called by: blocks.c, compile/.  Calls: kernels/program.h's data alone.
  */
 #include <string.h>
 

@@ -14,9 +14,9 @@
  * become one pass over rows (phases of the block program).  That is done only
  * where the reduced axes are the last ones and a row stays in cache.
  *
- * Draws.  Random words that only a group of elementwise work reads are made
- * inside of it.  In a group that reduces or follows a product they would be
- * made one by one, at twice the price: there they are written down first.
+ * Draws.  Random words that only one group reads are made inside of it, where
+ * both halves of a stream can be made at once: made one by one they cost twice
+ * (mr__fuse_draw_why).
  *
  * Called by: eval.c, compile/.  Calls: graph/.
  */
@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "array/dtype.h"
+#include "kernels/draw.h"
 
 static bool
 same_shape(const mr_array *x, int32_t ndim, const int64_t *dim)
@@ -354,21 +355,49 @@ has_halves(const mr_array *x)
     return true;
 }
 
+/* Words of rows that are reduced.  A row that is all of a stream has both
+ * halves; else they are made for two rows at a time. */
+static const char *
+draw_of_rows_why(const mr_array *x, uint32_t red_axes, bool again)
+{
+    int64_t points = row_length(red_axes, x->ndim, x->dim);
+    int d = x->in[0]->ndim - 1;
+
+    if (!is_trailing(red_axes, x->ndim, x->dim))
+        return "it reduces leading axes, which is faster from memory";
+    if (d > 0 && (red_axes & 1) && x->dim[0] > 1)
+        return "it reduces over the axis of their keys";
+    while (d < x->ndim && x->dim[d] == 1)
+        d++;
+    if (d == x->ndim || (red_axes >> d & 1)) {
+        if (points <= MR_DRAW_ROW)
+            return NULL;
+        if (again)
+            return "it goes over long rows again, and would make them again";
+        return points % (2 * MR_RED_BLOCK) != 0 && points < MR_DRAW_UNEVEN
+                   ? "the row is long, and its halves are no whole blocks"
+                   : NULL;
+    }
+    if (x->size > MR_FUSE_FEW_WORDS && x->dim[d] % 2 != 0)
+        return "their first axis is odd: their halves do not lie alike";
+    if (points > MR_DRAW_ROW)
+        return "its rows are long, and words are made for two at a time";
+    return NULL;
+}
+
 const char *
-mr__fuse_draw_why(const mr_array *x)
+mr__fuse_draw_why(const mr_array *x, bool reduces, uint32_t red_axes,
+                  bool again)
 {
     if (x->in[0]->ndim > 2)
         return "their keys have several axes";
     if (mr__fuse_constant(x->in[0]) != NULL)
         return "their key is one number, seen twice";
-    if (x->size <= MR_FUSE_FEW_WORDS)
-        return NULL;
-    if (x->size < MR_FUSE_MANY_WORDS)
-        return "so many stay in the caches: writing them down is hidden "
-               "behind making them";
-    if (mr__dtype_size((mr_dtype)x->dtype) != 4)
+    if (x->size > MR_FUSE_FEW_WORDS && mr__dtype_size((mr_dtype)x->dtype) != 4)
         return "they are no whole words";
-    if (!has_halves(x))
+    if (reduces)
+        return draw_of_rows_why(x, red_axes, again);
+    if (x->size > MR_FUSE_FEW_WORDS && !has_halves(x))
         return "their first axis is odd: their halves do not lie alike";
     return NULL;
 }
@@ -376,8 +405,10 @@ mr__fuse_draw_why(const mr_array *x)
 static bool
 draw_fits(const mr_fuse_group *g, const mr_fuse_node *n)
 {
-    return !g->has_reduction && g->n_draws < MR_FUSE_MAX_DRAWS && !n->visible &&
-           same_shape(n->x, g->ndim, g->dim) && mr__fuse_draw_why(n->x) == NULL;
+    return g->n_draws < MR_FUSE_MAX_DRAWS && !n->visible &&
+           same_shape(n->x, g->ndim, g->dim) && !g->columns &&
+           (g->has_reduction || g->phased ||
+            mr__fuse_draw_why(n->x, false, 0, false) == NULL);
 }
 
 /* The role n would have in g; false when it cannot be a member. */
@@ -634,16 +665,31 @@ pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
 /* ---- draws ----------------------------------------------------------------
  */
 
-/* The draws of a group that cannot have them become kernels of their own. */
+/* Are the points gone over again behind a reduction? */
+static bool
+goes_again(const mr_fuse_group *g)
+{
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        if (m->role == MR_ROLE_BRIDGE ||
+            (m->role == MR_ROLE_REDUCE && mr__fuse_k(m->x) == MR_R_LOGSUMEXP))
+            return true;
+    return false;
+}
+
+/* The group is whole but for the product that it follows: draws that it cannot
+ * have after all become kernels of their own. */
 static void
 draws_leave(mr_fuse_group *g)
 {
+    bool again = g->n_draws > 0 && goes_again(g);
     mr_fuse_node **at = &g->member;
 
-    while (*at != NULL) {
+    while (*at != NULL && g->n_draws > 0) {
         mr_fuse_node *m = *at;
 
-        if (m->role != MR_ROLE_DRAW) {
+        if (m->role != MR_ROLE_DRAW ||
+            mr__fuse_draw_why(m->x, g->has_reduction, g->red_axes, again) ==
+                NULL) {
             at = &m->next_member;
             continue;
         }
@@ -651,8 +697,8 @@ draws_leave(mr_fuse_group *g)
         m->group = NULL;
         m->role = MR_ROLE_POINT;
         g->n_members--;
+        g->n_draws--;
     }
-    g->n_draws = 0;
 }
 
 /* ---- all members
@@ -725,8 +771,7 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses,
                 work[n_work++] = n;
         }
     }
-    if (g->has_reduction)
-        draws_leave(g);
+    draws_leave(g);
     return true;
 }
 
@@ -827,12 +872,15 @@ may_follow(const mr_fuse_group *g, const mr_fuse_node *n,
 
 /* The group is whole but for that: the first that fits, as the members stand.
  * One is enough: a second would have to be in memory before the first begins.
- * What reads through an index reads any place, and joins nothing. */
+ * What reads through an index reads any place, and joins nothing; nor does what
+ * makes random words, in pairs half a result apart: it would have to wait for
+ * all of the product, and brings that near while it makes them. */
 static void
 join_product(mr_fuse_group *g, const mr_fuse_rules *rules)
 {
     if (rules->joins == NULL || g->has_reduction || g->columns ||
-        g->n_gathers > 0 || g->ndim < 1 || g->n_members == MR_FUSE_MAX_MEMBERS)
+        g->n_gathers > 0 || g->n_draws > 0 || g->ndim < 1 ||
+        g->n_members == MR_FUSE_MAX_MEMBERS)
         return;
     for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
         for (int i = 0; i < m->x->n_in; i++) {
@@ -845,7 +893,6 @@ join_product(mr_fuse_group *g, const mr_fuse_rules *rules)
             n->role = MR_ROLE_POINT;
             g->product = n;
             g->n_members++;
-            draws_leave(g);
             return;
         }
 }

@@ -31,11 +31,8 @@
 #define MR_FUSE_MAX_GATHERS 4
 /* Draws of a group: one input each. */
 #define MR_FUSE_MAX_DRAWS 4
-/* Few words: a tile makes all of them, and a kernel is saved.  Many: written
- * down they would leave the caches.  In between making them is bound by
- * arithmetic, behind which the memory's work hides. */
-#define MR_FUSE_FEW_WORDS  2048
-#define MR_FUSE_MANY_WORDS (1 << 21)
+/* So few words are made at once, however they lie. */
+#define MR_FUSE_FEW_WORDS 2048
 /* Rows longer than this are not fused across a reduction: they leave the
  * cache between the phases. */
 #define MR_FUSE_MAX_ROW 65536
@@ -186,9 +183,11 @@ mr_block_group *mr__fuse_code(mr_arena *arena, mr_fuse_group *g);
  * operands. */
 mr_k mr__fuse_k(const mr_array *x);
 mr_dtype mr__fuse_operand(const mr_array *x);
-/* Why a block does not make these random words, whatever else it does; NULL:
- * it may. */
-const char *mr__fuse_draw_why(const mr_array *x);
+/* Why a block over x's points does not make these random words; NULL: it may.
+ * red_axes: what it reduces, `reduces` it, `again`: and reads the points once
+ * more behind a reduction. */
+const char *mr__fuse_draw_why(const mr_array *x, bool reduces,
+                              uint32_t red_axes, bool again);
 /* The bits of a node that is a constant seen through views, or NULL. */
 const void *mr__fuse_constant(const mr_array *x);
 

@@ -5,9 +5,9 @@
  * Groups are visited in the order in which they will run, so the last reader
  * of a buffer is known when it is planned: from there on, later groups of the
  * same stream may write into that memory (streams are first-in first-out).
- * An elementwise group may even write into an input that it is the last to
- * read (donation).  Memory is reused only where nobody can look: no user, no
- * scope, no live trace reaches the node or a recipe that would read it again.
+ * A block may even write into an input that it is the last to read (blocks.c).
+ * Memory is reused only where nobody can look: no user, no scope, no live trace
+ * reaches the node or a recipe that would read it again.
  *
  * A task runs where its stream is, or on the host when that device lacks what
  * it takes; operands that lie elsewhere are brought over by tasks in front of
@@ -23,6 +23,7 @@
 #include "eval/place.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
+#include "eval/reserve.h"
 #include "eval/stream.h"
 #include "eval/transfer.h"
 #include "marram/error.h"
@@ -120,16 +121,16 @@ mr__plan_buffer(mr_plan *p, const mr_device_table *d, size_t bytes)
     return b;
 }
 
-static mr_buffer *
-take_buffer(mr_plan *p, const mr_task *t, size_t bytes)
+mr_buffer *
+mr__reserve_buffer(mr_plan *p, const mr_task *t, size_t bytes)
 {
     mr_buffer *b = recycled_take(p, bytes, t);
 
     return b != NULL ? b : mr__plan_buffer(p, t->device, bytes);
 }
 
-static void
-recycled_put(mr_plan *p, mr_recycled r)
+void
+mr__reserve_again(mr_plan *p, mr_recycled r)
 {
     void *list = p->recycled;
 
@@ -145,10 +146,10 @@ recycle(mr_plan *p, mr_plan_node *base)
     if (base->recycled || base->place.buffer == NULL)
         return;
     base->recycled = true;
-    recycled_put(p,
-                 (mr_recycled){base->place.buffer,
-                               base->place.task ? base->place.task->stream : 0,
-                               false});
+    mr__reserve_again(
+        p,
+        (mr_recycled){base->place.buffer,
+                      base->place.task ? base->place.task->stream : 0, false});
 }
 
 /* ---- who can still look
@@ -189,8 +190,8 @@ stream_of(const mr_plan *p, const mr_array *x)
 }
 
 /* The group's uses of things from outside are planned now. */
-static void
-consume_uses(mr_plan *p, const mr_fuse_group *g)
+void
+mr__reserve_uses(mr_plan *p, const mr_fuse_group *g)
 {
     uint32_t stream = stream_of(p, g->root->x);
 
@@ -239,8 +240,8 @@ mr__plan_note_stream(mr_plan *p, uint32_t id)
 }
 
 /* Where a task of this stream runs: on `device`. */
-static __attribute__((cold)) bool
-task_settle(mr_plan *p, mr_task *t, const mr_device_table *device)
+__attribute__((cold)) bool
+mr__reserve_settle(mr_plan *p, mr_task *t, const mr_device_table *device)
 {
     t->device = device;
     t->space = 0;
@@ -255,8 +256,9 @@ task_settle(mr_plan *p, mr_task *t, const mr_device_table *device)
     return true;
 }
 
-static mr_task *
-task_new(mr_plan *p, mr_task_kind kind, mr_array *node, int n_in, int n_out)
+mr_task *
+mr__reserve_task(mr_plan *p, mr_task_kind kind, mr_array *node, int n_in,
+                 int n_out)
 {
     mr_arena *a = &p->window->arena;
     mr_task *t = mr__arena_zero(a, sizeof *t);
@@ -274,7 +276,7 @@ task_new(mr_plan *p, mr_task_kind kind, mr_array *node, int n_in, int n_out)
     t->node = node;
     t->device = mr__stream_device(t->stream);
     if (__builtin_expect(mr__device_has_queues(t->device), 0) &&
-        !task_settle(p, t, t->device))
+        !mr__reserve_settle(p, t, t->device))
         return NULL;
     return mr__plan_note_stream(p, t->stream) ? t : NULL;
 }
@@ -325,23 +327,24 @@ set_operand(mr_task_operand *o, const mr_place *w, mr_dtype t, int32_t ndim,
     o->stride = w->stride;
 }
 
-static void
-operand_array(mr_task_operand *o, const mr_place *w, const mr_array *x)
+void
+mr__reserve_operand(mr_task_operand *o, const mr_place *w, const mr_array *x)
 {
     set_operand(o, w, (mr_dtype)x->dtype, x->ndim, x->dim, x->size);
 }
 
 /* A fresh place, row-major, that t fills. */
-static bool
-fresh_place(mr_plan *p, mr_task *t, mr_dtype dt, int32_t ndim,
-            const int64_t *dim, int64_t size, mr_place *w)
+bool
+mr__reserve_fresh(mr_plan *p, mr_task *t, mr_dtype dt, int32_t ndim,
+                  const int64_t *dim, int64_t size, mr_place *w)
 {
     int64_t *stride;
 
     memset(w, 0, sizeof *w);
     stride =
         mr__arena_alloc(&p->window->arena, (size_t)(ndim + 1) * sizeof *stride);
-    w->buffer = take_buffer(p, t, (size_t)size * (size_t)mr__dtype_size(dt));
+    w->buffer =
+        mr__reserve_buffer(p, t, (size_t)size * (size_t)mr__dtype_size(dt));
     if (w->buffer == NULL || stride == NULL)
         return false;
     mr__strides_fresh(ndim, dim, stride);
@@ -351,8 +354,8 @@ fresh_place(mr_plan *p, mr_task *t, mr_dtype dt, int32_t ndim,
     return true;
 }
 
-static double
-copy_cost(int64_t size, mr_dtype t)
+double
+mr__reserve_copy_cost(int64_t size, mr_dtype t)
 {
     return 30.0 + (double)(size * mr__dtype_size(t)) * 0.1;
 }
@@ -366,21 +369,22 @@ static mr_task *
 copy_task(mr_plan *p, mr_array *on_behalf, const mr_device_table *device,
           const mr_array *x, const mr_place *in, mr_place *out)
 {
-    mr_task *t = task_new(p, MR_TASK_BLOCK, on_behalf, 1, 1);
+    mr_task *t = mr__reserve_task(p, MR_TASK_BLOCK, on_behalf, 1, 1);
     mr_place from = *in;
 
-    if (t == NULL ||
-        (device != NULL && device != t->device && !task_settle(p, t, device)))
+    if (t == NULL || (device != NULL && device != t->device &&
+                      !mr__reserve_settle(p, t, device)))
         return NULL;
     if (!mr__place_is_in(&from, t->space) &&
         !mr__place_bring(p, on_behalf, x, t->space, &from))
         return NULL;
-    operand_array(&t->in[0], &from, x);
-    if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size, out))
+    mr__reserve_operand(&t->in[0], &from, x);
+    if (!mr__reserve_fresh(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,
+                           out))
         return NULL;
     t->n_in = t->n_out = 1;
-    operand_array(&t->out[0], out, x);
-    t->cost = copy_cost(x->size, (mr_dtype)x->dtype);
+    mr__reserve_operand(&t->out[0], out, x);
+    t->cost = mr__reserve_copy_cost(x->size, (mr_dtype)x->dtype);
     mr__plan_append(p, t);
     return t;
 }
@@ -389,8 +393,8 @@ copy_task(mr_plan *p, mr_array *on_behalf, const mr_device_table *device,
  * ---------------------------------------------------------------------------
  */
 
-static bool
-plan_view_place(mr_plan *p, mr_plan_node *n)
+bool
+mr__reserve_view(mr_plan *p, mr_plan_node *n)
 {
     mr_array *x = n->f.x, *from = x->in[0];
     mr_place in, copied;
@@ -424,16 +428,16 @@ static bool
 alias_view(mr_plan *p, mr_plan_node *n)
 {
     mr_array *x = n->f.x;
-    mr_task *t = task_new(p, MR_TASK_ALIAS, x, x->n_in, 0);
+    mr_task *t = mr__reserve_task(p, MR_TASK_ALIAS, x, x->n_in, 0);
 
     if (t == NULL)
         return false;
     t->n_in = x->n_in;
-    operand_array(&t->in[0], &n->place, x);
+    mr__reserve_operand(&t->in[0], &n->place, x);
     for (int i = 1; i < x->n_in; i++) {
         mr_place w = mr__place_of(p, x->in[i]);
 
-        operand_array(&t->in[i], &w, x->in[i]);
+        mr__reserve_operand(&t->in[i], &w, x->in[i]);
     }
     t->cost = 20.0;
     mr__plan_append(p, t);
@@ -474,14 +478,14 @@ plan_view(mr_plan *p, mr_fuse_group *g)
 {
     mr_plan_node *n = (mr_plan_node *)g->root;
 
-    if (!plan_view_place(p, n))
+    if (!mr__reserve_view(p, n))
         return false;
     if (n->place.base != NULL && n->place.base != n)
         n->place.base->uses_left += n->f.n_uses;
     mr__donate_view(n);
     if (n->f.visible && !n->materialised && !show_view(p, n))
         return false;
-    consume_uses(p, g);
+    mr__reserve_uses(p, g);
     return true;
 }
 
@@ -490,9 +494,9 @@ plan_view(mr_plan *p, mr_fuse_group *g)
 
 /* A place in the memory of input `from` (of this node), which nobody else will
  * read. */
-static bool
-place_over(mr_plan *p, mr_task *t, int from, mr_fuse_node *node, int32_t ndim,
-           const int64_t *stride, mr_place *w)
+bool
+mr__reserve_over(mr_plan *p, mr_task *t, int from, mr_fuse_node *node,
+                 int32_t ndim, const int64_t *stride, mr_place *w)
 {
     memset(w, 0, sizeof *w);
     w->buffer = t->in[from].buffer;
@@ -554,8 +558,8 @@ kernel_writes_over(mr_plan *p, const mr_plan_node *n, const mr_task *t)
 
 /* Result k of the task's node, in the memory of input `from` if that is not
  * -1. */
-static bool
-place_result(mr_plan *p, mr_task *t, mr_plan_node *n, int k, int from)
+bool
+mr__reserve_result(mr_plan *p, mr_task *t, mr_plan_node *n, int k, int from)
 {
     mr_array *x = n->f.x;
     bool tuple = x->flags & MR_NODE_TUPLE;
@@ -567,8 +571,9 @@ place_result(mr_plan *p, mr_task *t, mr_plan_node *n, int k, int from)
     /* row-major as the input is, which in a program may have another shape */
     mr__strides_fresh(o->ndim, o->dim, fresh);
     p->destructive = p->destructive || (from >= 0 && t->kernel == NULL);
-    if (from >= 0 ? !place_over(p, t, from, n->f.in[from], o->ndim, fresh, w)
-                  : !fresh_place(p, t, o->dtype, o->ndim, o->dim, o->size, w))
+    if (from >= 0
+            ? !mr__reserve_over(p, t, from, n->f.in[from], o->ndim, fresh, w)
+            : !mr__reserve_fresh(p, t, o->dtype, o->ndim, o->dim, o->size, w))
         return false;
     w->source = x;
     if (!tuple)
@@ -592,9 +597,9 @@ place_output(mr_plan *p, mr_task *t, mr_plan_node *n)
             return false;
     }
     for (int k = 0; k < x->n_out; k++)
-        if (!place_result(p, t, n, k,
-                          e == NULL ? kernel_writes_over(p, n, t)
-                                    : e->lies_in(t->args.plan, k)))
+        if (!mr__reserve_result(p, t, n, k,
+                                e == NULL ? kernel_writes_over(p, n, t)
+                                          : e->lies_in(t->args.plan, k)))
             return false;
     t->n_out = x->n_out;
     n->materialised = true;
@@ -627,8 +632,8 @@ wants_row_major(const mr_task *t, const mr_array *x, int i)
                : t->flight != NULL && !x->op->exec->as_it_lies(x, i);
 }
 
-static bool
-kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
+bool
+mr__reserve_inputs(mr_plan *p, mr_task *t, mr_array *x)
 {
     for (int i = 0; i < x->n_in; i++) {
         mr_array *in = x->in[i];
@@ -646,7 +651,7 @@ kernel_inputs(mr_plan *p, mr_task *t, mr_array *x)
             copy->feeds = t;
             w = copied;
         }
-        operand_array(&t->in[i], &w, in);
+        mr__reserve_operand(&t->in[i], &w, in);
         t->in[i].borrowed = is_held(in, &w);
     }
     t->n_in = x->n_in;
@@ -664,19 +669,21 @@ kernel_workspace(mr_plan *p, mr_task *t, mr_array *x)
         bool over = t->kernel->over != 0 &&
                     t->in[t->kernel->over - 1].data == t->out[0].data;
 
-        t->cost = over ? 0.0 : copy_cost(x->size, (mr_dtype)x->dtype);
+        t->cost =
+            over ? 0.0 : mr__reserve_copy_cost(x->size, (mr_dtype)x->dtype);
         for (int i = 0; i < t->n_in; i++)
             if (!over || i != t->kernel->over - 1)
-                t->cost += copy_cost(t->in[i].size, t->in[i].dtype);
+                t->cost += mr__reserve_copy_cost(t->in[i].size, t->in[i].dtype);
         return true;
     }
     if (t->kernel->workspace != NULL)
         bytes = t->kernel->workspace(&t->args);
-    t->cost = t->kernel->cost != NULL ? t->kernel->cost(&t->args)
-                                      : copy_cost(x->size, (mr_dtype)x->dtype);
+    t->cost = t->kernel->cost != NULL
+                  ? t->kernel->cost(&t->args)
+                  : mr__reserve_copy_cost(x->size, (mr_dtype)x->dtype);
     if (bytes == 0)
         return true;
-    t->workspace = take_buffer(p, t, bytes);
+    t->workspace = mr__reserve_buffer(p, t, bytes);
     return t->workspace != NULL;
 }
 
@@ -724,7 +731,7 @@ exec_workspace(mr_plan *p, mr_task *t)
         return false;
     if (bytes == 0)
         return true;
-    t->workspace = take_buffer(p, t, bytes);
+    t->workspace = mr__reserve_buffer(p, t, bytes);
     return t->workspace != NULL;
 }
 
@@ -738,12 +745,12 @@ exec_settle(mr_plan *p, mr_task *t, const mr_device_table *d)
         if (!mr__plan_note_stream(p, t->stream))
             return false;
     }
-    return task_settle(p, t, d);
+    return mr__reserve_settle(p, t, d);
 }
 
 /* The device's row, or the host's. */
-static bool
-find_kernel(mr_plan *p, mr_task *t, const mr_array *x)
+bool
+mr__reserve_kernel(mr_plan *p, mr_task *t, const mr_array *x)
 {
     if (x->op->exec != NULL) {
         const mr_device_table *d = x->op->exec->device(x);
@@ -754,7 +761,7 @@ find_kernel(mr_plan *p, mr_task *t, const mr_array *x)
     if (t->kernel != NULL)
         return true;
     if (t->space != 0) {
-        if (!task_settle(p, t, mr__device_host()))
+        if (!mr__reserve_settle(p, t, mr__device_host()))
             return false;
         t->kernel = mr__device_kernel(t->device, x->op->id);
     }
@@ -770,376 +777,36 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
 {
     mr_plan_node *n = (mr_plan_node *)g->root;
     mr_array *x = n->f.x;
-    mr_task *t = task_new(p, MR_TASK_KERNEL, x, x->n_in, x->n_out);
+    mr_task *t = mr__reserve_task(p, MR_TASK_KERNEL, x, x->n_in, x->n_out);
 
-    if (t == NULL || !find_kernel(p, t, x))
+    if (t == NULL || !mr__reserve_kernel(p, t, x))
         return false;
-    if (!kernel_inputs(p, t, x) || (t->kernel == NULL && !exec_plan(p, t, n)) ||
-        !place_output(p, t, n) ||
+    if (!mr__reserve_inputs(p, t, x) ||
+        (t->kernel == NULL && !exec_plan(p, t, n)) || !place_output(p, t, n) ||
         !(t->kernel == NULL ? exec_workspace(p, t) : kernel_workspace(p, t, x)))
         return false;
     mr__plan_append(p, t);
     if (t->workspace != NULL)
-        recycled_put(p, (mr_recycled){t->workspace, t->stream, true});
-    consume_uses(p, g);
+        mr__reserve_again(p, (mr_recycled){t->workspace, t->stream, true});
+    mr__reserve_uses(p, g);
     return true;
 }
 
-/* ---- blocks
- * ------------------------------------------------------------------------------
- */
-
-/* Does a gather read this memory, in an order of its own, or an index, or are
- * there keys? */
-static bool
-is_read_through(const mr_block_group *b, const mr_task *t, const mr_buffer *m)
-{
-    const mr_code_source *s = b->code.source;
-
-    for (int i = 0; i < b->code.n_in && s != NULL; i++)
-        if (s[i].kind != MR_FROM_MEMORY && t->in[i].buffer == m)
-            return true;
-    return false;
-}
-
-/* The operand whose memory output k may overwrite, or -1: the instruction
- * that writes must be the last that reads.  The task's operands from `first` on
- * are the block's. */
-static int
-donor(const mr_plan *p, const mr_fuse_group *g, const mr_block_group *b,
-      const mr_task *t, int first, int k, const bool *taken)
-{
-    const mr_block_code *c = &b->code;
-    const mr_array *x = b->out[k]->x;
-    int writes = c->out[k].reg - c->n_in - c->n_const;
-
-    for (int j = 0; j < c->n_in; j++) {
-        const mr_task_operand *o = &t->in[first + j];
-        bool later = is_read_through(b, t, o->buffer);
-
-        if (taken[j] || later || o->ndim != x->ndim || o->buffer == NULL ||
-            mr__dtype_size(o->dtype) != mr__dtype_size((mr_dtype)x->dtype) ||
-            o->size != x->size ||
-            memcmp(o->dim, x->dim, (size_t)x->ndim * sizeof *x->dim) != 0 ||
-            !mr__is_contiguous(o->ndim, o->dim, o->stride))
-            continue;
-        for (int i = writes + 1; i < c->n_inst && !later; i++)
-            later = c->inst[i].arg[0] == j || c->inst[i].arg[1] == j ||
-                    c->inst[i].arg[2] == j;
-        if (!later && mr__donate_may(p, g, b->in[j].x,
-                                     (mr_plan_node *)b->in[j].node, t->stream))
-            return j;
-    }
-    return -1;
-}
-
-static bool
-block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int first, int k,
-             int from)
-{
-    mr_plan_node *n = (mr_plan_node *)b->out[k];
-    mr_array *x = n->f.x;
-
-    if (from >= 0) {
-        if (!place_over(p, t, first + from, b->in[from].node, x->ndim,
-                        t->in[first + from].stride, &n->place))
-            return false;
-        p->destructive = true;
-    } else if (!fresh_place(p, t, (mr_dtype)x->dtype, x->ndim, x->dim, x->size,
-                            &n->place)) {
-        return false;
-    }
-    n->place.source = x;
-    n->place.base = n;
-    n->materialised = true;
-    operand_array(&t->out[k], &n->place, x);
-    t->out[k].keep = NULL;
-    t->out[k].is_source = false;
-    return mr__plan_completes(p, t, x);
-}
-
-static double
-block_cost(const mr_task *t, const mr_block_group *b)
-{
-    double bytes = 0.0, points = 1.0;
-
-    for (int i = 0; i < b->n_kept + b->n_red; i++)
-        points *= (double)b->dim[i];
-    for (int i = 0; i < t->n_in; i++)
-        bytes += (double)(t->in[i].size * mr__dtype_size(t->in[i].dtype));
-    for (int i = 0; i < t->n_out; i++)
-        bytes += (double)(t->out[i].size * mr__dtype_size(t->out[i].dtype));
-    return 40.0 + 0.1 * bytes + 0.1 * points * b->code.n_inst;
-}
-
-/* A program that the device cannot run as a whole runs on the host. */
-static __attribute__((cold)) bool
-block_device(mr_plan *p, mr_task *t, const mr_block_group *b)
-{
-    const mr_block_code *c = &b->code;
-
-    if (c->source != NULL)
-        return task_settle(p, t, mr__device_host());
-    for (int i = 0; i < c->n_inst; i++) {
-        mr_dtype operand = (mr_dtype)c->reg_dtype[c->inst[i].arg[0]];
-
-        if (!t->device->fuses((mr_k)c->inst[i].k, operand))
-            return task_settle(p, t, mr__device_host());
-    }
-    return true;
-}
-
-static bool
-block_workspace(mr_plan *p, mr_task *t)
-{
-    size_t bytes = mr__block_task_workspace(t);
-
-    if (bytes == 0)
-        return true;
-    t->workspace = take_buffer(p, t, bytes);
-    return t->workspace != NULL;
-}
-
-/* Views inside the block that later groups read. */
-static bool
-place_shared(mr_plan *p, const mr_fuse_group *g)
-{
-    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member) {
-        mr_plan_node *n = (mr_plan_node *)m;
-
-        if (!m->shared)
-            continue;
-        if (!plan_view_place(p, n))
-            return false;
-        if (n->place.base != NULL)
-            n->place.base->uses_left += m->later_uses;
-    }
-    return true;
-}
-
-static bool
-plan_block(mr_plan *p, mr_fuse_group *g)
-{
-    mr_block_group *b = mr__fuse_code(&p->window->arena, g);
-    bool taken[MR_CODE_MAX_IO] = {false};
-    bool donate;
-    mr_task *t;
-
-    if (b == NULL)
-        return false;
-    t = task_new(p, MR_TASK_BLOCK, g->root->x, b->code.n_in, b->code.n_out);
-    if (t == NULL)
-        return false;
-    t->block = b;
-    t->n_in = b->code.n_in;
-    t->n_out = b->code.n_out;
-    if (__builtin_expect(t->space != 0, 0) && !block_device(p, t, b))
-        return false;
-    for (int j = 0; j < t->n_in; j++) {
-        mr_place w = mr__place_of(p, b->in[j].x);
-
-        if (__builtin_expect(!mr__place_is_in(&w, t->space), 0)) {
-            taken[j] = true; /* a copy is not ours to overwrite */
-            if (!mr__place_bring(p, t->node, b->in[j].x, t->space, &w))
-                return false;
-        }
-        operand_array(&t->in[j], &w, b->in[j].x);
-    }
-    /* the checking mode looks at inputs afterwards */
-    donate = !g->has_reduction && mr__donate_forgotten(g) && !mr__checking();
-    for (int k = 0; k < t->n_out; k++) {
-        int from = donate ? donor(p, g, b, t, 0, k, taken) : -1;
-
-        if (from >= 0)
-            taken[from] = true;
-        if (!block_output(p, t, b, 0, k, from))
-            return false;
-    }
-    if (!place_shared(p, g))
-        return false;
-    t->cost = block_cost(t, b);
-    if (g->has_reduction && !block_workspace(p, t))
-        return false;
-    mr__plan_append(p, t);
-    p->n_fused += g->member->next_member != NULL;
-    consume_uses(p, g);
-    return true;
-}
-
-/* ---- a product and what follows it
- * --------------------------------------------------------------- */
-
-/* The kernel's operands, then the block's.  None is borrowed: another
- * evaluation may detach a product that nobody sees.  `taken`: inputs of the
- * block that nothing may lie over, what the kernel reads and copies. */
-static bool
-joined_inputs(mr_plan *p, mr_task *t, const mr_block_group *b, mr_array *x,
-              bool *taken)
-{
-    if (!kernel_inputs(p, t, x))
-        return false;
-    for (int i = 0; i < x->n_in; i++)
-        t->in[i].borrowed = false;
-    for (int j = 0; j < b->code.n_in; j++) {
-        mr_array *from = b->in[j].x;
-        mr_place w;
-
-        if (j == b->product)
-            continue;
-        w = mr__place_of(p, from);
-        if (!mr__place_is_in(&w, t->space)) {
-            taken[j] = true;
-            if (!mr__place_bring(p, t->node, from, t->space, &w))
-                return false;
-        }
-        operand_array(&t->in[x->n_in + j], &w, from);
-        for (int i = 0; i < x->n_in; i++)
-            taken[j] = taken[j] || t->in[i].buffer == w.buffer;
-    }
-    t->n_in = x->n_in + b->code.n_in;
-    return true;
-}
-
-/* The block's outputs, over what they may lie over, but nothing that the kernel
- * reads.  One that lies over nothing can be where the product is made: the
- * last, or -1. */
-static bool
-joined_block_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
-                     const mr_block_group *b, bool *taken, int *host)
-{
-    bool donate = mr__donate_forgotten(g) && !mr__checking();
-    const mr_array *x = g->product->x;
-
-    *host = -1;
-    for (int k = 0; k < b->code.n_out; k++) {
-        const mr_array *y = b->out[k]->x;
-        int from = donate ? donor(p, g, b, t, x->n_in, k, taken) : -1;
-
-        if (from >= 0)
-            taken[from] = true;
-        else if (y->size == x->size && mr__dtype_size((mr_dtype)y->dtype) ==
-                                           mr__dtype_size((mr_dtype)x->dtype))
-            *host = k;
-        if (!block_output(p, t, b, x->n_in, k, from))
-            return false;
-    }
-    return true;
-}
-
-/* Whose memory the product gets: an output's, its own where somebody sees it,
- * else some that is written over soon again. */
-static bool
-joined_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
-               const mr_block_group *b, mr_plan_node *product, bool *taken)
-{
-    mr_array *x = product->f.x;
-    mr_task_operand *o = &t->in[x->n_in + b->product];
-    mr_place w = {.stride = NULL};
-    int host;
-
-    if (!joined_block_outputs(p, t, g, b, taken, &host))
-        return false;
-    t->n_out = b->code.n_out;
-    if (product->f.visible) {
-        if (!place_result(p, t, product, t->n_out, -1) ||
-            !mr__plan_completes(p, t, x))
-            return false;
-        product->materialised = true;
-        w = product->place;
-        t->n_out++;
-    } else if (host >= 0) {
-        w = ((mr_plan_node *)b->out[host])->place;
-    } else { /* its memory is part of the workspace */
-        int64_t *stride = mr__place_strides(p, x->ndim, x->dim);
-
-        if (stride == NULL)
-            return false;
-        mr__strides_fresh(x->ndim, x->dim, stride);
-        w.stride = stride;
-    }
-    operand_array(o, &w, x);
-    o->buffer = NULL; /* the outputs and the workspace keep it */
-    o->keep = NULL;
-    o->is_source = false;
-    return true;
-}
-
-/* The kernel's arguments and the workspace of both. */
-static bool
-joined_workspace(mr_plan *p, mr_task *t, const mr_block_group *b, mr_array *x)
-{
-    mr_task_operand *o = &t->in[x->n_in + b->product];
-    mr_kernel_view *v =
-        mr__arena_alloc(&p->window->arena, (size_t)(x->n_in + 1) * sizeof *v);
-    size_t own, bytes = 0;
-
-    if (v == NULL)
-        return false;
-    mr__operand_views(v, x->n_in, t->in, 1, o);
-    t->args = (mr_kernel_args){.op = x->op,
-                               .params = x->params,
-                               .n_in = x->n_in,
-                               .n_out = 1,
-                               .in = v,
-                               .out = v + x->n_in};
-    if (t->kernel->workspace != NULL)
-        bytes = t->kernel->workspace(&t->args);
-    t->cost = block_cost(t, b) + (t->kernel->cost != NULL
-                                      ? t->kernel->cost(&t->args)
-                                      : copy_cost(x->size, (mr_dtype)x->dtype));
-    own = (bytes + 63) & ~(size_t)63;
-    if (o->data == NULL)
-        bytes = own + (size_t)(x->size * mr__dtype_size((mr_dtype)x->dtype));
-    if (bytes == 0)
-        return true;
-    t->workspace = take_buffer(p, t, bytes);
-    if (t->workspace == NULL)
-        return false;
-    if (o->data == NULL)
-        v[x->n_in].data = o->data = (char *)t->workspace->data + own;
-    return true;
-}
-
-static bool
-plan_joined(mr_plan *p, mr_fuse_group *g)
-{
-    mr_plan_node *product = (mr_plan_node *)g->product;
-    mr_array *x = product->f.x;
-    mr_block_group *b = mr__fuse_code(&p->window->arena, g);
-    bool taken[MR_CODE_MAX_IO] = {false};
-    mr_task *t;
-
-    if (b == NULL)
-        return false;
-    t = task_new(p, MR_TASK_KERNEL, x, x->n_in + b->code.n_in,
-                 b->code.n_out + 1);
-    if (t == NULL || !find_kernel(p, t, x))
-        return false;
-    t->block = b;
-    if (!joined_inputs(p, t, b, x, taken) ||
-        !joined_outputs(p, t, g, b, product, taken) || !place_shared(p, g) ||
-        !joined_workspace(p, t, b, x))
-        return false;
-    mr__plan_append(p, t);
-    p->n_fused++;
-    if (t->workspace != NULL)
-        recycled_put(p, (mr_recycled){t->workspace, t->stream, true});
-    consume_uses(p, g);
-    return true;
-}
+/* ---- all groups
+ * -------------------------------------------------------------------------- */
 
 /* Nothing to compute: no elements. */
 static bool
 plan_empty(mr_plan *p, mr_fuse_group *g)
 {
     mr_plan_node *n = (mr_plan_node *)g->root;
-    mr_task *t = task_new(p, MR_TASK_ALIAS, n->f.x, 0, n->f.x->n_out);
+    mr_task *t = mr__reserve_task(p, MR_TASK_ALIAS, n->f.x, 0, n->f.x->n_out);
 
     if (t == NULL || !place_output(p, t, n))
         return false;
     t->cost = 20.0;
     mr__plan_append(p, t);
-    consume_uses(p, g);
+    mr__reserve_uses(p, g);
     return true;
 }
 
@@ -1167,7 +834,8 @@ mr__plan_reserve(mr_plan *p, mr_fuse_group *groups)
         if (g->kind == MR_GROUP_VIEW)
             ok = plan_view(p, g);
         else if (g->kind == MR_GROUP_BLOCK)
-            ok = g->product != NULL ? plan_joined(p, g) : plan_block(p, g);
+            ok = g->product != NULL ? mr__reserve_joined(p, g)
+                                    : mr__reserve_block(p, g);
         else if (all_empty(g->root->x))
             ok = plan_empty(p, g);
         else

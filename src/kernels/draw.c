@@ -109,6 +109,17 @@ mr__draw_twins(const mr_block_io *io, char *to, char *twin,
         }
 }
 
+bool
+mr__draw_is_row(const mr_block_launch *l, const mr_block_io *io, int64_t size)
+{
+    for (int d = l->n_kept + l->n_red - 1; d >= l->n_kept; d--) {
+        if (io->stride[d] != size)
+            return false;
+        size *= l->dim[d];
+    }
+    return true;
+}
+
 int
 mr__draw_halves(const mr_block_launch *l, int n, const mr_block_io *io,
                 int64_t size)

@@ -34,10 +34,22 @@ mr__draw_pitch(int64_t n)
     return n + 64;
 }
 
+/* Rows of so many points and fewer have all their words at hand while they are
+ * gone over; of longer ones, words are made in pairs where a stream is a row.
+ */
+#define MR_DRAW_ROW (3 * MR_RED_BLOCK)
+/* Where the upper half of such a row begins inside of a block, each unit makes
+ * half a block of words alone: too much for rows shorter than this. */
+#define MR_DRAW_UNEVEN (1 << 17)
+
 /* The dim, of the first n, whose halves are those of the streams, or -1.  An
  * odd one is all of a stream, which has a middle word then. */
 int mr__draw_halves(const mr_block_launch *l, int n, const mr_block_io *io,
                     int64_t size);
+
+/* Do the points of a row follow each other in the stream? */
+bool mr__draw_is_row(const mr_block_launch *l, const mr_block_io *io,
+                     int64_t size);
 
 /* Values of `size` bytes, row after row. */
 void mr__draw_rows(const mr_block_io *io, int64_t size, char *to,

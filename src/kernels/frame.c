@@ -4,6 +4,8 @@
  */
 #include "kernels/frame.h"
 
+#include "kernels/draw.h"
+
 int64_t
 mr__row_blocks(int64_t points)
 {
@@ -69,6 +71,28 @@ take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t)
                     : width * (mr__block_levels(g->points) + 1));
 }
 
+/* Room for the values of an input of a tile. */
+static uint32_t
+take_input(mr_frame *f, const mr_schedule *s, int i)
+{
+    const mr_geometry *g = &s->g;
+    int64_t size = (int64_t)mr__elem_size((mr_dtype)s->low->dtype[i]);
+    int64_t bytes = g->outer * g->inner * size;
+
+    if ((s->twin_in >> i) & 1)
+        bytes = 2 * mr__twin_bytes(g, size);
+    if (((s->low->drawn >> i) & 1) && g->strategy == MR_RUN_LONG) {
+        if (g->paired)
+            bytes = (1 + MR_KEPT_BLOCKS) * MR_RED_BLOCK * size;
+        else if (g->points <= MR_DRAW_ROW && !((s->twin_in >> i) & 1))
+            bytes = mr__twin_bytes(g, size);
+    }
+    if (((s->low->drawn >> i) & 1) &&
+        (g->strategy == MR_RUN_LONG || s->words_apart))
+        f->words += (uint32_t)bytes;
+    return take(f, bytes);
+}
+
 void
 mr__frame_make(mr_frame *f, const mr_schedule *s, mr_frame_room *room)
 {
@@ -79,7 +103,7 @@ mr__frame_make(mr_frame *f, const mr_schedule *s, mr_frame_room *room)
         ~(s->direct_in | s->rowwise_in | low->splat_in | low->index_in);
 
     mr__frame_lists(f, low->n_reg, room->at);
-    f->bytes = 0;
+    f->bytes = f->words = 0;
     rows = rows < MR_SPLAT_N ? MR_SPLAT_N : rows;
     for (int r = 0; r < low->n_reg; r++) {
         int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[r]);
@@ -91,9 +115,7 @@ mr__frame_make(mr_frame *f, const mr_schedule *s, mr_frame_room *room)
             (input && ((low->splat_in >> r) & 1)))
             f->own[r] = take(f, MR_SPLAT_N * size);
         else if (low->row[r] ? s->spread[r] : input && ((brought >> r) & 1))
-            f->own[r] = take(f, input && ((s->twin_in >> r) & 1)
-                                    ? 2 * mr__twin_bytes(&s->g, size)
-                                    : tile * size);
+            f->own[r] = input ? take_input(f, s, r) : take(f, tile * size);
     }
     for (int i = 0; i < low->n_step; i++) {
         if (low->step[i].kind == MR_STEP_FOLD ||

@@ -3,8 +3,9 @@
  * frame.h -- the working memory of one run of the interpreter.
  *
  * Everything lies in one piece of the stack, MR_FRAME_BYTES for all programs
- * that people write; mr__block_plan makes tiles small enough.  Programs with
- * very many live registers get the large piece.  Private to this folder.
+ * that people write; mr__block_plan makes tiles small enough.  Words of whole
+ * rows take a wider piece, programs with very many live registers (or draws)
+ * the large one.  Private to this folder.
  */
 #ifndef MR_KERNELS_FRAME_H
 #define MR_KERNELS_FRAME_H
@@ -14,11 +15,16 @@
 /* Subtrees of the 64 lanes that are alive, lane by lane. */
 #define MR_LANE_LEVELS 7
 
+/* Blocks of words of the upper half that paired units keep. */
+#define MR_KEPT_BLOCKS 4
+
 #define MR_FRAME_BYTES (32 * 1024)
+#define MR_FRAME_WIDE  (192 * 1024)
 #define MR_FRAME_LARGE (512 * 1024)
 
 typedef struct mr_frame {
     uint32_t bytes; /* of the whole */
+    uint32_t words; /* of these, for the words of whole rows */
     /* Offsets in it: */
     uint32_t slots, slot_bytes;
     /* By register: one element repeated (constants, splat inputs), inputs
@@ -39,6 +45,13 @@ typedef struct mr_frame_room {
 
 /* Where everything is. */
 void mr__frame_make(mr_frame *f, const mr_schedule *s, mr_frame_room *room);
+/* Does it fit its usual place?  Words of whole rows go beyond it. */
+static inline bool
+mr__frame_fits(const mr_frame *f)
+{
+    return f->bytes - f->words <= MR_FRAME_BYTES;
+}
+
 /* The lists, n_reg entries each, one after the other. */
 void mr__frame_lists(mr_frame *f, int n_reg, uint32_t *at);
 

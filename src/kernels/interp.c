@@ -508,9 +508,8 @@ tile_all(run *r, int64_t outer, int64_t inner)
         mr__run_row_outputs(r);
 }
 
-/* From a tile to its twin. */
-static void
-twin_tile(run *r)
+void
+mr__run_twin(mr_run *r)
 {
     const mr_geometry *g = &r->s->g;
 
@@ -524,18 +523,22 @@ twin_tile(run *r)
         r->out[o] += g->shift * r->l->out[o].stride[g->twin_dim];
 }
 
-static void
-whole_tile(run *r, int64_t t)
+/* Tile t, or several from there on; how many. */
+static int64_t
+whole_tiles(run *r, int64_t t, int64_t end)
 {
     int64_t outer, inner;
 
     r->side = r->s->g.twin_dim < 0 ? MR_SIDE_NONE : MR_SIDE_LOWER;
     mr__run_tile(r, t, &outer, &inner);
+    if (r->lines && r->side == MR_SIDE_LOWER)
+        return mr__native_line(r, t, end - t);
     tile_all(r, outer, inner);
     if (r->side == MR_SIDE_NONE)
-        return;
-    twin_tile(r);
+        return 1;
+    mr__run_twin(r);
     tile_all(r, outer, inner);
+    return 1;
 }
 
 /* ---- pieces
@@ -712,10 +715,11 @@ static void
 job_units(run *r, const job *j)
 {
     const mr_geometry *g = &r->s->g;
-    int64_t n_blocks = mr__row_blocks(g->points);
+    int64_t n_blocks = mr__split_blocks(g);
     int64_t groups = g->split_blocks > 0
                          ? (n_blocks + g->split_blocks - 1) / g->split_blocks
                          : 0;
+    int64_t end;
 
     if (j->begin < 0) {
         for (int64_t t = 0; t < g->n_tiles; t++)
@@ -731,10 +735,10 @@ job_units(run *r, const job *j)
     }
     if (groups > 0)
         return;
-    for (int64_t t = j->begin * g->per_unit;
-         t < min64(j->end * g->per_unit, g->n_tiles); t++) {
+    end = min64(j->end * g->per_unit, g->n_tiles);
+    for (int64_t t = j->begin * g->per_unit, n = 1; t < end; t += n) {
         if (g->strategy == MR_RUN_MAP || g->strategy == MR_RUN_ROWS)
-            whole_tile(r, t);
+            n = whole_tiles(r, t, end);
         else
             mr__run_passes(r, t);
     }
@@ -757,7 +761,9 @@ job_run(const mr_block_ready *b, const mr_block_launch *l, const job *j,
     r.memory = memory;
     r.beyond = r.bad_index = false;
     r.side = MR_SIDE_NONE;
+    r.at_hand = false;
     r.native = b->native;
+    r.lines = b->native != NULL && mr__native_has_lines(&r);
     r.n_rounds = b->plan.n_rounds;
     r.past = (b->plan.strategy & MR_PLAN_STREAM) != 0;
     memset(r.held, 0, sizeof r.held);
@@ -786,6 +792,15 @@ job_in_large_frame(const mr_block_ready *b, const mr_block_launch *l,
 }
 
 static __attribute__((noinline)) unsigned
+job_in_wide_frame(const mr_block_ready *b, const mr_block_launch *l,
+                  const job *j)
+{
+    _Alignas(64) char memory[MR_FRAME_WIDE];
+
+    return job_run(b, l, j, memory);
+}
+
+static __attribute__((noinline)) unsigned
 job_in_frame(const mr_block_ready *b, const mr_block_launch *l, const job *j)
 {
     _Alignas(64) char memory[MR_FRAME_BYTES];
@@ -796,8 +811,10 @@ job_in_frame(const mr_block_ready *b, const mr_block_launch *l, const job *j)
 static unsigned
 program_run(const mr_block_ready *b, const mr_block_launch *l, job j)
 {
-    return b->frame.bytes <= MR_FRAME_BYTES ? job_in_frame(b, l, &j)
-                                            : job_in_large_frame(b, l, &j);
+    if (b->frame.bytes <= MR_FRAME_BYTES)
+        return job_in_frame(b, l, &j);
+    return b->frame.bytes <= MR_FRAME_WIDE ? job_in_wide_frame(b, l, &j)
+                                           : job_in_large_frame(b, l, &j);
 }
 
 unsigned

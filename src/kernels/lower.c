@@ -16,15 +16,6 @@
 
 static const mr_const zero_const = {.u64 = {0, 0}};
 
-size_t
-mr__elem_size(mr_dtype d)
-{
-    static const uint8_t size[MR_N_DTYPES] = {1, 1, 2, 4, 8, 1, 2, 4,
-                                              8, 2, 2, 4, 8, 8, 16};
-
-    return size[d];
-}
-
 typedef struct lowering {
     mr_lowered *o;
     const mr_tier *tier;

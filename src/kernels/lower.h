@@ -78,7 +78,14 @@ typedef struct mr_lowered_room {
     bool row[MR_LOW_REGS];
 } mr_lowered_room;
 
-size_t mr__elem_size(mr_dtype d);
+static inline size_t
+mr__elem_size(mr_dtype d)
+{
+    static const uint8_t size[MR_N_DTYPES] = {1, 1, 2, 4, 8, 1, 2, 4,
+                                              8, 2, 2, 4, 8, 8, 16};
+
+    return size[d];
+}
 
 /* Everything that o points to lies in the room.  `careful` means do not
  * overflow, at twice the work: what mr__block_run_ready asks for. */

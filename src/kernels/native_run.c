@@ -7,6 +7,7 @@
  * long row.
  * Called by: interp.c.
  */
+#include "kernels/draw.h"
 #include "kernels/native.h"
 #include "kernels/run.h"
 
@@ -138,4 +139,132 @@ mr__native_run(mr_run *r, int pass, int64_t outer, int64_t inner)
         for (int k = 0; k < g->n_after; k++)
             mr__run_fold(r, g->after[k], outer, inner);
     }
+}
+
+/* ---- tiles with their twins
+ * ------------------------------------------------
+ */
+
+/* A tile of one row and its twin are two rows of one call.  Tiles that follow
+ * each other along the inner dim have the same operands, further on: these are
+ * set once, since a tile's own cost is what making words in it costs (a tenth
+ * of the whole when each was set anew). */
+typedef struct line {
+    operands o;
+    int64_t in_step[MR_NATIVE_IO], out_step[MR_NATIVE_IO]; /* to the next */
+    mr_foreseen ahead;
+} line;
+
+bool
+mr__native_has_lines(const mr_run *r)
+{
+    const mr_schedule *s = r->s;
+    const mr_native_pass *p = &r->native->pass[0];
+    uint32_t there = s->direct_in | s->rowwise_in | r->low->splat_in;
+    bool fits = s->g.twin_dim >= 0 && s->g.strategy == MR_RUN_MAP &&
+                s->g.outer == 1 && p->n == 1;
+
+    if (!fits || p->segment->fn == NULL || p->segment->n_before > 0 ||
+        p->segment->n_after > 0 || p->segment->code.n_fold > 0)
+        return false;
+    there |= s->twin_in;
+    for (int i = 0; i < r->low->n_in; i++)
+        fits &= there >> i & 1;
+    for (int o = 0; o < r->low->n_out; o++)
+        fits &= s->direct_out >> o & 1;
+    for (int i = 0; i < p->segment->code.n_out; i++)
+        fits &= p->segment->slot[i] < 0;
+    return fits;
+}
+
+static void
+line_inputs(const mr_run *r, const mr_native_segment *g, line *w)
+{
+    const mr_geometry *geo = &r->s->g;
+
+    for (int i = 0; i < g->code.n_in; i++) {
+        int reg = g->in[i];
+        int64_t size = (int64_t)mr__reg_size(r, reg);
+        const mr_block_io *io = &r->l->in[reg];
+
+        w->o.in_row[i] = w->in_step[i] = 0;
+        if (reg >= r->low->n_in || (r->low->splat_in >> reg & 1)) {
+            w->o.in[i] = r->ptr[reg];
+        } else if (r->low->drawn >> reg & 1) {
+            w->o.in[i] = mr__at_own(r, reg);
+            w->o.in_row[i] = mr__twin_bytes(geo, size);
+        } else {
+            w->o.in[i] = r->in[reg];
+            w->o.in_row[i] = geo->shift * io->stride[geo->twin_dim];
+            w->in_step[i] = geo->inner * mr__stride_inner(geo, r->l, io, size);
+        }
+    }
+}
+
+static void
+line_outputs(const mr_run *r, const mr_native_segment *g, line *w)
+{
+    const mr_geometry *geo = &r->s->g;
+
+    for (int i = 0; i < g->code.n_out; i++) {
+        int64_t size = (int64_t)mr__reg_size(r, g->out[i]);
+        int o = -1 - g->slot[i];
+        const mr_block_io *io = &r->l->out[o];
+
+        w->o.out[i] = r->out[o];
+        w->o.out_row[i] = geo->shift * io->stride[geo->twin_dim];
+        w->out_step[i] = geo->inner * mr__stride_inner(geo, r->l, io, size);
+    }
+}
+
+static void
+line_draw(mr_run *r, line *w, int64_t inner)
+{
+    const mr_geometry *geo = &r->s->g;
+
+    for (uint32_t m = r->low->drawn; m != 0; m &= m - 1) {
+        int i = __builtin_ctz(m);
+        const mr_block_io *io = &r->l->in[i];
+        char *own = mr__at_own(r, i);
+        mr_draw_tile t = {.at = r->drawn[i],
+                          .inner_stride = mr__stride_inner(geo, r->l, io, 4),
+                          .outer = 1,
+                          .inner = inner};
+
+        mr__draw_twins(io, own, own + mr__twin_bytes(geo, 4), &t, &w->ahead);
+        r->drawn[i] += inner * t.inner_stride;
+    }
+}
+
+int64_t
+mr__native_line(mr_run *r, int64_t t, int64_t most)
+{
+    const mr_native_segment *g = r->native->pass[0].segment;
+    const mr_geometry *geo = &r->s->g;
+    int64_t n = geo->n_inner - mr__has_middle(geo), at = t % geo->n_inner;
+    mr_native_call c;
+    line w;
+
+    n = n - at < most ? n - at : most;
+    c = (mr_native_call){.in = w.o.in,
+                         .in_row = w.o.in_row,
+                         .out = w.o.out,
+                         .out_row = w.o.out_row,
+                         .rows = 2};
+    line_inputs(r, g, &w);
+    line_outputs(r, g, &w);
+    mr__run_foresee(r, 1, geo->inner, &w.ahead);
+    for (int64_t k = 0, left = geo->inner_n - at * geo->inner; k < n; k++) {
+        c.n = left < geo->inner ? left : geo->inner;
+        left -= c.n;
+        line_draw(r, &w, c.n);
+        g->fn(&c);
+        for (int i = 0; i < g->code.n_in; i++)
+            w.o.in[i] += w.in_step[i];
+        for (int i = 0; i < g->code.n_out; i++)
+            w.o.out[i] += w.out_step[i];
+        for (int i = 0; i < w.ahead.n; i++)
+            w.ahead.at[i] += geo->inner * w.ahead.size[i];
+    }
+    return n;
 }

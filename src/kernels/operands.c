@@ -153,9 +153,8 @@ foresee(const run *r, const mr_block_io *io, const char *at, int64_t size,
     a->n += 2;
 }
 
-/* What this tile and its twin read and write where it is. */
-static void
-foresee_operands(const run *r, int64_t outer, int64_t inner, mr_foreseen *a)
+void
+mr__run_foresee(const mr_run *r, int64_t outer, int64_t inner, mr_foreseen *a)
 {
     uint32_t in = r->s->direct_in | r->s->rowwise_in, out = r->s->direct_out;
 
@@ -171,6 +170,53 @@ foresee_operands(const run *r, int64_t outer, int64_t inner, mr_foreseen *a)
                     (int64_t)reg_size(r, r->low->out_reg[o]), outer, inner, a);
 }
 
+/* Words from point p on, of rows whose points may be apart in the stream. */
+static void
+draw_rows(run *r, int i, char *to, int64_t outer, int64_t inner, int64_t p)
+{
+    const mr_block_launch *l = r->l;
+    const mr_block_io *io = &l->in[i];
+    int64_t size = (int64_t)reg_size(r, i);
+    int64_t so = mr__stride_outer(&r->s->g, l, io, size);
+    mr_draw_tile t = {r->drawn[i] + mr__point_offset(l, io, p), so,
+                      mr__stride_inner(&r->s->g, l, io, size), outer, inner};
+
+    if (!points_apart(r)) {
+        mr__draw_rows(io, size, to, &t);
+        return;
+    }
+    t.outer = 1;
+    for (int64_t k = 0; k < outer; k++)
+        for (int64_t q = 0; q < inner; q += t.inner, to += t.inner * size) {
+            t.inner = mr__piece_length(l, p + q, inner - q);
+            t.at = r->drawn[i] + k * so + mr__point_offset(l, io, p + q);
+            mr__draw_rows(io, size, to, &t);
+        }
+}
+
+void
+mr__run_row_words(mr_run *r)
+{
+    const mr_geometry *g = &r->s->g;
+
+    r->at_hand = r->low->drawn != 0 && g->points <= MR_DRAW_ROW &&
+                 g->strategy == MR_RUN_LONG;
+    r->words_from = 0;
+    for (uint32_t m = r->at_hand ? r->low->drawn : 0; m != 0; m &= m - 1) {
+        int i = __builtin_ctz(m);
+        int64_t size = (int64_t)reg_size(r, i);
+        mr_draw_tile t = {r->drawn[i], 0, size, 1, g->points};
+        char *own = at_own(r, i), *twin = own + mr__twin_bytes(g, size);
+        bool pair = (r->s->twin_in >> i) & 1;
+
+        r->words[i] = pair && r->side == MR_SIDE_UPPER ? twin : own;
+        if (pair && r->side == MR_SIDE_LOWER)
+            mr__draw_twins(&r->l->in[i], own, twin, &t, NULL);
+        else if (!pair || r->side == MR_SIDE_NONE)
+            draw_rows(r, i, own, 1, g->points, 0);
+    }
+}
+
 /* The words of a tile whose points start at p, or where its twin left them. */
 static const void *
 draw_bring(run *r, int i, int64_t outer, int64_t inner, int64_t p)
@@ -184,13 +230,15 @@ draw_bring(run *r, int i, int64_t outer, int64_t inner, int64_t p)
                       mr__stride_inner(g, r->l, io, size), outer, inner};
     mr_foreseen ahead;
 
+    if (r->at_hand)
+        return r->words[i] + (p - r->words_from) * size;
     if (r->side == MR_SIDE_NONE || !((r->s->twin_in >> i) & 1)) {
-        mr__draw_rows(io, size, own, &t);
+        draw_rows(r, i, own, outer, inner, p);
         return own;
     }
     if (r->side == MR_SIDE_UPPER)
         return twin;
-    foresee_operands(r, outer, inner, &ahead);
+    mr__run_foresee(r, outer, inner, &ahead);
     mr__draw_twins(io, own, twin, &t, &ahead);
     return own;
 }

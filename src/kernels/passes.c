@@ -20,6 +20,7 @@
  */
 #include <string.h>
 
+#include "kernels/draw.h"
 #include "kernels/run.h"
 
 #define FORESEEN_ROWS 4
@@ -380,18 +381,16 @@ pass_finish(mr_run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
     }
 }
 
-void
-mr__run_passes(mr_run *r, int64_t tile)
+static void
+passes_all(mr_run *r, int64_t outer, int64_t inner)
 {
-    int64_t n_blocks = mr__row_blocks(r->s->g.points), outer, inner;
+    int64_t n_blocks = mr__row_blocks(r->s->g.points);
     _Alignas(64) char one[16];
     mr_pass_room room;
     mr_pass more;
 
-    mr__run_tile(r, tile, &outer, &inner);
-    if (r->s->g.strategy == MR_RUN_LONG)
-        outer = 1;
     mr__run_row_inputs(r, outer, inner);
+    mr__run_row_words(r);
     for (int p = 0; p < r->low->n_pass; p++) {
         const mr_pass *pass = mr__schedule_pass(r->s, p, &more, &room);
 
@@ -412,6 +411,22 @@ mr__run_passes(mr_run *r, int64_t tile)
             pass_finish(r, pass, n_blocks, inner);
     }
     mr__run_row_outputs(r);
+}
+
+void
+mr__run_passes(mr_run *r, int64_t tile)
+{
+    int64_t outer, inner;
+
+    r->side = r->s->g.twin_dim < 0 ? MR_SIDE_NONE : MR_SIDE_LOWER;
+    mr__run_tile(r, tile, &outer, &inner);
+    if (r->s->g.strategy == MR_RUN_LONG)
+        outer = 1;
+    passes_all(r, outer, inner);
+    if (r->side == MR_SIDE_NONE)
+        return;
+    mr__run_twin(r);
+    passes_all(r, outer, inner);
 }
 
 /* ---- split rows
@@ -492,6 +507,141 @@ split_leave(mr_run *r, void *scratch, int64_t tile, int p)
     }
 }
 
+/* Where a unit of split rows is. */
+typedef struct split {
+    const mr_pass *pass;
+    void *scratch;
+    int64_t tile, inner;
+} split;
+
+static void
+split_block(mr_run *r, const split *s, int64_t b)
+{
+    int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+    _Alignas(64) char one[16];
+    int fold = 0;
+
+    block_run(r, s->pass, b, s->inner, true);
+    for (int i = 0; i < s->pass->n; i++) {
+        const mr_step *t = &r->low->step[s->pass->step[i]];
+        partial to = partial_at(r, s->scratch, s->tile, b, fold);
+        const void *acc = mr__at_lanes(r, t->dst);
+
+        if (!is_fold(t))
+            continue;
+        fold++;
+        if (t->kind == MR_STEP_FOLD)
+            acc = fold_block_done(r, t, n, one);
+        else
+            memcpy(to.indices, mr__at_blocks(r, t->dst),
+                   sizeof(uint32_t) * (size_t)r->rows);
+        memcpy(to.values, acc, acc_size(t) * (size_t)r->rows);
+    }
+}
+
+/* ---- rows whose words are a stream
+ * --------------------------------------------------------------------- */
+
+/* Words of a row's upper half: [from, have) of them are kept, behind a block
+ * of the lower half's. */
+typedef struct kept {
+    int64_t from, have;
+} kept;
+
+/* Room for n more; what comes before word `next` is done with. */
+static void
+kept_room(mr_run *r, kept *k, int64_t next, int64_t n)
+{
+    int64_t from = min64(next, k->have);
+
+    if (k->have + n - k->from <= MR_KEPT_BLOCKS * MR_RED_BLOCK)
+        return;
+    for (uint32_t m = r->low->drawn; m != 0; m &= m - 1) {
+        char *at = mr__at_own(r, __builtin_ctz(m)) + 4 * MR_RED_BLOCK;
+
+        memmove(at, at + (from - k->from) * 4, (size_t)(k->have - from) * 4);
+    }
+    k->from = from;
+}
+
+/* Words [first, first + n) of each draw, made alone. */
+static void
+words_alone(mr_run *r, int64_t place, int64_t first, int64_t n)
+{
+    for (uint32_t m = n > 0 ? r->low->drawn : 0; m != 0; m &= m - 1) {
+        int i = __builtin_ctz(m);
+        mr_draw_tile t = {r->drawn[i] + first * 4, 0, 4, 1, n};
+
+        mr__draw_rows(&r->l->in[i], 4, mr__at_own(r, i) + place * 4, &t);
+    }
+}
+
+/* All words of block b, and those as far into the upper half. */
+static void
+words_of_pair(mr_run *r, kept *k, int64_t b)
+{
+    int64_t first = b * MR_RED_BLOCK, n = r->s->g.points;
+    int64_t pairs = min64(MR_RED_BLOCK, n / 2 - first);
+    int64_t all = min64(MR_RED_BLOCK, n - first);
+
+    pairs = pairs < 0 ? 0 : pairs;
+    for (uint32_t m = r->low->drawn; m != 0; m &= m - 1) {
+        int i = __builtin_ctz(m);
+        mr_draw_tile t = {r->drawn[i] + first * 4, 0, 4, 1, pairs};
+        char *own = mr__at_own(r, i);
+
+        mr__draw_twins(&r->l->in[i], own,
+                       own + (MR_RED_BLOCK + k->have - k->from) * 4, &t, NULL);
+    }
+    words_alone(r, pairs, first + pairs, all - pairs);
+    k->have += pairs;
+}
+
+/* The block, whose words are `place` words into what each draw has. */
+static void
+block_at_hand(mr_run *r, const split *s, int64_t b, int64_t place)
+{
+    r->at_hand = true;
+    r->words_from = b * MR_RED_BLOCK;
+    for (uint32_t m = r->low->drawn; m != 0; m &= m - 1) {
+        int i = __builtin_ctz(m);
+
+        r->words[i] = mr__at_own(r, i) + place * 4;
+    }
+    split_block(r, s, b);
+}
+
+/* Blocks [begin, end) of the lower half, and those of the upper one that begin
+ * as far into it.  Halves and blocks need not begin together: what the last of
+ * these lacks is made alone. */
+static void
+split_pairs(mr_run *r, const split *s, int64_t begin, int64_t end)
+{
+    int64_t n = r->s->g.points, upper = mr__upper_half(&r->s->g);
+    int64_t next = (upper + begin * MR_RED_BLOCK - 1) / MR_RED_BLOCK + 1;
+    kept k = {upper + begin * MR_RED_BLOCK, upper + begin * MR_RED_BLOCK};
+
+    for (int64_t b = begin; b <= end; b++) {
+        int64_t wanted = (next + 1) * MR_RED_BLOCK;
+
+        if (b < end) {
+            kept_room(r, &k, next * MR_RED_BLOCK, MR_RED_BLOCK);
+            words_of_pair(r, &k, b);
+            block_at_hand(r, s, b, 0);
+        } else if (next * MR_RED_BLOCK < k.have) {
+            wanted = min64(wanted, n) - k.have;
+            kept_room(r, &k, next * MR_RED_BLOCK, wanted);
+            words_alone(r, MR_RED_BLOCK + k.have - k.from, k.have, wanted);
+            k.have += wanted;
+        }
+        for (; next * MR_RED_BLOCK < n &&
+               min64((next + 1) * MR_RED_BLOCK, n) <= k.have;
+             next++)
+            block_at_hand(r, s, next, (next + 1) * MR_RED_BLOCK - k.from);
+    }
+    r->at_hand = false;
+}
+
 void
 mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
               int64_t end)
@@ -499,35 +649,20 @@ mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
     mr_pass_room room;
     mr_pass more;
     const mr_pass *pass = mr__schedule_pass(r->s, p, &more, &room);
-    _Alignas(64) char one[16];
-    int64_t outer, inner;
+    split s = {.pass = pass, .scratch = scratch, .tile = tile};
+    int64_t outer;
 
-    mr__run_tile(r, tile, &outer, &inner);
+    mr__run_tile(r, tile, &outer, &s.inner);
     if (r->s->g.strategy == MR_RUN_LONG)
         outer = 1;
     pass_begin(r, pass);
-    split_enter(r, scratch, tile, p, outer, inner);
-    for (int64_t b = begin; b < end; b++) {
-        int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
-        int fold = 0;
-
-        block_run(r, pass, b, inner, true);
-        for (int i = 0; i < pass->n; i++) {
-            const mr_step *t = &r->low->step[pass->step[i]];
-            partial to = partial_at(r, scratch, tile, b, fold);
-            const void *acc = mr__at_lanes(r, t->dst);
-
-            if (!is_fold(t))
-                continue;
-            fold++;
-            if (t->kind == MR_STEP_FOLD)
-                acc = fold_block_done(r, t, n, one);
-            else
-                memcpy(to.indices, mr__at_blocks(r, t->dst),
-                       sizeof(uint32_t) * (size_t)r->rows);
-            memcpy(to.values, acc, acc_size(t) * (size_t)r->rows);
-        }
+    split_enter(r, scratch, tile, p, outer, s.inner);
+    if (r->s->g.paired) {
+        split_pairs(r, &s, begin, end);
+        return;
     }
+    for (int64_t b = begin; b < end; b++)
+        split_block(r, &s, b);
 }
 
 /* One fold of all blocks of a tile. */

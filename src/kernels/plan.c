@@ -26,7 +26,12 @@
 #define TRANSPOSED_INNER  32
 #define NARROW_COLUMNS    8
 #define SMALL_COUNT       1024
-#define DRAW_COST         400 /* picoseconds of a random word */
+/* Picoseconds of a random word, four times: few words are worth two threads,
+ * and units of them are small, so that threads share them evenly. */
+#define DRAW_COST   1600
+#define DRAWN_UNITS 8 /* for one */
+/* Of the lower half in a unit, where half a block of words is made alone. */
+#define UNEVEN_BLOCKS 8
 
 /* ---- cost
  * ------------------------------------------------------------------------ */
@@ -205,7 +210,7 @@ wants_columns(const mr_lowered *low, const mr_block_launch *l)
 {
     int kept = l->n_kept - 1, point = l->n_kept + l->n_red - 1, votes = 0;
 
-    if (kept < 0 || l->n_red == 0)
+    if (kept < 0 || l->n_red == 0 || low->drawn != 0)
         return false;
     if (l->dim[kept] < NARROW_COLUMNS &&
         (l->dim[point] < LONG_COLUMNS || !columns_flat(low, l)))
@@ -406,7 +411,7 @@ schedule_fit(mr_block_room *room, const mr_block_launch *l)
         tile = 2048;
     for (int64_t big = MR_RED_BLOCK; big > tile; big /= 2) {
         schedule_of(room, l, big);
-        if (b->frame.bytes <= MR_FRAME_BYTES &&
+        if (mr__frame_fits(&b->frame) &&
             (b->schedule.n_slot == 0 ||
              (b->low.n_pass > 1 && b->schedule.g.strategy == MR_RUN_ROWS))) {
             widen_folds(room, l);
@@ -415,7 +420,7 @@ schedule_fit(mr_block_room *room, const mr_block_launch *l)
     }
     for (;; tile /= 2) {
         schedule_of(room, l, tile);
-        if (tile <= 64 || b->frame.bytes <= MR_FRAME_BYTES)
+        if (tile <= 64 || mr__frame_fits(&b->frame))
             return;
     }
 }
@@ -449,11 +454,17 @@ plan_split(mr_block_plan *p, mr_schedule *s, int64_t cost)
 
     if (g->strategy != MR_RUN_LONG && g->strategy != MR_RUN_COLS)
         return;
-    if (p->n_units >= 16 || blocks < 4 || s->low->n_fold == 0 ||
-        blocks * block_points * cost / 1000 < 2 * UNIT_NANOSECONDS)
+    if (!g->paired &&
+        (p->n_units >= 16 || blocks < 4 || s->low->n_fold == 0 ||
+         blocks * block_points * cost / 1000 < 2 * UNIT_NANOSECONDS))
         return;
+    if (g->paired)
+        block_points *= 2;
     g->split_blocks = pieces_of_unit(block_points, cost);
-    groups = (blocks + g->split_blocks - 1) / g->split_blocks;
+    if (g->paired && g->points % (2 * MR_RED_BLOCK) != 0 &&
+        g->split_blocks < UNEVEN_BLOCKS)
+        g->split_blocks = UNEVEN_BLOCKS;
+    groups = (mr__split_blocks(g) + g->split_blocks - 1) / g->split_blocks;
     for (int i = 0; i < s->l->n_kept; i++)
         rows *= s->l->dim[i];
     p->n_rounds = n_rounds(s);
@@ -494,6 +505,8 @@ plan_tiles(mr_block_ready *b)
         wants_stream(b->code, b->schedule.l, g->n_tiles * tile_points))
         p->strategy |= MR_PLAN_STREAM;
     g->per_unit = pieces_of_unit(tile_points, cost);
+    if (b->low.drawn != 0)
+        g->per_unit = (g->per_unit + DRAWN_UNITS - 1) / DRAWN_UNITS;
     p->n_units = (g->n_tiles + g->per_unit - 1) / g->per_unit;
     p->unit_cost = (g->per_unit < g->n_tiles ? g->per_unit : g->n_tiles) *
                    tile_points * cost / 1000;
@@ -578,7 +591,7 @@ mr__block_make_pieces(const mr_block_code *c, const mr_block_launch *l,
     tile = tile < 256 ? 256 : tile > 2048 ? 2048 : tile;
     for (;; tile /= 2) {
         pieces_of_tiles(room, l, tile);
-        if (tile <= 64 || b->frame.bytes <= MR_FRAME_BYTES)
+        if (tile <= 64 || mr__frame_fits(&b->frame))
             return b;
     }
 }
@@ -602,14 +615,18 @@ native_tile(mr_block_room *room, const mr_block_launch *l)
     plan_tiles(b);
 }
 
-/* What is gathered or drawn is brought into the frame: as large a tile as
- * fits. */
+/* What is gathered is brought into the frame: as large a tile as fits.  Words
+ * and what is read and written beside them stay in the first-level cache. */
+#define DRAWN_TILE 1024
+
 static void
 native_brought(mr_block_room *room, const mr_block_launch *l)
 {
-    for (int64_t tile = MR_RED_BLOCK; tile >= 256; tile /= 2) {
+    int64_t most = room->ready.low.drawn != 0 ? DRAWN_TILE : MR_RED_BLOCK;
+
+    for (int64_t tile = most; tile >= 256; tile /= 2) {
         schedule_of(room, l, tile);
-        if (room->ready.frame.bytes <= MR_FRAME_BYTES)
+        if (mr__frame_fits(&room->ready.frame))
             break;
     }
     plan_tiles(&room->ready);
@@ -637,6 +654,22 @@ row_bytes(const mr_schedule *s)
     return bytes * s->g.points;
 }
 
+/* Words of so many rows may leave the first-level cache: a tile's own cost is
+ * more (dropout and sum over 1024 rows of 1024: 1.04 of what two kernels take
+ * with 16 KB, 0.99 with 64). */
+#define DRAWN_ROWS_BYTES (64 * 1024)
+
+static int64_t
+rows_drawn(const mr_block_ready *b, int64_t rows)
+{
+    int64_t n = __builtin_popcount(b->low.drawn);
+    int64_t bytes = 2 * 4 * n * b->schedule.g.points;
+
+    if (n == 0 || rows * bytes <= DRAWN_ROWS_BYTES)
+        return rows;
+    return DRAWN_ROWS_BYTES / bytes;
+}
+
 /* What is stored in between or brought lies in the frame: fewer rows, then. */
 static mr_native *
 native_rows(mr_block_room *room, const mr_block_launch *l, mr_arena *arena)
@@ -647,16 +680,18 @@ native_rows(mr_block_room *room, const mr_block_launch *l, mr_arena *arena)
     mr_native *native;
     mr_geometry g;
 
+    rows = rows_drawn(b, rows);
     rows = rows < 1 ? 1 : rows > MAX_ROWS_OF_TILE ? MAX_ROWS_OF_TILE : rows;
     do {
         mr__geometry_make(&g, MR_RUN_ROWS, &b->low, l, -1, rows, points);
         mr__schedule_make(&b->schedule, &b->low, l, &g, &room->schedule);
         plan_tiles(b);
+        b->schedule.words_apart = b->low.drawn != 0;
         native = mr__native_make(&b->schedule, arena);
         if (native != NULL)
             mr__frame_make(&b->frame, &b->schedule, &room->frame);
         rows /= 2;
-    } while (rows > 0 && native != NULL && b->frame.bytes > MR_FRAME_BYTES);
+    } while (rows > 0 && native != NULL && !mr__frame_fits(&b->frame));
     return native;
 }
 
@@ -671,7 +706,7 @@ native_keep(mr_block_room *room, const mr_block_launch *l, mr_native *native,
     if (native->n_pass == 0)
         return MR_OK;
     mr__frame_make(&b->frame, &b->schedule, &room->frame);
-    if (b->frame.bytes > MR_FRAME_BYTES)
+    if (!mr__frame_fits(&b->frame))
         return MR_OK;
     b->native = native;
     *segments = native;

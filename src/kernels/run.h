@@ -8,6 +8,7 @@
 #define MR_KERNELS_RUN_H
 
 #include "kernels/frame.h"
+#include "kernels/random.h"
 
 struct mr_native;
 
@@ -24,10 +25,15 @@ typedef struct mr_run {
     const mr_block_launch *l;
     const mr_tier *tier;
     const struct mr_native *native; /* compiled segments, or NULL */
+    bool lines; /* native_run.c: tiles with their twins, in a row */
     /* The tile at hand: where it starts in each operand; rows side by side. */
     char *in[MR_CODE_MAX_IO], *out[MR_CODE_MAX_IO];
     int64_t drawn[MR_CODE_MAX_IO]; /* and of draws: in the streams */
     mr_side side;
+    /* LONG: words at hand, from this point of the row on, of each draw. */
+    bool at_hand;
+    int64_t words_from;
+    const char *words[MR_CODE_MAX_IO];
     int64_t rows;
     int64_t ahead; /* from its first row on, those that tiles will go over */
     /* What is in own[] of an input: its source and extents. */
@@ -89,14 +95,22 @@ void mr__run_row_inputs(mr_run *r, int64_t outer, int64_t inner);
 void mr__run_row_outputs(mr_run *r);
 /* A gather of one value a row. */
 void mr__run_late_row(mr_run *r, int i);
+/* What this tile and its twin read and write where it is. */
+void mr__run_foresee(const mr_run *r, int64_t outer, int64_t inner,
+                     mr_foreseen *ahead);
 /* Where point p of a row lies from the row's start; how many of n points from
  * p on are in one run of the last reduced dim. */
 int64_t mr__point_offset(const mr_block_launch *l, const mr_block_io *io,
                          int64_t p);
 int64_t mr__piece_length(const mr_block_launch *l, int64_t p, int64_t n);
 
+/* The words of a whole row, and of its twin, where they fit. */
+void mr__run_row_words(mr_run *r);
+
 /* interp.c, for passes.c. */
 void mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner);
+/* From a tile to its twin. */
+void mr__run_twin(mr_run *r);
 void mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer,
                     int64_t inner);
 /* The row steps that belong before the values of pass p. */
@@ -123,5 +137,9 @@ void mr__run_fold_finish(mr_run *r, int i, int64_t outer, int64_t inner);
 /* native_run.c: the values (and of whole rows also the reductions) of a tile
  * in this pass. */
 void mr__native_run(mr_run *r, int pass, int64_t outer, int64_t inner);
+/* Can tiles that follow each other be run together, each with its twin?  Up to
+ * `most` of them from tile t on, that r is at; how many. */
+bool mr__native_has_lines(const mr_run *r);
+int64_t mr__native_line(mr_run *r, int64_t t, int64_t most);
 
 #endif

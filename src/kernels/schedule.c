@@ -21,6 +21,21 @@ kept_dim(const mr_geometry *g, const mr_block_launch *l, int d)
     return d < 0 ? 1 : d == g->twin_dim ? g->half : l->dim[d];
 }
 
+/* Is each row of words a stream, and too long for all of it to be at hand? */
+static bool
+is_paired(const mr_geometry *g, const mr_lowered *low, const mr_block_launch *l)
+{
+    if (low->drawn == 0 || g->strategy != MR_RUN_LONG ||
+        g->points <= MR_DRAW_ROW)
+        return false;
+    for (int i = 0; i < low->n_in; i++)
+        if (((low->drawn >> i) & 1) &&
+            (mr__elem_size((mr_dtype)low->dtype[i]) != 4 ||
+             l->in[i].n != g->points * 4 || !mr__draw_is_row(l, &l->in[i], 4)))
+            return false;
+    return true;
+}
+
 /* Streams that are made in one go need no halves. */
 static void
 find_twins(mr_geometry *g, const mr_lowered *low, const mr_block_launch *l,
@@ -30,7 +45,11 @@ find_twins(mr_geometry *g, const mr_lowered *low, const mr_block_launch *l,
 
     g->twin_dim = -1;
     g->half = g->shift = 0;
-    if (low->drawn == 0 || g->strategy != MR_RUN_MAP)
+    g->paired = is_paired(g, low, l);
+    if (g->strategy == MR_RUN_LONG)
+        tile = g->points;
+    if (low->drawn == 0 || g->strategy == MR_RUN_COLS ||
+        (g->strategy == MR_RUN_LONG && g->points > MR_DRAW_ROW))
         return;
     for (int i = 0; i < low->n_in && d < 0; i++) {
         int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
@@ -429,13 +448,16 @@ inputs_make(mr_schedule *s)
     const mr_lowered *low = s->low;
     uint32_t folded = only_folded(low);
 
+    s->words_apart = false;
     s->direct_in = s->rowwise_in = s->twin_in = 0;
     for (int i = 0; i < low->n_in; i++) {
         int64_t size = (int64_t)mr__elem_size((mr_dtype)low->dtype[i]);
 
         if (s->g.twin_dim >= 0 && ((low->drawn >> i) & 1) &&
             mr__draw_halves(s->l, s->g.n_dims, &s->l->in[i], size) ==
-                s->g.twin_dim)
+                s->g.twin_dim &&
+            (s->g.strategy == MR_RUN_MAP ||
+             mr__draw_is_row(s->l, &s->l->in[i], size)))
             s->twin_in |= 1U << i;
         if (low->row[i] ||
             (((low->splat_in | low->gathered | low->index_in | low->drawn) >>

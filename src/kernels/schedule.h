@@ -16,10 +16,11 @@
  * ROWS computes everything of a tile in one go.  LONG and COLS pass over the
  * row once for each phase and compute values of earlier phases again.
  *
- * Draws of more words than a tile has (draw.h) make two tiles of one: one dim
- * is halved, and each tile of the lower half is followed by its twin, `shift`
- * further, for which it has made the words.  Of an odd dim, the middle is a
- * tile of its own.
+ * Draws of more words than a tile has (draw.h) make two tiles of one: one
+ * kept dim is halved, and each tile of the lower half is followed by its twin,
+ * `shift` further, for which it has made the words.  Of an odd dim, the middle
+ * is a tile of its own.  LONG rows have their words at hand, or, where a row is
+ * all of its stream, go over their blocks in pairs (`paired`).
  */
 #ifndef MR_KERNELS_SCHEDULE_H
 #define MR_KERNELS_SCHEDULE_H
@@ -51,8 +52,9 @@ typedef struct mr_geometry {
     bool by_rows; /* MAP: operands whose rows are contiguous stay where they
              are, and steps go row by row */
     int64_t hop;  /* points from one row of a tile to the next: COLS */
-    int twin_dim; /* MAP: the dim that is halved, or -1 */
+    int twin_dim; /* the kept dim that is halved, or -1 */
     int64_t half, shift;
+    bool paired; /* LONG: units have blocks of both halves of a row */
 } mr_geometry;
 
 #define MR_PASSES_KEPT 4
@@ -85,6 +87,7 @@ typedef struct mr_schedule {
     uint32_t direct_in;  /* inputs read where they are */
     uint32_t rowwise_in; /* the same, but only row by row, for folds */
     uint32_t twin_in;    /* draws made for both halves at once */
+    bool words_apart;    /* ROWS: tiles are as large as their words want it */
     uint32_t direct_out;
     uint32_t alias_out; /* outputs in the memory of an input */
     uint8_t out_pass[MR_CODE_MAX_IO];
@@ -118,7 +121,26 @@ mr__has_middle(const mr_geometry *g)
 static inline int64_t
 mr__twin_bytes(const mr_geometry *g, int64_t size)
 {
-    return (g->outer * g->inner * size + 63) / 64 * 64;
+    int64_t n = g->strategy == MR_RUN_LONG ? g->points : g->outer * g->inner;
+
+    return (n * size + 63) / 64 * 64;
+}
+
+/* Where the upper half of a row's stream begins. */
+static inline int64_t
+mr__upper_half(const mr_geometry *g)
+{
+    return g->points - g->points / 2;
+}
+
+/* Blocks that are split among the units of a row; where they are paired, those
+ * that begin in the lower half. */
+static inline int64_t
+mr__split_blocks(const mr_geometry *g)
+{
+    int64_t n = g->paired ? mr__upper_half(g) : g->points;
+
+    return n > 0 ? (n + MR_RED_BLOCK - 1) / MR_RED_BLOCK : 1;
 }
 
 /* Tiles of the given extents; outer_dim is the dim that MAP pairs with the

@@ -296,6 +296,99 @@ draws__of_keys_that_lie_anyhow(void **state)
         assert_int_equal(got[i], want[i] + 1);
 }
 
+/* ---- reductions
+ * --------------------------------------------------------------------- */
+
+/* What is made of the words of a row: a sum alone, a place and a value beside
+ * it, or values that follow from them. */
+typedef enum of_rows { A_SUM, SUM_AND_PLACE, VALUES_BEHIND, N_OF_ROWS } of_rows;
+
+/* The program with its words drawn, or read from memory. */
+static void
+rows_run(const shape *s, int n_red, of_rows what, layout how, prog_how units,
+         bool drawn, float *values, float *sums, uint32_t *places)
+{
+    static const mr_code_source source[2] = {{.kind = MR_FROM_DRAW},
+                                             {.kind = MR_FROM_MEMORY}};
+    prog p = {.source = drawn ? source : NULL};
+    int w = prog_in(&p, MR_UINT32), y = prog_in(&p, MR_UINT32);
+    int f = prog_op(&p, MR_K_CAST, MR_FLOAT32,
+                    prog_op(&p, MR_K_SUBTRACT, MR_UINT32, w, y, 0), 0, 0);
+    int sum = prog_op(&p, MR_R_SUM, MR_FLOAT32, f, 0, 0);
+
+    prog_out(&p, sum);
+    if (what == SUM_AND_PLACE)
+        prog_out(&p, prog_op(&p, MR_R_ARGMAX, MR_UINT32, f, 0, 0));
+    if (what == VALUES_BEHIND)
+        prog_out(&p, prog_op(&p, MR_K_SUBTRACT, MR_FLOAT32, f, sum, 0));
+    loops(&p, s);
+    p.l.n_kept -= n_red;
+    p.l.n_red = n_red;
+    if (drawn)
+        draw_io(s, 4, &p.l.in[0]);
+    else
+        prog_contiguous(&p, &p.l.in[0], want, 4, false);
+    p.l.n_kept += n_red; /* operand_io knows kept dims alone */
+    p.l.n_red = 0;
+    operand_io(&p, how, &p.l.in[1]);
+    p.l.n_kept -= n_red;
+    p.l.n_red = n_red;
+    prog_contiguous(&p, &p.l.out[0], sums, 4, true);
+    if (what == SUM_AND_PLACE)
+        prog_contiguous(&p, &p.l.out[1], places, 4, true);
+    if (what == VALUES_BEHIND)
+        prog_contiguous(&p, &p.l.out[1], values, 4, false);
+    prog_run(&p, units);
+}
+
+static void
+rows_check(const shape *s, int n_red, of_rows what, layout how, prog_how units)
+{
+    static float values[2][MOST], sums[2][MOST];
+    static uint32_t places[2][MOST];
+    size_t bytes = (size_t)(stream_of(s) * s->n_keys) * 4;
+
+    for (int drawn = 0; drawn < 2; drawn++) {
+        memset(values[drawn], 0, bytes);
+        memset(sums[drawn], 0, bytes);
+        memset(places[drawn], 0, bytes);
+        rows_run(s, n_red, what, how, units, drawn, values[drawn], sums[drawn],
+                 places[drawn]);
+    }
+    assert_memory_equal(values[0], values[1], bytes);
+    assert_memory_equal(sums[0], sums[1], bytes);
+    assert_memory_equal(places[0], places[1], bytes);
+}
+
+/* Rows of one tile and of several, in pairs and alone, all of a stream and
+ * part of it, whatever they meet. */
+static void
+draws__of_rows_are_those_of_memory(void **state)
+{
+    static const shape more[] = {
+        {1, 1, {12288}},   {1, 1, {12289}},      {1, 1, {16384}},
+        {1, 1, {16385}},   {1, 1, {100000}},     {1, 1, {131071}},
+        {2, 1, {40003}},   {3, 1, {12289}},      {1, 2, {1, 65535}},
+        {1, 2, {2, 2049}}, {1, 2, {6, 5000}},    {1, 2, {4, 20000}},
+        {1, 2, {5, 5000}}, {1, 2, {130, 600}},   {2, 2, {4, 3000}},
+        {1, 3, {8, 6, 7}}, {1, 3, {4, 2, 3000}},
+    };
+    enum { N_MORE = sizeof more / sizeof *more };
+
+    (void)state;
+    begin();
+    for (int i = 0; i < N_SHAPES + N_MORE; i++) {
+        const shape *s = i < N_SHAPES ? &shapes[i] : &more[i - N_SHAPES];
+
+        streams(s, 4, want);
+        for (int n_red = 1; n_red <= s->ndim && n_red <= 2; n_red++)
+            for (int what = 0; what < N_OF_ROWS; what++)
+                for (int how = 0; how < N_LAYOUTS; how++)
+                    rows_check(s, n_red, (of_rows)what, (layout)how,
+                               i % 2 ? BACKWARDS : ALL_AT_ONCE);
+    }
+}
+
 int
 main(void)
 {
@@ -304,6 +397,7 @@ main(void)
         cmocka_unit_test(draws__several_in_one_program),
         cmocka_unit_test(draws__of_each_width),
         cmocka_unit_test(draws__of_keys_that_lie_anyhow),
+        cmocka_unit_test(draws__of_rows_are_those_of_memory),
     };
 
     return cmocka_run_group_tests_name("kernels/draws", tests, NULL, NULL);

@@ -254,38 +254,62 @@ pairs__hold_the_codes_beside_their_scales(void **state)
 /* Of w: four together, then those that are left. */
 enum { N_ROWS = 7 };
 
-static void
-dot_check(const mr_quant_format *f, int64_t groups)
-{
-    int64_t cols = groups * f->group, rows = N_ROWS;
-    int64_t floats = mr__quant_arranged_floats(f, cols);
-    mr_quant_matrix w = matrix(f, rows, cols);
-    float *x = ending_at_a_guard((size_t)cols * 4);
-    float *to = aligned_alloc(64, (size_t)floats * 7 * 4), y[7][N_ROWS];
-    const float *arranged[7];
+/* Products with the vectors that `fill` makes, handed to `check`. */
+enum { N_VECTORS = 7 };
 
-    for (int m = 0; m < 7; m++) {
-        for (int64_t k = 0; k < cols; k++)
-            x[k] = number((uint32_t)(k + m));
+typedef struct products {
+    const mr_quant_matrix *w;
+    int64_t cols;
+    float y[N_VECTORS][N_ROWS];
+} products;
+
+static void
+products_check(const mr_quant_format *f, int64_t groups,
+               void (*fill)(float *x, int64_t cols, int m),
+               void (*check)(const products *p))
+{
+    int64_t cols = groups * f->group;
+    int64_t floats = mr__quant_arranged_floats(f, cols);
+    mr_quant_matrix w = matrix(f, N_ROWS, cols);
+    float *x = ending_at_a_guard((size_t)cols * 4);
+    float *to = aligned_alloc(64, (size_t)floats * N_VECTORS * 4);
+    products p = {.w = &w, .cols = cols};
+    const float *arranged[N_VECTORS];
+
+    for (int m = 0; m < N_VECTORS; m++) {
+        fill(x, cols, m);
         arranged[m] = to + m * floats;
         mr__quant_arrange(f, cols, x, to + m * floats);
     }
-    mr__quant_dot(&w, 0, rows, 7, arranged, y[0], rows);
+    mr__quant_dot(&w, 0, N_ROWS, N_VECTORS, arranged, p.y[0], N_ROWS);
     free(to);
-    for (int m = 0; m < 7; m++)
-        for (int64_t j = 0; j < rows; j++) {
+    check(&p);
+    release_all();
+}
+
+static void
+plain_fill(float *x, int64_t cols, int m)
+{
+    for (int64_t k = 0; k < cols; k++)
+        x[k] = number((uint32_t)(k + m));
+}
+
+static void
+are_sums(const products *p)
+{
+    for (int m = 0; m < N_VECTORS; m++)
+        for (int64_t j = 0; j < N_ROWS; j++) {
             double sum = 0.0, size = 0.0;
 
-            for (int64_t k = 0; k < cols; k++) {
+            for (int64_t k = 0; k < p->cols; k++) {
                 double v =
-                    value_at(&w, j, k) * (double)number((uint32_t)(k + m));
+                    value_at(p->w, j, k) * (double)number((uint32_t)(k + m));
 
                 sum += v;
                 size += fabs(v) + 1.0;
             }
-            assert_true(fabs((double)y[m][j] - sum) <= 1e-5 * size);
+            assert_true(fabs((double)p->y[m][j] - sum) <= 1e-5 * size);
         }
-    release_all();
 }
 
 static void
@@ -294,43 +318,41 @@ dot__gives_the_products_and_stays_inside(void **state)
     (void)state;
     for (int i = 0; i < N_FORMATS; i++) {
         for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3)
-            dot_check(&formats[i], groups);
+            products_check(&formats[i], groups, plain_fill, are_sums);
         /* several spans */
-        dot_check(&formats[i], (2 * MR_QUANT_SPAN + 640) / formats[i].group);
+        products_check(&formats[i],
+                       (2 * MR_QUANT_SPAN + 640) / formats[i].group, plain_fill,
+                       are_sums);
     }
+}
+
+/* Each odd vector is the one before it, times this. */
+#define TINY 0x1p-93F
+
+static void
+tiny_fill(float *x, int64_t cols, int m)
+{
+    for (int64_t k = 0; k < cols; k++)
+        x[k] = number((uint32_t)(k + m / 2)) * (m % 2 ? TINY : 1);
+    x[0] = m % 2 ? TINY / 4 : 0.25F;
+}
+
+static void
+are_scaled(const products *p)
+{
+    for (int m = 0; m + 1 < N_VECTORS; m += 2)
+        for (int64_t j = 0; j < N_ROWS; j++)
+            assert_true(p->y[m][j] * TINY == p->y[m + 1][j]);
 }
 
 /* Tiny numbers are not divided further; all else of the two ways is equal. */
 static void
 dot__gives_equal_bits_of_tiny_numbers(void **state)
 {
-    const float tiny = 0x1p-93F;
-
     (void)state;
     for (int i = 0; i < N_FORMATS; i++)
-        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3) {
-            const mr_quant_format *f = &formats[i];
-            int64_t cols = groups * f->group, rows = N_ROWS;
-            int64_t floats = mr__quant_arranged_floats(f, cols);
-            mr_quant_matrix w = matrix(f, rows, cols);
-            float *x = ending_at_a_guard((size_t)cols * 4);
-            float *to = aligned_alloc(64, (size_t)floats * 6 * 4), y[6][N_ROWS];
-            const float *arranged[6];
-
-            for (int m = 0; m < 6; m++) {
-                for (int64_t k = 0; k < cols; k++)
-                    x[k] = number((uint32_t)(k + m / 2)) * (m % 2 ? tiny : 1);
-                x[0] = m % 2 ? tiny / 4 : 0.25F;
-                arranged[m] = to + m * floats;
-                mr__quant_arrange(f, cols, x, to + m * floats);
-            }
-            mr__quant_dot(&w, 0, rows, 6, arranged, y[0], rows);
-            free(to);
-            for (int m = 0; m < 6; m += 2)
-                for (int64_t j = 0; j < rows; j++)
-                    assert_true(y[m][j] * tiny == y[m + 1][j]);
-            release_all();
-        }
+        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3)
+            products_check(&formats[i], groups, tiny_fill, are_scaled);
 }
 
 /* A code that is no number meets its own row alone. */
