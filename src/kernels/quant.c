@@ -38,8 +38,8 @@ quant_tier(void)
     return tiers[mr__tier()->id];
 }
 
-static mr_quant_kind
-format_kind(const mr_quant_format *f)
+mr_quant_kind
+mr__quant_kind(const mr_quant_format *f)
 {
     static const mr_quant_kind by_bits[9] = {
         [1] = MR_QUANT_1, [2] = MR_QUANT_2, [3] = MR_QUANT_3, [4] = MR_QUANT_4,
@@ -284,7 +284,7 @@ piece_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
     int64_t behind = (w->rows * w->cols - n) / 8 - eights;
     const uint8_t *bytes = (const uint8_t *)w->words + eights * w->f.bits;
 
-    t->unpack[format_kind(&w->f)](bytes, n, behind * w->f.bits, to);
+    t->unpack[mr__quant_kind(&w->f)](bytes, n, behind * w->f.bits, to);
     for (int64_t g = k0 / group; g * group < k0 + n; g++) {
         int64_t at = row * per_row + g, from = g * group - k0;
         int64_t stop = from + group < n ? from + group : n;
@@ -323,12 +323,10 @@ lanes_turn(const void *from, int64_t stride, int64_t lanes, int width,
     mr__gemm_of_tier(mr__tier()->id)->turn(to, from, stride, lanes, width, n);
 }
 
-/* Scales (or biases) of rows [row0, row0 + lanes) for groups [first, first +
- * n), side by side: to[g * width + lane]; other lanes are 0, all without
- * scales. */
-static void
-lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
-            int64_t lanes, int64_t first, int64_t n, int width, float *to)
+void
+mr__quant_lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
+                      int64_t lanes, int64_t first, int64_t n, int width,
+                      float *to)
 {
     int64_t per_row = w->cols / w->f.group, at = row0 * per_row + first;
     size_t size = (size_t)scale_bytes(w->f.scale);
@@ -357,9 +355,9 @@ lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
  * is a power of two share a few sets of the first, and it is slower to bring
  * them there than not at all (32 rows of 8 bits, one thread: 16.1 ms; 14.0
  * without; 13.3 so). */
-static void
-next_near(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int64_t depth0,
-          int64_t depth)
+void
+mr__quant_next_near(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
+                    int64_t depth0, int64_t depth)
 {
     int64_t per_row = w->cols / 8 * w->f.bits;
     uintptr_t from = (uintptr_t)w->words + (uintptr_t)(row0 * per_row);
@@ -377,7 +375,7 @@ panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
               int64_t depth0, int64_t depth, float *to, int64_t step)
 {
     const mr_quant_tier *t = quant_tier();
-    mr_quant_lanes_fn *turned = t->turned[format_kind(&w->f)];
+    mr_quant_lanes_fn *turned = t->turned[mr__quant_kind(&w->f)];
     float scale[MOST_GROUPS][MAX_LANES], bias[MOST_GROUPS][MAX_LANES];
     uint32_t words[MR_GEMM_DEPTH * 8 / 32 * MAX_LANES], *next = words;
     int64_t group = w->f.group, first = depth0 / group;
@@ -385,10 +383,10 @@ panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
     int64_t per_row = w->cols / 8 * w->f.bits;
     const char *from = (const char *)w->words + row0 * per_row;
 
-    lane_scales(w, w->scales, row0, lanes, first, n_groups, MAX_LANES,
-                scale[0]);
-    lane_scales(w, w->f.biased ? w->biases : NULL, row0, lanes, first, n_groups,
-                MAX_LANES, bias[0]);
+    mr__quant_lane_scales(w, w->scales, row0, lanes, first, n_groups, MAX_LANES,
+                          scale[0]);
+    mr__quant_lane_scales(w, w->f.biased ? w->biases : NULL, row0, lanes, first,
+                          n_groups, MAX_LANES, bias[0]);
     lanes_turn(from + depth0 / 8 * w->f.bits, per_row / 4, lanes, t->lanes,
                depth * w->f.bits / 32, words);
     for (int64_t k = depth0, n; k < depth0 + depth; k += n, to += n * step) {
@@ -416,7 +414,7 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
         panel_of_rows(w, lane0 + at, left, depth0, depth, to + at, width);
     }
     if (by_rows) {
-        next_near(w, lane0, lanes, depth0, depth);
+        mr__quant_next_near(w, lane0, lanes, depth0, depth);
         return;
     }
     for (int64_t p = 0; p < depth; p++, to += width) {
@@ -424,36 +422,6 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
         for (int64_t l = lanes; l < width; l++)
             to[l] = 0.0F;
     }
-}
-
-void
-mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
-                      int64_t depth0, int64_t depth, float *to, float *scale,
-                      float *bias)
-{
-    const mr_quant_tier *t = quant_tier();
-    uint32_t words[MR_QUANT_PAIRS_DEPTH * 8 / 32 * MAX_LANES];
-    uint32_t *pairs = (uint32_t *)(void *)to;
-    int64_t group = w->f.group, per_row = w->cols / 8 * w->f.bits;
-    int64_t row0 = panel * width, lanes = w->rows - row0;
-    const char *from = (const char *)w->words + row0 * per_row;
-
-    lanes = lanes < width ? lanes : width;
-    lane_scales(w, w->scales, row0, lanes, depth0 / group, depth / group, width,
-                scale);
-    if (bias)
-        lane_scales(w, w->biases, row0, lanes, depth0 / group, depth / group,
-                    width, bias);
-    from += depth0 / 8 * w->f.bits;
-    for (int at = 0; at < width; at += t->lanes, from += t->lanes * per_row) {
-        int64_t left = lanes - at;
-
-        left = left < 0 ? 0 : left < t->lanes ? left : t->lanes;
-        lanes_turn(from, per_row / 4, left, t->lanes, depth * w->f.bits / 32,
-                   words);
-        t->paired[format_kind(&w->f)](words, depth, pairs + at, width);
-    }
-    next_near(w, row0, lanes, depth0, depth);
 }
 
 /* ---- few rows -------------------------------------------------------------
@@ -523,11 +491,27 @@ static mr_quant_dot_fn *const *
 in_place_dots(const mr_quant_format *f)
 {
     const mr_quant_tier *t = quant_tier();
-    mr_quant_kind kind = format_kind(f);
+    mr_quant_kind kind = mr__quant_kind(f);
 
     return t->in_place[kind][0]                 ? t->in_place[kind]
            : t->bytes[kind][0] && picks_bytes() ? t->bytes[kind]
                                                 : NULL;
+}
+
+/* Is none of MR_QUANT_HUGE, infinite or NaN? */
+static bool
+none_huge(const float *x, int64_t n)
+{
+    const uint32_t huge = (127 + 64) << 23;
+    uint32_t found = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, x + i, sizeof bits);
+        found |= bits << 1 >= 2 * huge;
+    }
+    return found == 0;
 }
 
 /* Can all numbers be divided by 2^31 without loss? */
@@ -609,6 +593,7 @@ mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
     if (f->biased)
         mr__quant_group_sums(x, f->group, cols / f->group, sums);
     to[all - FLAG_FLOATS] = in_place ? 1.0F : 0.0F;
+    to[all - FLAG_FLOATS + 1] = none_huge(x, cols) ? 0.0F : 1.0F;
 }
 
 static bool
@@ -617,6 +602,15 @@ arranged_in_place(const mr_quant_matrix *w, const float *arranged)
     int64_t all = mr__quant_arranged_floats(&w->f, w->cols);
 
     return arranged[all - FLAG_FLOATS] != 0.0F;
+}
+
+bool
+mr__quant_arranged_huge(const mr_quant_format *f, int64_t cols,
+                        const float *arranged)
+{
+    int64_t all = mr__quant_arranged_floats(f, cols);
+
+    return arranged[all - FLAG_FLOATS + 1] != 0.0F;
 }
 
 /* How many of m rows, 1, 2 or 4, go together: those arranged alike. */
@@ -660,7 +654,7 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
     int64_t all = (rows - 1) * per_row + groups;
     float scale[SCALES + 16], bias[SCALES + 16];
     const float *part[MR_QUANT_ROWS], *x_sums[MR_QUANT_ROWS];
-    mr_quant_dot_fn *const *dots = quant_tier()->dot[format_kind(f)];
+    mr_quant_dot_fn *const *dots = quant_tier()->dot[mr__quant_kind(f)];
     const uint8_t *words = w->words;
     mr_quant_span s = {
         .from = words + (j * w->cols + k) / 8 * f->bits,
