@@ -94,7 +94,13 @@ mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m, const float *packed,
     int64_t group = w->f.group, k = w->cols, high = run_high(m), depth;
     int64_t rows = mr__gemm_rows(), cols = mr__gemm_cols();
     const float *sums = packed + high * (k / 2);
-    mr_quant_group part = {.m = high, .depth = group / 2, .c = y};
+    mr_quant_piece part = {.m = high,
+                           .depth = group / 2,
+                           .b = codes,
+                           .scale = scale,
+                           .bias = w->f.biased ? bias : NULL,
+                           .sums_row = high,
+                           .c = y};
 
     memset(y, 0, (size_t)(high * cols) * sizeof *y);
     for (int64_t at = 0; at < k; at += depth, packed += high * depth / 2) {
@@ -103,13 +109,8 @@ mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m, const float *packed,
                               w->f.biased ? bias : NULL);
         part.a = packed;
         part.a_panel = depth / 2 * rows;
-        for (int64_t g = 0; g < depth / group; g++) {
-            part.first = g * group / 2;
-            part.b = codes + g * group / 2 * cols;
-            part.scale = scale + g * cols;
-            part.bias = w->f.biased ? bias + g * cols : NULL;
-            part.x_sums = sums + (at / group + g) * high;
-            mr__quant_pairs_group(&part);
-        }
+        part.n_groups = depth / group;
+        part.x_sums = sums + at / group * high;
+        mr__quant_pairs_piece(&part);
     }
 }

@@ -70,11 +70,10 @@ mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
                       int64_t depth0, int64_t depth, float *to, float *scale,
                       float *bias)
 {
-    _Alignas(64) uint32_t words[MR_QUANT_PAIRS_DEPTH * 8 / 32 * LANES];
     uint32_t *pairs = (uint32_t *)(void *)to;
     int64_t group = w->f.group, per_row = w->cols / 8 * w->f.bits;
     int64_t row0 = panel * width, lanes = w->rows - row0;
-    const char *from = (const char *)w->words + row0 * per_row;
+    const uint8_t *from = (const uint8_t *)w->words + row0 * per_row;
 
     lanes = lanes < width ? lanes : width;
     mr__quant_lane_scales(w, w->scales, row0, lanes, depth0 / group,
@@ -87,16 +86,14 @@ mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
         int64_t left = lanes - at;
 
         left = left < 0 ? 0 : left < LANES ? left : LANES;
-        lanes_turn(from, per_row / 4, left, LANES, depth * w->f.bits / 32,
-                   words);
-        pairs_tier()->unpack[mr__quant_kind(&w->f)](words, depth, pairs + at,
-                                                    width);
+        pairs_tier()->unpack[mr__quant_kind(&w->f)](from, per_row, left, depth,
+                                                    pairs + at, width);
     }
     mr__quant_next_near(w, row0, lanes, depth0, depth);
 }
 
 void
-mr__quant_pairs_group(const mr_quant_group *g)
+mr__quant_pairs_piece(const mr_quant_piece *g)
 {
     const float *a = g->a, *x_sums = g->x_sums;
     int rows = mr__gemm_rows(), cols = mr__gemm_cols();
@@ -105,8 +102,7 @@ mr__quant_pairs_group(const mr_quant_group *g)
     for (int64_t i = 0; i < g->m; i += rows) {
         int64_t left = g->m - i < rows ? g->m - i : rows;
 
-        pairs_tier()->tile[left / MR_QUANT_PAIRS_ROWS - 1](
-            g, a + g->first * left, x_sums, c);
+        pairs_tier()->tile[left / MR_QUANT_PAIRS_ROWS - 1](g, a, x_sums, c);
         a += g->a_panel;
         x_sums += rows;
         c += rows * cols;

@@ -42,30 +42,35 @@ void mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
                            int64_t depth0, int64_t depth, float *to,
                            float *scale, float *bias);
 
-/* One group: c (m rows of as many floats as a panel of w has lanes) += (a @ b)
- * * scale + x_sums * bias; bias NULL: none.  Panels of a are a_panel floats
- * apart, and the group is behind their `first` pairs; x_sums are m numbers. */
-typedef struct mr_quant_group {
-    int64_t m, depth; /* the number of pairs */
+/* Some groups: c (m rows of as many floats as a panel of w has lanes) += the
+ * sum over them of (a @ b) * scale + x_sums * bias; bias NULL: none.  Panels of
+ * a are a_panel floats apart; x_sums are m numbers of each group, sums_row
+ * apart; scales and biases those of a panel of w. */
+typedef struct mr_quant_piece {
+    int64_t m, n_groups, depth; /* of a group: the number of pairs */
     const float *a, *b, *scale, *bias, *x_sums;
-    int64_t a_panel, first;
+    int64_t a_panel, sums_row;
     float *c;
-} mr_quant_group;
+} mr_quant_piece;
 
-void mr__quant_pairs_group(const mr_quant_group *g);
+void mr__quant_pairs_piece(const mr_quant_piece *g);
 
 /* ---- what a tier gives (tier/quant_pairs.c) -------------------------------
  * All NULL where a tier has none. */
+typedef void mr_quant_pairs_fn(const uint8_t *from, int64_t row_bytes,
+                               int64_t lanes, int64_t n, uint32_t *to,
+                               int64_t step);
+
 typedef struct mr_quant_pairs {
-    /* n codes of each of 16 lanes side by side to pairs */
-    void (*unpack[MR_N_QUANT_KINDS])(const uint32_t *words, int64_t n,
-                                     uint32_t *to, int64_t step);
+    /* n codes (whole groups) of up to 16 rows of w, which become lanes; lanes
+       behind them are 0 */
+    mr_quant_pairs_fn *unpack[MR_N_QUANT_KINDS];
     /* n halves in the order of a format's pairs; false: one is none that pairs
        can have */
     bool (*order)(const uint16_t *x, int64_t n, mr_quant_kind kind,
                   uint16_t *to);
-    /* of (r + 1) * MR_QUANT_PAIRS_ROWS rows of a group */
-    void (*tile[3])(const mr_quant_group *g, const float *a,
+    /* of a panel of (r + 1) * MR_QUANT_PAIRS_ROWS rows */
+    void (*tile[3])(const mr_quant_piece *g, const float *a,
                     const float *x_sums, float *c);
 } mr_quant_pairs;
 

@@ -17,7 +17,7 @@
 #if MR_TIER_ID == MR_TIER_AVX512
 
 #define THIRD MR_QUANT_PAIRS_ROWS
-#define ROWS  (3 * THIRD)
+#define HALF  (3 * THIRD / 2)
 #define COLS  (2 * N_LANES)
 #define WITH                                                                   \
     __attribute__((target("avx512bf16,avx512vbmi,avx512vbmi2,avx512bw")))
@@ -41,6 +41,15 @@ kind_apart(const mr_quant_kind kind)
     const int bits = kind_bits(kind);
 
     return bits % 2 != 0 ? 16 : bits == 6 ? 8 : 16 / bits;
+}
+
+/* Words of each half of a unit of codes. */
+enum { MOST_WORDS = 5 };
+
+WITHIN int
+kind_words(const mr_quant_kind kind)
+{
+    return kind_bits(kind) * kind_apart(kind) / 16;
 }
 
 /* ---- numbers of codes -------------------------------------------------------
@@ -128,19 +137,16 @@ put(uint32_t *to, int64_t step, __m512i pairs)
     return to;
 }
 
-/* Codes of up to 6 bits in n_words words of each lane: half i of the first
- * codes beside half i of the second ones. */
+/* Codes of up to 6 bits in some words of each lane: half i of the first codes
+ * beside half i of the second ones. */
 WITHIN uint32_t *
-unit_unpack(const uint32_t *words, uint32_t *to, int64_t step, const table *t,
+unit_unpack(const __m512i *w, uint32_t *to, int64_t step, const table *t,
             const mr_quant_kind kind)
 {
     const int bits = kind_bits(kind), apart = kind_apart(kind);
-    const int n_words = bits * apart / 16;
-    __m512i w[5], halves[5];
+    const int n_words = kind_words(kind);
+    __m512i halves[MOST_WORDS];
 
-#pragma GCC unroll 5
-    for (int i = 0; i < n_words; i++)
-        w[i] = _mm512_loadu_si512(words + i * N_LANES);
 #pragma GCC unroll 5
     for (int i = 0; i < n_words; i++)
         halves[i] = i % 2 != 0
@@ -150,10 +156,10 @@ unit_unpack(const uint32_t *words, uint32_t *to, int64_t step, const table *t,
 #pragma GCC unroll 16
     for (int j = 0; j < apart; j++) {
         const int at = j * bits / 16, low = j * bits % 16;
+        const int next = at + 1 < n_words ? at + 1 : at;
         __m512i c = low == 0 ? halves[at]
                     : low + bits > 16
-                        ? _mm512_shrdi_epi16(
-                              halves[at], halves[at + 1 < 5 ? at + 1 : 4], low)
+                        ? _mm512_shrdi_epi16(halves[at], halves[next], low)
                         : _mm512_srli_epi16(halves[at], low);
 
         to = put(to, step, numbers(c, t, kind));
@@ -191,28 +197,89 @@ bytes_unpack(__m512i w, uint32_t *to, int64_t step, const mr_quant_kind kind)
                                          0xE4));
 }
 
-WITHIN void
-unpack(const uint32_t *words, int64_t n, uint32_t *to, int64_t step,
-       const mr_quant_kind kind)
+WITHIN __m128i
+quarter_load(const uint8_t *from)
 {
-    const int bits = kind_bits(kind), codes = 2 * kind_apart(kind);
-    table t;
+    return _mm_loadu_si128((const __m128i *)(const void *)from);
+}
 
-    if (bits == 8) {
-        for (; n > 0; n -= codes, words += N_LANES)
-            to = bytes_unpack(_mm512_loadu_si512(words), to, step, kind);
-        return;
+/* Four words of each of 16 rows: rows 4 i ... 4 i + 3 meet in quarter i, where
+ * they are turned. */
+WITHIN void
+words_turn(const uint8_t *from, int64_t row, __m512i *w)
+{
+    __m512i x[4], low[2], high[2];
+
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++, from += row) {
+        x[i] = _mm512_castsi128_si512(quarter_load(from));
+        x[i] = _mm512_mask_broadcast_i32x4(x[i], 0x00F0,
+                                           quarter_load(from + 4 * row));
+        x[i] = _mm512_mask_broadcast_i32x4(x[i], 0x0F00,
+                                           quarter_load(from + 8 * row));
+        x[i] = _mm512_mask_broadcast_i32x4(x[i], 0xF000,
+                                           quarter_load(from + 12 * row));
     }
-    t = table_make(kind);
-    for (; n > 0; n -= codes, words += codes * bits / 32 * N_LANES)
-        to = unit_unpack(words, to, step, &t, kind);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        low[i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
+        high[i] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
+    }
+    w[0] = _mm512_unpacklo_epi64(low[0], low[1]);
+    w[1] = _mm512_unpackhi_epi64(low[0], low[1]);
+    w[2] = _mm512_unpacklo_epi64(high[0], high[1]);
+    w[3] = _mm512_unpackhi_epi64(high[0], high[1]);
+}
+
+/* Up to four units of 16 rows. */
+WITHIN uint32_t *
+block_unpack(const uint8_t *from, int64_t row, int64_t units, uint32_t *to,
+             int64_t step, const table *t, const mr_quant_kind kind)
+{
+    const int n_words = kind_words(kind);
+    __m512i w[4 * MOST_WORDS];
+
+#pragma GCC unroll 5
+    for (int i = 0; i < n_words; i++)
+        words_turn(from + 16 * i, row, w + 4 * i);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        if (i < units)
+            to = kind_bits(kind) == 8
+                     ? bytes_unpack(w[i], to, step, kind)
+                     : unit_unpack(w + i * n_words, to, step, t, kind);
+    return to;
+}
+
+/* What is no whole block, or not of 16 rows, goes through a copy. */
+WITHIN void
+unpack(const uint8_t *from, int64_t row, int64_t lanes, int64_t n, uint32_t *to,
+       int64_t step, const mr_quant_kind kind)
+{
+    const int codes = 2 * kind_apart(kind), bytes = 4 * kind_words(kind);
+    uint8_t copy[N_LANES][16 * MOST_WORDS];
+    int64_t units = n / codes, left;
+    table t = {{0}, {0}};
+
+    if (kind_bits(kind) < 8)
+        t = table_make(kind);
+    for (; lanes == N_LANES && units >= 4; units -= 4, from += 4 * bytes)
+        to = block_unpack(from, row, 4, to, step, &t, kind);
+    for (; units > 0; units -= left, from += 4 * bytes) {
+        left = units < 4 ? units : 4;
+        memset(copy, 0, sizeof copy);
+        for (int64_t l = 0; l < lanes; l++)
+            memcpy(copy[l], from + l * row, (size_t)(left * bytes));
+        to = block_unpack(copy[0], sizeof copy[0], left, to, step, &t, kind);
+    }
 }
 
 #define UNPACK(name, kind)                                                     \
-    WITH static void unpack_##name(const uint32_t *words, int64_t n,           \
-                                   uint32_t *to, int64_t step)                 \
+    WITH static void unpack_##name(const uint8_t *from, int64_t row,           \
+                                   int64_t lanes, int64_t n, uint32_t *to,     \
+                                   int64_t step)                               \
     {                                                                          \
-        unpack(words, n, to, step, kind);                                      \
+        unpack(from, row, lanes, n, to, step, kind);                           \
     }
 UNPACK(1, MR_QUANT_1)
 UNPACK(2, MR_QUANT_2)
@@ -259,62 +326,72 @@ order(const uint16_t *x, int64_t n, mr_quant_kind kind, uint16_t *to)
 /* ---- tiles ------------------------------------------------------------------
  */
 
+/* Some rows of a panel of `high` ones.  Sums of codes and those of values wait
+ * in registers, so that a group begins while the last one is being scaled. */
 WITHIN void
-tile(const mr_quant_group *g, const float *restrict a,
-     const float *restrict x_sums, float *restrict c, const int n_rows)
+tile(const mr_quant_piece *g, const float *restrict a,
+     const float *restrict x_sums, float *restrict c, const int n_rows,
+     const int high)
 {
-    const float *restrict b = g->b;
-    R sum[ROWS][2], scale[2], bias[2];
+    const float *restrict b = g->b, *scale = g->scale, *bias = g->bias;
+    R sum[HALF][2];
 
-#pragma GCC unroll 12
-    for (int i = 0; i < n_rows; i++) {
-        sum[i][0] = (R){0};
-        sum[i][1] = (R){0};
-    }
-    for (int64_t p = 0; p < g->depth; p++, a += n_rows, b += COLS) {
-        __m512bh b0 = (__m512bh)v_load(b), b1 = (__m512bh)v_load(b + N_LANES);
-
-#pragma GCC unroll 12
-        for (int i = 0; i < n_rows; i++) {
-            __m512bh x;
-            int pair;
-
-            memcpy(&pair, a + i, sizeof pair);
-            x = (__m512bh)_mm512_set1_epi32(pair);
-            sum[i][0] = (R)_mm512_dpbf16_ps((__m512)sum[i][0], x, b0);
-            sum[i][1] = (R)_mm512_dpbf16_ps((__m512)sum[i][1], x, b1);
-        }
-    }
-    for (int v = 0; v < 2; v++)
-        scale[v] = v_load(g->scale + v * N_LANES);
-#pragma GCC unroll 12
+#pragma GCC unroll 6
     for (int i = 0; i < n_rows; i++)
         for (int v = 0; v < 2; v++)
-            sum[i][v] = multiply_add(sum[i][v], scale[v],
-                                     v_load(c + i * COLS + v * N_LANES));
-    if (g->bias) {
-        for (int v = 0; v < 2; v++)
-            bias[v] = v_load(g->bias + v * N_LANES);
-#pragma GCC unroll 12
+            sum[i][v] = v_load(c + i * COLS + v * N_LANES);
+    for (int64_t k = 0; k < g->n_groups; k++, scale += COLS) {
+        R codes[HALF][2];
+
+#pragma GCC unroll 6
+        for (int i = 0; i < n_rows; i++)
+            codes[i][0] = codes[i][1] = (R){0};
+        for (int64_t p = 0; p < g->depth; p++, a += high, b += COLS) {
+            __m512bh b0 = (__m512bh)v_load(b);
+            __m512bh b1 = (__m512bh)v_load(b + N_LANES);
+
+#pragma GCC unroll 6
+            for (int i = 0; i < n_rows; i++) {
+                __m512bh x;
+                int pair;
+
+                memcpy(&pair, a + i, sizeof pair);
+                x = (__m512bh)_mm512_set1_epi32(pair);
+                codes[i][0] = (R)_mm512_dpbf16_ps((__m512)codes[i][0], x, b0);
+                codes[i][1] = (R)_mm512_dpbf16_ps((__m512)codes[i][1], x, b1);
+            }
+        }
+#pragma GCC unroll 6
         for (int i = 0; i < n_rows; i++)
             for (int v = 0; v < 2; v++)
-                sum[i][v] = multiply_add(v_set(x_sums[i]), bias[v], sum[i][v]);
+                sum[i][v] = multiply_add(
+                    codes[i][v], v_load(scale + v * N_LANES), sum[i][v]);
+        if (!bias)
+            continue;
+#pragma GCC unroll 6
+        for (int i = 0; i < n_rows; i++)
+            for (int v = 0; v < 2; v++)
+                sum[i][v] = multiply_add(v_set(x_sums[i]),
+                                         v_load(bias + v * N_LANES), sum[i][v]);
+        bias += COLS;
+        x_sums += g->sums_row;
     }
-#pragma GCC unroll 12
+#pragma GCC unroll 6
     for (int i = 0; i < n_rows; i++)
         for (int v = 0; v < 2; v++)
             v_store(c + i * COLS + v * N_LANES, sum[i][v]);
 }
 
-#define TILE(name, n_rows)                                                     \
-    WITH static void name(const mr_quant_group *g, const float *a,             \
+#define TILE(name, n_rows, high)                                               \
+    WITH static void name(const mr_quant_piece *g, const float *a,             \
                           const float *x_sums, float *c)                       \
     {                                                                          \
-        tile(g, a, x_sums, c, n_rows);                                         \
+        for (int i = 0; i < high; i += n_rows)                                 \
+            tile(g, a + i, x_sums + i, c + i * COLS, n_rows, high);            \
     }
-TILE(tile_third, THIRD)
-TILE(tile_two_thirds, 2 * THIRD)
-TILE(tile_whole, 3 * THIRD)
+TILE(tile_third, THIRD, THIRD)
+TILE(tile_two_thirds, THIRD, 2 * THIRD)
+TILE(tile_whole, HALF, 3 * THIRD)
 
 const mr_quant_pairs MR_TIER_SYM(mr__quant_pairs) = {
     .unpack = {unpack_1, unpack_2, unpack_3, unpack_4, unpack_5, unpack_6,
