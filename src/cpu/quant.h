@@ -25,14 +25,15 @@ mr_quant_matrix mr__quant_matrix(const mr_quant_params *p,
 /* Products of bfloat16 with packed rows, in pairs (kernels/quant_pairs.h).  A
  * run is m <= MR_STRIP_ROWS rows of x, that lie anywhere; packed it takes
  * mr__quant_pairs_floats (64-byte aligned). */
+int64_t mr__quant_pairs_lanes(int64_t m);
 int64_t mr__quant_pairs_floats(const mr_quant_format *f, int64_t m, int64_t k);
-/* mr__gemm_rows() rows of a run.  False: pairs cannot have some number. */
+/* 32 rows of a run.  False: pairs cannot have some number. */
 bool mr__quant_pairs_pack(const mr_quant_format *f, const uint16_t *const *x,
-                          int64_t m, int64_t k, int64_t panel, float *to);
-/* y (mr__gemm_cols() floats a row, room for whole MR_QUANT_PAIRS_ROWS) = the
- * run times rows strip * mr__gemm_cols() ... of w. */
+                          int64_t m, int64_t k, int64_t block, float *to);
+/* y (MR_QUANT_PAIRS_ROWS rows of mr__quant_pairs_lanes(m)) = rows row0 ... of w
+ * times the run. */
 void mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m,
-                           const float *packed, int64_t strip, float *y);
+                           const float *packed, int64_t row0, float *y);
 
 mr_code mr__cpu_quantize(const mr_kernel_args *a);
 mr_code mr__cpu_quantize_float(const mr_kernel_args *a);

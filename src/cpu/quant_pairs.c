@@ -3,11 +3,10 @@
  * quant_pairs.c -- some rows of bfloat16 times strips of a packed matrix, in
  * pairs (kernels/quant_pairs.h).
  *
- * Packed rows of a run: pieces of depth, each all panels of the run, the last
- * one as high as its rows; then the sums of x over the groups, which biases
- * meet: groups, each all rows.  A strip of the matrix, as many of its rows as a
- * register tile has columns, goes to pairs a piece at a time and meets the
- * whole run.
+ * Packed rows of a run: pieces of depth, each all blocks of lanes; then the
+ * sums of x over the groups, which biases meet: groups, each all lanes.  Some
+ * rows of the matrix at a time go to pairs, a piece that stays in the
+ * first-level cache after the other, and meet the whole run.
  * Called by: quant_product.c.  Calls: kernels/quant_pairs.h, kernels/gemm.h.
  */
 #include "kernels/quant_pairs.h"
@@ -20,16 +19,18 @@
 
 enum {
     DEPTH = MR_QUANT_PAIRS_DEPTH,
-    THIRD = MR_QUANT_PAIRS_ROWS,
-    LEAST_GROUP = 16,
+    ROWS = MR_QUANT_PAIRS_ROWS,
+    SCALES = MR_QUANT_PAIRS_SCALES,
+    BLOCK = 32, /* the most lanes of a block */
     MOST_GROUP = 128
 };
 
-/* Rows with those that fill the last panel. */
-static int64_t
-run_high(int64_t m)
+int64_t
+mr__quant_pairs_lanes(int64_t m)
 {
-    return (m + THIRD - 1) / THIRD * THIRD;
+    const int64_t eight = MR_QUANT_PAIRS_LANES;
+
+    return (m + eight - 1) / eight * eight;
 }
 
 int64_t
@@ -37,7 +38,7 @@ mr__quant_pairs_floats(const mr_quant_format *f, int64_t m, int64_t k)
 {
     int64_t per_row = k / 2 + (f->biased ? k / f->group : 0);
 
-    return (run_high(m) * per_row + 15) / 16 * 16;
+    return (mr__quant_pairs_lanes(m) * per_row + 15) / 16 * 16;
 }
 
 /* Sums over the groups of a row of x. */
@@ -55,62 +56,96 @@ sums_make(const mr_quant_format *f, const uint16_t *x, int64_t k, float *to,
     }
 }
 
-bool
-mr__quant_pairs_pack(const mr_quant_format *f, const uint16_t *const *x,
-                     int64_t m, int64_t k, int64_t panel, float *to)
+/* Blocks of lanes [from, to). */
+static bool
+piece_pack(const uint16_t *const *x, int64_t m, int64_t from, int64_t to,
+           int64_t at, int64_t depth, float *piece)
 {
-    int64_t row = panel * mr__gemm_rows(), high = run_high(m), depth;
-    int64_t lanes = high - row, rows = m - row;
-    const uint16_t *from[MR_GEMM_MAX_ROWS];
-    float *sums = to + high * (k / 2) + row;
+    const uint16_t *part[BLOCK];
     bool fine = true;
 
-    lanes = lanes < mr__gemm_rows() ? lanes : mr__gemm_rows();
-    rows = rows < lanes ? rows : lanes;
-    for (int64_t at = 0; at < k; at += depth, to += high * depth / 2) {
-        depth = k - at < DEPTH ? k - at : DEPTH;
+    for (int lanes; from < to; from += lanes) {
+        int64_t rows = m - from;
+
+        lanes = mr__quant_pairs_block(to - from);
+        rows = rows < lanes ? rows : lanes;
         for (int64_t i = 0; i < rows; i++)
-            from[i] = x[row + i] + at;
-        fine = mr__quant_pairs_rows(f, from, (int)rows, (int)lanes, depth,
-                                    to + row * depth / 2) &&
+            part[i] = x[from + i] + at;
+        fine = mr__quant_pairs_rows(part, (int)rows, lanes, depth,
+                                    piece + from * depth / 2) &&
                fine;
     }
-    for (int64_t i = 0; f->biased && i < lanes; i++)
-        if (i < rows)
-            sums_make(f, x[row + i], k, sums + i, high);
+    return fine;
+}
+
+bool
+mr__quant_pairs_pack(const mr_quant_format *f, const uint16_t *const *x,
+                     int64_t m, int64_t k, int64_t block, float *to)
+{
+    int64_t lanes = mr__quant_pairs_lanes(m), from = block * BLOCK, depth;
+    int64_t stop = from + BLOCK < lanes ? from + BLOCK : lanes;
+    float *sums = to + lanes * (k / 2);
+    bool fine = true;
+
+    for (int64_t at = 0; at < k; at += depth, to += lanes * depth / 2) {
+        depth = k - at < DEPTH ? k - at : DEPTH;
+        fine = piece_pack(x, m, from, stop, at, depth, to) && fine;
+    }
+    for (int64_t i = from; f->biased && i < stop; i++)
+        if (i < m)
+            sums_make(f, x[i], k, sums + i, lanes);
         else
             for (int64_t g = 0; g < k / f->group; g++)
-                sums[g * high + i] = 0.0F;
+                sums[g * lanes + i] = 0.0F;
     return fine;
+}
+
+/* All lanes of a piece, whose x and sums are where p has them. */
+static void
+lanes_run(mr_quant_piece p, int64_t lanes)
+{
+    for (int block; lanes > 0; lanes -= block) {
+        block = mr__quant_pairs_block(lanes);
+        mr__quant_pairs_piece(&p, block);
+        p.x += block * p.n_groups * p.pairs;
+        p.x_sums += block;
+        p.y += block;
+    }
 }
 
 void
 mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m, const float *packed,
-                      int64_t strip, float *y)
+                      int64_t row0, float *y)
 {
-    _Alignas(64) float codes[DEPTH / 2 * MR_GEMM_MAX_COLS];
-    _Alignas(64) float scale[DEPTH / LEAST_GROUP * MR_GEMM_MAX_COLS];
-    _Alignas(64) float bias[DEPTH / LEAST_GROUP * MR_GEMM_MAX_COLS];
-    int64_t group = w->f.group, k = w->cols, high = run_high(m), depth;
-    int64_t rows = mr__gemm_rows(), cols = mr__gemm_cols();
-    const float *sums = packed + high * (k / 2);
-    mr_quant_piece part = {.m = high,
-                           .depth = group / 2,
-                           .b = codes,
-                           .scale = scale,
-                           .bias = w->f.biased ? bias : NULL,
-                           .sums_row = high,
-                           .c = y};
+    _Alignas(64) uint16_t codes[ROWS * DEPTH];
+    _Alignas(64) float scale[ROWS * SCALES], bias[ROWS * SCALES];
+    int64_t group = w->f.group, k = w->cols, lanes = mr__quant_pairs_lanes(m);
+    int64_t rows = w->rows - row0 < ROWS ? w->rows - row0 : ROWS;
+    const float *sums = packed + lanes * (k / 2);
+    mr_quant_piece p = {.rows = rows,
+                        .pairs = group / 2,
+                        .codes = codes,
+                        .sums_row = lanes,
+                        .y_row = lanes};
 
-    memset(y, 0, (size_t)(high * cols) * sizeof *y);
-    for (int64_t at = 0; at < k; at += depth, packed += high * depth / 2) {
+    memset(y, 0, (size_t)(ROWS * lanes) * sizeof *y);
+    for (int64_t at = 0, depth; at < k; at += depth) {
+        int64_t g = at / group, left = k / group - g;
+
         depth = k - at < DEPTH ? k - at : DEPTH;
-        mr__quant_pairs_panel(w, (int)cols, strip, at, depth, codes, scale,
-                              w->f.biased ? bias : NULL);
-        part.a = packed;
-        part.a_panel = depth / 2 * rows;
-        part.n_groups = depth / group;
-        part.x_sums = sums + at / group * high;
-        mr__quant_pairs_piece(&part);
+        left = left < SCALES ? left : SCALES;
+        if (g % SCALES == 0) {
+            mr__quant_pairs_scales(w, w->scales, row0, g, left, scale);
+            if (w->f.biased)
+                mr__quant_pairs_scales(w, w->biases, row0, g, left, bias);
+        }
+        mr__quant_pairs_codes(w, row0, at, depth, codes);
+        p.n_groups = depth / group;
+        p.x = packed + lanes * at / 2;
+        p.x_sums = sums + g * lanes;
+        p.scale = scale + g % SCALES;
+        p.bias = w->f.biased ? bias + g % SCALES : NULL;
+        p.y = y;
+        lanes_run(p, lanes);
     }
 }

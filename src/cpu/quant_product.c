@@ -35,10 +35,12 @@ enum {
     FEW = 8,             /* rows of an item that stay with the words */
     PAIRS_LEAST = 3,     /* rows of an item from which on pairs are faster */
     RUN = MR_STRIP_ROWS, /* jobs of a run */
-    BAND_ROWS = 64,      /* columns of the result, each a row of w */
-    BAND_COLS = 256,     /* the same, each a column of w */
-    DEPTHS = 16, /* rows of w dequantised together, when it is not turned */
-    LANES = 16,  /* the same, when it is, for huge numbers */
+    RUN_BLOCKS = RUN / 32,
+    PAIRS_ROWS = MR_QUANT_PAIRS_ROWS,
+    BAND_ROWS = 64,  /* columns of the result, each a row of w */
+    BAND_COLS = 256, /* the same, each a column of w */
+    DEPTHS = 16,     /* rows of w dequantised together, when it is not turned */
+    LANES = 16,      /* the same, when it is, for huge numbers */
     LANE_DEPTH = 256, /* of them at a time */
     ALIGN = 64
 };
@@ -197,11 +199,12 @@ panel_floats(const product *p, int64_t n)
 static int64_t
 pair_floats(const product *p, int64_t n, int64_t n_w)
 {
+    const int64_t eight = MR_QUANT_PAIRS_LANES;
     int64_t runs = n_w + n / RUN;
 
     runs = runs < n ? runs : n;
-    return mr__quant_pairs_floats(&p->w.f, 1, p->inner) / MR_QUANT_PAIRS_ROWS *
-               (n + runs * (MR_QUANT_PAIRS_ROWS - 1)) +
+    return mr__quant_pairs_floats(&p->w.f, 1, p->inner) / eight *
+               (n + runs * (eight - 1)) +
            runs * ALIGN;
 }
 
@@ -484,34 +487,28 @@ firsts_find(product *p, bool pairs)
     }
 }
 
-/* Units of the runs and the bands of their columns. */
-static void
-bands_run(product *p, double rows, mr_cpu_body *body)
-{
-    int64_t band = p->turned ? BAND_ROWS : BAND_COLS;
-    double n = (double)(p->outer < band ? p->outer : band);
-
-    mr__cpu_for(p->n_runs * p->n_bands,
-                mr__cpu_grain(0.1 * rows * (double)p->inner * n), body, p);
-}
-
 /* The jobs are there. */
 static void
 few_run(product *p)
 {
     int64_t rows = p->a->in[0].size / p->inner;
+    int64_t band = p->turned ? BAND_ROWS : BAND_COLS;
 
+    band = p->outer < band ? p->outer : band;
     runs_find(p);
     firsts_find(p, false);
     mr__cpu_for(rows, mr__cpu_grain(1.0 * (double)p->inner), arrange_piece, p);
     mr__cpu_for(p->n_runs * run_panels(), mr__cpu_grain(2.0 * (double)p->inner),
                 run_pack_piece, p);
-    bands_run(p, 1.0, few_piece);
+    mr__cpu_for(p->n_runs * p->n_bands,
+                mr__cpu_grain(0.1 * (double)p->inner * (double)band), few_piece,
+                p);
 }
 
 /* ---- in pairs ---------------------------------------------------------------
  */
 
+/* Units: blocks of 32 rows of the runs. */
 static void
 pairs_pack_piece(void *ctx, int64_t begin, int64_t end)
 {
@@ -519,40 +516,40 @@ pairs_pack_piece(void *ctx, int64_t begin, int64_t end)
     const uint16_t *x[MR_STRIP_ROWS], *from = p->a->in[0].data;
 
     for (int64_t u = begin; u < end; u++) {
-        int64_t run = u / run_panels(), panel = u % run_panels();
-        int64_t m = run_length(p, run), row = panel * mr__gemm_rows();
+        int64_t run = u / RUN_BLOCKS, block = u % RUN_BLOCKS;
+        int64_t m = run_length(p, run);
 
-        if (row >= m)
+        if (block * (RUN / RUN_BLOCKS) >= m)
             continue;
-        for (int64_t i = row; i < m && i < row + mr__gemm_rows(); i++)
+        for (int64_t i = 0; i < m; i++)
             x[i] = from + p->jobs[p->runs[run] + i].x * p->inner;
-        if (!mr__quant_pairs_pack(&p->w.f, x, m, p->inner, panel,
+        if (!mr__quant_pairs_pack(&p->w.f, x, m, p->inner, block,
                                   p->packed + p->first[run]))
             atomic_store_explicit(&p->unfit, true, memory_order_relaxed);
     }
 }
 
+/* Units: strips of rows of w of the runs. */
 static void
 pairs_piece(void *ctx, int64_t begin, int64_t end)
 {
     const product *p = ctx;
-    _Alignas(64) float y[MR_STRIP_ROWS * MR_GEMM_MAX_COLS];
-    int64_t cols = mr__gemm_cols();
+    _Alignas(64) float y[MR_STRIP_ROWS * PAIRS_ROWS];
+    _Alignas(64) float turned[MR_STRIP_ROWS * PAIRS_ROWS];
+    int64_t strips = (p->outer - 1) / PAIRS_ROWS + 1;
 
     for (int64_t u = begin; u < end; u++) {
-        int64_t run = u / p->n_bands, j = u % p->n_bands * BAND_ROWS;
-        int64_t stop = j + BAND_ROWS < p->outer ? j + BAND_ROWS : p->outer;
+        int64_t run = u / strips, j = u % strips * PAIRS_ROWS;
+        int64_t n = p->outer - j < PAIRS_ROWS ? p->outer - j : PAIRS_ROWS;
+        int64_t m = run_length(p, run), lanes = mr__quant_pairs_lanes(m);
         const job *jobs = p->jobs + p->runs[run];
         mr_quant_matrix w = matrix_at(p, jobs[0].w);
 
-        for (; j < stop; j += cols) {
-            int64_t n = stop - j < cols ? stop - j : cols;
-
-            mr__quant_pairs_strip(&w, run_length(p, run),
-                                  p->packed + p->first[run], j / cols, y);
-            for (int64_t i = 0; i < run_length(p, run); i++)
-                out_write(p, jobs[i].out, j, n, y + i * cols);
-        }
+        mr__quant_pairs_strip(&w, m, p->packed + p->first[run], j, y);
+        mr__gemm_of_tier(mr__tier()->id)
+            ->turn(turned, y, lanes, PAIRS_ROWS, PAIRS_ROWS, lanes);
+        for (int64_t i = 0; i < m; i++)
+            out_write(p, jobs[i].out, j, n, turned + i * PAIRS_ROWS);
     }
 }
 
@@ -561,13 +558,17 @@ pairs_piece(void *ctx, int64_t begin, int64_t end)
 static bool
 pairs_run(product *p)
 {
+    int64_t strips = (p->outer - 1) / PAIRS_ROWS + 1;
+    double depth = (double)p->inner;
+
     firsts_find(p, true);
     atomic_init(&p->unfit, false);
-    mr__cpu_for(p->n_runs * run_panels(), mr__cpu_grain(2.0 * (double)p->inner),
+    mr__cpu_for(p->n_runs * RUN_BLOCKS, mr__cpu_grain(8.0 * depth),
                 pairs_pack_piece, p);
     if (atomic_load_explicit(&p->unfit, memory_order_relaxed))
         return false;
-    bands_run(p, 2.0, pairs_piece);
+    mr__cpu_for(p->n_runs * strips, mr__cpu_grain(10.0 * depth), pairs_piece,
+                p);
     return true;
 }
 

@@ -237,8 +237,8 @@ scales_read(const void *from, mr_quant_scale kind, int64_t at, int64_t n,
     quant_tier()->scales[kind == MR_SCALE_E4M3](bytes + at, n, to);
 }
 
-static int
-scale_bytes(mr_quant_scale kind)
+int
+mr__quant_scale_bytes(mr_quant_scale kind)
 {
     return kind == MR_SCALE_FLOAT32                         ? 4
            : kind == MR_SCALE_E8M0 || kind == MR_SCALE_E4M3 ? 1
@@ -323,13 +323,15 @@ lanes_turn(const void *from, int64_t stride, int64_t lanes, int width,
     mr__gemm_of_tier(mr__tier()->id)->turn(to, from, stride, lanes, width, n);
 }
 
-void
-mr__quant_lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
-                      int64_t lanes, int64_t first, int64_t n, int width,
-                      float *to)
+/* Scales (or biases) of rows [row0, row0 + lanes) for groups [first, first +
+ * n), side by side: to[g * width + lane]; other lanes are 0, all without
+ * scales. */
+static void
+lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
+            int64_t lanes, int64_t first, int64_t n, int width, float *to)
 {
     int64_t per_row = w->cols / w->f.group, at = row0 * per_row + first;
-    size_t size = (size_t)scale_bytes(w->f.scale);
+    size_t size = (size_t)mr__quant_scale_bytes(w->f.scale);
     const char *bytes = from;
     char dense[MR_GEMM_MAX_COLS * MOST_GROUPS * sizeof(uint16_t)];
     float room[MR_GEMM_MAX_COLS * MOST_GROUPS];
@@ -355,9 +357,14 @@ mr__quant_lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
  * is a power of two share a few sets of the first, and it is slower to bring
  * them there than not at all (32 rows of 8 bits, one thread: 16.1 ms; 14.0
  * without; 13.3 so). */
-void
-mr__quant_next_near(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
-                    int64_t depth0, int64_t depth)
+/* Brings near what rows have for the depths that are next: nothing else follows
+ * a walk along many rows at once.  To the second-level cache: rows whose length
+ * is a power of two share a few sets of the first, and it is slower to bring
+ * them there than not at all (32 rows of 8 bits, one thread: 16.1 ms; 14.0
+ * without; 13.3 so). */
+static void
+next_near(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int64_t depth0,
+          int64_t depth)
 {
     int64_t per_row = w->cols / 8 * w->f.bits;
     uintptr_t from = (uintptr_t)w->words + (uintptr_t)(row0 * per_row);
@@ -383,10 +390,10 @@ panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
     int64_t per_row = w->cols / 8 * w->f.bits;
     const char *from = (const char *)w->words + row0 * per_row;
 
-    mr__quant_lane_scales(w, w->scales, row0, lanes, first, n_groups, MAX_LANES,
-                          scale[0]);
-    mr__quant_lane_scales(w, w->f.biased ? w->biases : NULL, row0, lanes, first,
-                          n_groups, MAX_LANES, bias[0]);
+    lane_scales(w, w->scales, row0, lanes, first, n_groups, MAX_LANES,
+                scale[0]);
+    lane_scales(w, w->f.biased ? w->biases : NULL, row0, lanes, first, n_groups,
+                MAX_LANES, bias[0]);
     lanes_turn(from + depth0 / 8 * w->f.bits, per_row / 4, lanes, t->lanes,
                depth * w->f.bits / 32, words);
     for (int64_t k = depth0, n; k < depth0 + depth; k += n, to += n * step) {
@@ -414,7 +421,7 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
         panel_of_rows(w, lane0 + at, left, depth0, depth, to + at, width);
     }
     if (by_rows) {
-        mr__quant_next_near(w, lane0, lanes, depth0, depth);
+        next_near(w, lane0, lanes, depth0, depth);
         return;
     }
     for (int64_t p = 0; p < depth; p++, to += width) {

@@ -80,6 +80,8 @@ void mr__quant_pack(const uint32_t *codes, int n, int bits, uint32_t *words);
 /* The element of a code, the number of a scale byte. */
 float mr__quant_element(const mr_quant_format *f, uint32_t code);
 float mr__quant_scale_byte(mr_quant_scale kind, uint8_t byte);
+/* Of one scale. */
+int mr__quant_scale_bytes(mr_quant_scale kind);
 
 /* ---- reading --------------------------------------------------------------
  * Columns [k0, k0 + n) of a row as floats; k0 and n are multiples of 8.
@@ -95,16 +97,6 @@ void mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
 
 /* to[g] = the sum of group g of n. */
 void mr__quant_group_sums(const float *x, int group, int64_t n, float *to);
-
-/* Scales (or biases) of rows [row0, row0 + lanes) for groups [first, first +
- * n), side by side: to[g * width + lane]; other lanes are 0, all without
- * scales. */
-void mr__quant_lane_scales(const mr_quant_matrix *w, const void *from,
-                           int64_t row0, int64_t lanes, int64_t first,
-                           int64_t n, int width, float *to);
-/* Brings near what rows have behind depths [depth0, depth0 + depth). */
-void mr__quant_next_near(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
-                         int64_t depth0, int64_t depth);
 
 /* ---- few rows -------------------------------------------------------------
  * x arranged for products with rows of this format: mr__quant_arranged_floats

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quant_pairs.c -- bfloat16 rows and packed rows to panels of pairs, groups of
- * which go through the tier's tiles.
+ * quant_pairs.c -- bfloat16 rows and packed rows to pairs, over what the tier
+ * gives.
  * Called by: cpu/quant_pairs.c.  Calls: the tier's kernels, quant.c, gemm.h.
  */
 #include "kernels/quant_pairs.h"
@@ -11,8 +11,6 @@
 
 #include "kernels/gemm.h"
 #include "kernels/tier/tier.h"
-
-enum { LANES = 16 }; /* of a vector of the tier that has pairs */
 
 /* Relaxed: every thread finds the same. */
 static const mr_quant_pairs *
@@ -42,69 +40,80 @@ mr__quant_pairs_pay(const mr_quant_format *f)
     return f->group <= MR_QUANT_PAIRS_DEPTH && pairs_tier();
 }
 
-static void
-lanes_turn(const void *from, int64_t stride, int64_t lanes, int width,
-           int64_t n, void *to)
+int
+mr__quant_pairs_block(int64_t lanes)
 {
-    mr__gemm_of_tier(mr__tier()->id)->turn(to, from, stride, lanes, width, n);
+    return lanes >= 32 ? 32 : lanes >= 16 ? 16 : 8;
 }
 
 bool
-mr__quant_pairs_rows(const mr_quant_format *f, const uint16_t *const *x,
-                     int rows, int lanes, int64_t depth, float *to)
+mr__quant_pairs_rows(const uint16_t *const *x, int rows, int lanes,
+                     int64_t depth, float *to)
 {
-    float room[MR_GEMM_MAX_ROWS][MR_QUANT_PAIRS_DEPTH / 2];
-    mr_quant_kind kind = mr__quant_kind(f);
+    enum { LANES = 32, PAIRS = MR_QUANT_PAIRS_DEPTH / 2 };
+    float room[LANES][PAIRS];
     bool fine = true;
 
-    for (int i = 0; i < rows; i++)
-        fine = pairs_tier()->order(x[i], depth, kind,
-                                   (uint16_t *)(void *)room[i]) &&
-               fine;
-    lanes_turn(room, MR_QUANT_PAIRS_DEPTH / 2, rows, lanes, depth / 2, to);
+    for (int i = 0; i < rows; i++) {
+        fine = pairs_tier()->fit(x[i], depth) && fine;
+        memcpy(room[i], x[i], (size_t)depth * sizeof *x[i]);
+    }
+    for (int i = rows; i < lanes; i++)
+        memset(room[i], 0, (size_t)depth * sizeof *x[0]);
+    mr__gemm_of_tier(mr__tier()->id)
+        ->turn(to, room[0], PAIRS, lanes, lanes, depth / 2);
     return fine;
 }
 
-void
-mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
-                      int64_t depth0, int64_t depth, float *to, float *scale,
-                      float *bias)
+/* Rows of w from row0 on, at most MR_QUANT_PAIRS_ROWS. */
+static int64_t
+rows_there(const mr_quant_matrix *w, int64_t row0)
 {
-    uint32_t *pairs = (uint32_t *)(void *)to;
-    int64_t group = w->f.group, per_row = w->cols / 8 * w->f.bits;
-    int64_t row0 = panel * width, lanes = w->rows - row0;
-    const uint8_t *from = (const uint8_t *)w->words + row0 * per_row;
+    int64_t rows = w->rows - row0;
 
-    lanes = lanes < width ? lanes : width;
-    mr__quant_lane_scales(w, w->scales, row0, lanes, depth0 / group,
-                          depth / group, width, scale);
-    if (bias)
-        mr__quant_lane_scales(w, w->biases, row0, lanes, depth0 / group,
-                              depth / group, width, bias);
-    from += depth0 / 8 * w->f.bits;
-    for (int at = 0; at < width; at += LANES, from += LANES * per_row) {
-        int64_t left = lanes - at;
-
-        left = left < 0 ? 0 : left < LANES ? left : LANES;
-        pairs_tier()->unpack[mr__quant_kind(&w->f)](from, per_row, left, depth,
-                                                    pairs + at, width);
-    }
-    mr__quant_next_near(w, row0, lanes, depth0, depth);
+    return rows < MR_QUANT_PAIRS_ROWS ? rows : MR_QUANT_PAIRS_ROWS;
 }
 
 void
-mr__quant_pairs_piece(const mr_quant_piece *g)
+mr__quant_pairs_codes(const mr_quant_matrix *w, int64_t row0, int64_t depth0,
+                      int64_t depth, uint16_t *to)
 {
-    const float *a = g->a, *x_sums = g->x_sums;
-    int rows = mr__gemm_rows(), cols = mr__gemm_cols();
-    float *c = g->c;
+    int64_t bits = w->f.bits, row_bytes = w->cols / 8 * bits;
+    int64_t rows = rows_there(w, row0), first = depth0 / 8 * bits;
+    const uint8_t *words = w->words;
+    mr_quant_rows s = {.from = words + row0 * row_bytes + first,
+                       .end = words + w->rows * row_bytes,
+                       .row_bytes = row_bytes,
+                       .rows = rows,
+                       .n = depth,
+                       .ahead = depth / 8 * bits};
 
-    for (int64_t i = 0; i < g->m; i += rows) {
-        int64_t left = g->m - i < rows ? g->m - i : rows;
+    if (depth0 + depth == w->cols) /* the first ones of the rows behind */
+        s.ahead = MR_QUANT_PAIRS_ROWS * row_bytes - first;
+    pairs_tier()->unpack[mr__quant_kind(&w->f)](&s, to);
+    memset(to + rows * MR_QUANT_PAIRS_DEPTH, 0,
+           (size_t)((MR_QUANT_PAIRS_ROWS - rows) * MR_QUANT_PAIRS_DEPTH) *
+               sizeof *to);
+}
 
-        pairs_tier()->tile[left / MR_QUANT_PAIRS_ROWS - 1](g, a, x_sums, c);
-        a += g->a_panel;
-        x_sums += rows;
-        c += rows * cols;
-    }
+void
+mr__quant_pairs_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
+                       int64_t first, int64_t n, float *to)
+{
+    int64_t size = mr__quant_scale_bytes(w->f.scale),
+            rows = rows_there(w, row0);
+    int64_t row_bytes = w->cols / w->f.group * size;
+
+    pairs_tier()->scales((const uint8_t *)from + row0 * row_bytes +
+                             first * size,
+                         row_bytes, rows, n, w->f.scale, to);
+    memset(to + rows * MR_QUANT_PAIRS_SCALES, 0,
+           (size_t)((MR_QUANT_PAIRS_ROWS - rows) * MR_QUANT_PAIRS_SCALES) *
+               sizeof *to);
+}
+
+void
+mr__quant_pairs_piece(const mr_quant_piece *p, int lanes)
+{
+    pairs_tier()->tile[lanes / 16](p);
 }
