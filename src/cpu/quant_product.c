@@ -33,7 +33,7 @@
 
 enum {
     FEW = 8,             /* rows of an item that stay with the words */
-    PAIRS_LEAST = 3,     /* rows of an item from which on pairs are faster */
+    PAIRS_LEAST = 5,     /* rows of an item from which on pairs are faster */
     RUN = MR_STRIP_ROWS, /* jobs of a run */
     RUN_BLOCKS = RUN / 32,
     PAIRS_ROWS = MR_QUANT_PAIRS_ROWS,
