@@ -505,36 +505,27 @@ in_place_dots(const mr_quant_format *f)
                                                 : NULL;
 }
 
-/* Is none of MR_QUANT_HUGE, infinite or NaN? */
-static bool
-none_huge(const float *x, int64_t n)
+/* What some numbers have: such as cannot be divided by 2^31 without loss; such
+ * of MR_QUANT_HUGE or more, infinite or NaN. */
+typedef struct extent {
+    bool tiny, huge;
+} extent;
+
+static extent
+extent_find(const float *x, int64_t n)
 {
-    const uint32_t huge = (127 + 64) << 23;
-    uint32_t found = 0;
+    const int32_t least = (127 - 94) << 23, most = (127 + 64) << 23;
+    int32_t tiny = 0, huge = 0;
 
     for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
+        int32_t size;
 
-        memcpy(&bits, x + i, sizeof bits);
-        found |= bits << 1 >= 2 * huge;
+        memcpy(&size, x + i, sizeof size);
+        size &= 0x7fffffff;
+        tiny |= (size > 0) & (size < least);
+        huge |= size >= most;
     }
-    return found == 0;
-}
-
-/* Can all numbers be divided by 2^31 without loss? */
-static bool
-none_tiny(const float *x, int64_t n)
-{
-    const uint32_t least = (127 - 94) << 23; /* 2^-94 */
-    uint32_t found = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, x + i, sizeof bits);
-        found |= (bits << 1) - 1 < 2 * least - 1;
-    }
-    return found == 0;
+    return (extent){tiny != 0, huge != 0};
 }
 
 /* Numbers l * per_lane + j of a cell to j * 16 + l, those of even and odd lanes
@@ -588,7 +579,8 @@ mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
     int64_t all = mr__quant_arranged_floats(f, cols),
             last = cols / codes * codes;
     float *sums = to + numbers, factor[32][2];
-    bool in_place = in_place_dots(f) && none_tiny(x, cols);
+    extent e = extent_find(x, cols);
+    bool in_place = in_place_dots(f) && !e.tiny;
 
     for (int j = 0; j < per_lane; j++)
         for (int odd = 0; odd < 2; odd++)
@@ -600,7 +592,7 @@ mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
     if (f->biased)
         mr__quant_group_sums(x, f->group, cols / f->group, sums);
     to[all - FLAG_FLOATS] = in_place ? 1.0F : 0.0F;
-    to[all - FLAG_FLOATS + 1] = none_huge(x, cols) ? 0.0F : 1.0F;
+    to[all - FLAG_FLOATS + 1] = e.huge ? 1.0F : 0.0F;
 }
 
 static bool
