@@ -22,14 +22,18 @@ mr_quant_matrix mr__quant_matrix(const mr_quant_params *p,
                                  const mr_kernel_view *scales,
                                  const mr_kernel_view *biases);
 
-/* Products of bfloat16 with packed rows, in pairs; `matrix` gives the one at an
- * item's offset of b.  False: x has numbers that pairs cannot have, and c is
- * nothing. */
-typedef mr_quant_matrix mr__quant_matrix_fn(const void *ctx, int64_t at);
-bool mr__quant_pairs_fit(const mr_product *p, const mr_quant_format *f);
-size_t mr__quant_pairs_bytes(const mr_product *p, const mr_quant_format *f);
-bool mr__quant_pairs(const mr_product *p, const mr_quant_format *f,
-                     mr__quant_matrix_fn *matrix, void *workspace);
+/* Products of bfloat16 with packed rows, in pairs (kernels/quant_pairs.h).  A
+ * run is m <= MR_STRIP_ROWS rows of x, that lie anywhere; packed it takes
+ * mr__quant_pairs_floats (64-byte aligned). */
+int64_t mr__quant_pairs_lanes(int64_t m);
+int64_t mr__quant_pairs_floats(const mr_quant_format *f, int64_t m, int64_t k);
+/* 32 rows of a run.  False: pairs cannot have some number. */
+bool mr__quant_pairs_pack(const mr_quant_format *f, const uint16_t *const *x,
+                          int64_t m, int64_t k, int64_t block, float *to);
+/* y (MR_QUANT_PAIRS_ROWS rows of mr__quant_pairs_lanes(m)) = rows row0 ... of w
+ * times the run. */
+void mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m,
+                           const float *packed, int64_t row0, float *y);
 
 mr_code mr__cpu_quantize(const mr_kernel_args *a);
 mr_code mr__cpu_quantize_float(const mr_kernel_args *a);

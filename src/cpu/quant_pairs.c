@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quant_pairs.c -- products of bfloat16 rows with packed matrices, in pairs.
+ * quant_pairs.c -- some rows of bfloat16 times strips of a packed matrix, in
+ * pairs (kernels/quant_pairs.h).
  *
- * Codes are exact in bfloat16, so where the processor multiplies pairs of such
- * twice as fast as floats (kernels/gemm.h) the sums over a group are those of
- * widened numbers; they are scaled group by group, and biases meet the sums of
- * x.  All of x is packed; then each strip of the matrix, as many columns as a
- * register tile has, goes to pairs a piece of depth at a time, and meets up to
- * BLOCK_ROWS rows.
- * Called by: quant_product.c.  Calls: kernels/quant.h, kernels/gemm.h, the
- * pool.
+ * Packed rows of a run: pieces of depth, each all blocks of lanes; then the
+ * sums of x over the groups, which biases meet: groups, each all lanes.  Some
+ * rows of the matrix at a time go to pairs, a piece that stays in the
+ * first-level cache after the other, and meet the whole run.
+ * Called by: quant_product.c.  Calls: kernels/quant_pairs.h, kernels/gemm.h.
  */
-#include <stdatomic.h>
+#include "kernels/quant_pairs.h"
+
 #include <string.h>
 
 #include "cpu/quant.h"
@@ -19,214 +18,134 @@
 #include "kernels/tier/tier.h"
 
 enum {
-    BLOCK_ROWS = MR_STRIP_ROWS,
     DEPTH = MR_QUANT_PAIRS_DEPTH,
-    LEAST_GROUP = 16,
+    ROWS = MR_QUANT_PAIRS_ROWS,
+    SCALES = MR_QUANT_PAIRS_SCALES,
+    BLOCK = 32, /* the most lanes of a block */
     MOST_GROUP = 128
 };
 
-typedef struct pairs {
-    const mr_product *p;
-    const mr_quant_format *f;
-    mr__quant_matrix_fn *matrix;
-    atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
-    bool a_shared;
-    int64_t rows, cols;               /* of a panel */
-    int64_t panels, blocks, strips;   /* of an item */
-    int64_t groups, a_floats, floats; /* of an item: packed, with sums */
-    float *a;
-} pairs;
-
-bool
-mr__quant_pairs_fit(const mr_product *p, const mr_quant_format *f)
+int64_t
+mr__quant_pairs_lanes(int64_t m)
 {
-    return p->dtype == MR_BFLOAT16 && p->a.dtype == MR_BFLOAT16 &&
-           f->group <= MOST_GROUP && mr__gemm_pairs(MR_BFLOAT16);
+    const int64_t eight = MR_QUANT_PAIRS_LANES;
+
+    return (m + eight - 1) / eight * eight;
 }
 
-static pairs
-pairs_plan(const mr_product *p, const mr_quant_format *f)
+int64_t
+mr__quant_pairs_floats(const mr_quant_format *f, int64_t m, int64_t k)
 {
-    pairs s = {.p = p,
-               .f = f,
-               .a_shared = true,
-               .rows = mr__gemm_rows(),
-               .cols = mr__gemm_cols(),
-               .blocks = (p->m - 1) / BLOCK_ROWS + 1,
-               .groups = p->k / f->group};
+    int64_t per_row = k / 2 + (f->biased ? k / f->group : 0);
 
-    s.panels = (p->m - 1) / s.rows + 1;
-    s.strips = (p->n - 1) / s.cols + 1;
-    s.a_floats = s.panels * s.rows * (p->k / 2);
-    s.floats = s.a_floats + s.panels * s.rows * s.groups;
-    s.floats = (s.floats + 15) / 16 * 16;
-    for (int32_t k = 0; k < p->batch.ndim; k++)
-        s.a_shared = s.a_shared && p->batch.stride[0][k] == 0;
-    return s;
+    return (mr__quant_pairs_lanes(m) * per_row + 15) / 16 * 16;
 }
 
-size_t
-mr__quant_pairs_bytes(const mr_product *p, const mr_quant_format *f)
-{
-    pairs s = pairs_plan(p, f);
-
-    return (size_t)(s.floats * (s.a_shared ? 1 : p->n_items)) * sizeof(float);
-}
-
-static bool
-unfit(pairs *s)
-{
-    return atomic_load_explicit(&s->unfit, memory_order_relaxed);
-}
-
-/* Rows of a block, its panels, and where its packed rows begin: pieces of
- * depth, each all panels of the block; sums: groups, each all its rows. */
-typedef struct block {
-    int64_t m, panels;
-    float *a, *sums;
-} block;
-
-static block
-block_at(const pairs *s, int64_t item, int64_t i)
-{
-    int64_t row = i * BLOCK_ROWS, m = s->p->m - row;
-    block b = {.m = m < BLOCK_ROWS ? m : BLOCK_ROWS};
-    float *a = s->a + (s->a_shared ? 0 : item) * s->floats;
-
-    b.panels = (b.m - 1) / s->rows + 1;
-    b.a = a + row * (s->p->k / 2);
-    b.sums = a + s->a_floats + row * s->groups;
-    return b;
-}
-
-/* Sums over the groups of row i of x. */
+/* Sums over the groups of a row of x. */
 static void
-sums_make(const pairs *s, const mr_gemm_side *a, int64_t i, float *to,
+sums_make(const mr_quant_format *f, const uint16_t *x, int64_t k, float *to,
           int64_t step)
 {
-    const uint16_t *x = a->data;
     float wide[MOST_GROUP], sum;
 
-    x += i * a->lane_stride;
-    for (int64_t g = 0; g < s->groups; g++) {
-        mr__tier()->casts->cast[MR_BFLOAT16][MR_FLOAT32](
-            wide, x + g * s->f->group, s->f->group);
-        mr__quant_group_sums(wide, s->f->group, 1, &sum);
+    for (int64_t g = 0; g < k / f->group; g++) {
+        mr__tier()->casts->cast[MR_BFLOAT16][MR_FLOAT32](wide, x + g * f->group,
+                                                         f->group);
+        mr__quant_group_sums(wide, f->group, 1, &sum);
         to[g * step] = sum;
     }
 }
 
-/* Units: the panels of all items. */
-static void
-pack_piece(void *ctx, int64_t begin, int64_t end)
+/* Blocks of lanes [from, to). */
+static bool
+piece_pack(const uint16_t *const *x, int64_t m, int64_t from, int64_t to,
+           int64_t at, int64_t depth, float *piece)
 {
-    pairs *s = ctx;
+    const uint16_t *part[BLOCK];
+    bool fine = true;
 
-    for (int64_t u = begin; u < end && !unfit(s); u++) {
-        int64_t per_block = BLOCK_ROWS / s->rows, panel = u % s->panels;
-        block b = block_at(s, u / s->panels, panel / per_block);
-        int64_t own = panel % per_block, depth;
-        float *to = b.a, *sums = b.sums + own * s->rows;
-        mr_gemm_side a, side;
-        bool fine = true;
-        void *c;
+    for (int lanes; from < to; from += lanes) {
+        int64_t rows = m - from;
 
-        mr__product_item(s->p, u / s->panels, &a, &side, &c);
-        for (int64_t at = 0; at < s->p->k; at += depth) {
-            depth = s->p->k - at < DEPTH ? s->p->k - at : DEPTH;
-            fine = mr__gemm_pack_pairs(&a, (int)s->rows, panel, at, depth,
-                                       to + own * s->rows * depth / 2) &&
-                   fine;
-            to += b.panels * s->rows * depth / 2;
-        }
-        if (!fine)
-            atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
-        for (int64_t i = 0; s->f->biased && i < s->rows; i++)
-            if (panel * s->rows + i < s->p->m)
-                sums_make(s, &a, panel * s->rows + i, sums + i,
-                          b.panels * s->rows);
-            else
-                for (int64_t g = 0; g < s->groups; g++)
-                    sums[g * b.panels * s->rows + i] = 0.0F;
+        lanes = mr__quant_pairs_block(to - from);
+        rows = rows < lanes ? rows : lanes;
+        for (int64_t i = 0; i < rows; i++)
+            part[i] = x[from + i] + at;
+        fine = mr__quant_pairs_rows(part, (int)rows, lanes, depth,
+                                    piece + from * depth / 2) &&
+               fine;
     }
-}
-
-/* y = the rows of a block times the columns of a strip. */
-static void
-strip_run(const pairs *s, const block *b, const mr_quant_matrix *w,
-          int64_t strip, float *y)
-{
-    _Alignas(64) float codes[DEPTH / 2 * MR_GEMM_MAX_COLS];
-    _Alignas(64) float scale[DEPTH / LEAST_GROUP * MR_GEMM_MAX_COLS];
-    _Alignas(64) float bias[DEPTH / LEAST_GROUP * MR_GEMM_MAX_COLS];
-    int64_t group = s->f->group, high = b->panels * s->rows, depth;
-    const float *a = b->a;
-
-    memset(y, 0, (size_t)(high * s->cols) * sizeof *y);
-    for (int64_t at = 0; at < s->p->k; at += depth) {
-        depth = s->p->k - at < DEPTH ? s->p->k - at : DEPTH;
-        mr__quant_pairs_panel(w, (int)s->cols, strip, at, depth, codes, scale,
-                              s->f->biased ? bias : NULL);
-        for (int64_t g = 0; g < depth / group; g++) {
-            mr_gemm_group part = {.m = b->m,
-                                  .depth = group / 2,
-                                  .a = a + g * group / 2 * s->rows,
-                                  .b = codes + g * group / 2 * s->cols,
-                                  .scale = scale + g * s->cols,
-                                  .bias =
-                                      s->f->biased ? bias + g * s->cols : NULL,
-                                  .x_sums = b->sums + (at / group + g) * high,
-                                  .a_panel = depth / 2 * s->rows,
-                                  .c = y};
-
-            mr__gemm_group_run(&part);
-        }
-        a += high * depth / 2;
-    }
-}
-
-/* Units: strips of the blocks of all items. */
-static void
-strip_piece(void *ctx, int64_t begin, int64_t end)
-{
-    const pairs *s = ctx;
-    const mr_product *p = s->p;
-    _Alignas(64) float y[BLOCK_ROWS * MR_GEMM_MAX_COLS];
-
-    for (int64_t u = begin; u < end; u++) {
-        int64_t i = u % s->blocks, strip = u / s->blocks % s->strips;
-        int64_t item = u / s->blocks / s->strips, j = strip * s->cols;
-        int64_t n = p->n - j < s->cols ? p->n - j : s->cols;
-        mr_quant_matrix w = s->matrix(p->pack_ctx, mr__product_offset(p, item));
-        block b = block_at(s, item, i);
-        mr_gemm_side side[2];
-        void *c;
-
-        mr__product_item(p, item, &side[0], &side[1], &c);
-        strip_run(s, &b, &w, strip, y);
-        for (int64_t r = 0; r < b.m; r++)
-            mr__tier()->casts->cast[MR_FLOAT32][MR_BFLOAT16](
-                (uint16_t *)c + (i * BLOCK_ROWS + r) * p->c_row + j,
-                y + r * s->cols, n);
-    }
+    return fine;
 }
 
 bool
-mr__quant_pairs(const mr_product *p, const mr_quant_format *f,
-                mr__quant_matrix_fn *matrix, void *workspace)
+mr__quant_pairs_pack(const mr_quant_format *f, const uint16_t *const *x,
+                     int64_t m, int64_t k, int64_t block, float *to)
 {
-    pairs s = pairs_plan(p, f);
-    double depth = (double)p->k, rows = (double)s.rows, cols = (double)s.cols;
-    double high = (double)(p->m < BLOCK_ROWS ? p->m : BLOCK_ROWS);
+    int64_t lanes = mr__quant_pairs_lanes(m), from = block * BLOCK, depth;
+    int64_t stop = from + BLOCK < lanes ? from + BLOCK : lanes;
+    float *sums = to + lanes * (k / 2);
+    bool fine = true;
 
-    s.matrix = matrix;
-    s.a = workspace;
-    mr__cpu_for((s.a_shared ? 1 : p->n_items) * s.panels,
-                mr__cpu_grain(0.2 * depth * rows), pack_piece, &s);
-    if (unfit(&s))
-        return false;
-    mr__cpu_for(p->n_items * s.strips * s.blocks,
-                mr__cpu_grain(depth * cols * (0.15 + 0.01 * high)), strip_piece,
-                &s);
-    return true;
+    for (int64_t at = 0; at < k; at += depth, to += lanes * depth / 2) {
+        depth = k - at < DEPTH ? k - at : DEPTH;
+        fine = piece_pack(x, m, from, stop, at, depth, to) && fine;
+    }
+    for (int64_t i = from; f->biased && i < stop; i++)
+        if (i < m)
+            sums_make(f, x[i], k, sums + i, lanes);
+        else
+            for (int64_t g = 0; g < k / f->group; g++)
+                sums[g * lanes + i] = 0.0F;
+    return fine;
+}
+
+/* All lanes of a piece, whose x and sums are where p has them. */
+static void
+lanes_run(mr_quant_piece p, int64_t lanes)
+{
+    for (int block; lanes > 0; lanes -= block) {
+        block = mr__quant_pairs_block(lanes);
+        mr__quant_pairs_piece(&p, block);
+        p.x += block * p.n_groups * p.pairs;
+        p.x_sums += block;
+        p.y += block;
+    }
+}
+
+void
+mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m, const float *packed,
+                      int64_t row0, float *y)
+{
+    _Alignas(64) uint16_t codes[ROWS * DEPTH];
+    _Alignas(64) float scale[ROWS * SCALES], bias[ROWS * SCALES];
+    int64_t group = w->f.group, k = w->cols, lanes = mr__quant_pairs_lanes(m);
+    int64_t rows = w->rows - row0 < ROWS ? w->rows - row0 : ROWS;
+    const float *sums = packed + lanes * (k / 2);
+    mr_quant_piece p = {.rows = rows,
+                        .pairs = group / 2,
+                        .codes = codes,
+                        .sums_row = lanes,
+                        .y_row = lanes};
+
+    memset(y, 0, (size_t)(ROWS * lanes) * sizeof *y);
+    for (int64_t at = 0, depth; at < k; at += depth) {
+        int64_t g = at / group, left = k / group - g;
+
+        depth = k - at < DEPTH ? k - at : DEPTH;
+        left = left < SCALES ? left : SCALES;
+        if (g % SCALES == 0) {
+            mr__quant_pairs_scales(w, w->scales, row0, g, left, scale);
+            if (w->f.biased)
+                mr__quant_pairs_scales(w, w->biases, row0, g, left, bias);
+        }
+        mr__quant_pairs_codes(w, row0, at, depth, codes);
+        p.n_groups = depth / group;
+        p.x = packed + lanes * at / 2;
+        p.x_sums = sums + g * lanes;
+        p.scale = scale + g % SCALES;
+        p.bias = w->f.biased ? bias + g % SCALES : NULL;
+        p.y = y;
+        lanes_run(p, lanes);
+    }
 }

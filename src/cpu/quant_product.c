@@ -7,28 +7,41 @@
  *   strips  more: a strip of the matrix is dequantised in cache and meets them
  *           all (strips.c)
  *   packed  many: panels are dequantised for the packed product (packed.c)
- *   pairs   more than FEW of bfloat16, where pairs are fast (quant_pairs.c)
+ *   pairs   PAIRS_LEAST or more of bfloat16, where pairs are fast
+ *           (quant_pairs.c)
  *
- * The few rows are a list of jobs, one for each row of the result, in the order
- * of their matrices: so rows that were picked for one matrix read it together.
- * Runs of jobs with one matrix times bands of columns are the units of work;
- * a row's sum depends neither on its run nor on its band.
+ * The few rows and those in pairs are a list of jobs, one for each row of the
+ * result, in the order of their matrices: so rows that were picked for one
+ * matrix read it together.  Runs of jobs with one matrix times bands of columns
+ * are the units of work; a row's sum depends neither on its run nor on its
+ * band.
+ *
+ * The few and pairs add up codes before they scale them, so sums of huge
+ * numbers exceed float32 where their products do not, and infinite ones meet
+ * codes instead of values.  Rows that have such (MR_QUANT_HUGE) meet values.
  * Called by: device.c.  Calls: kernels/quant.h, kernels/gemm.h, packed.c.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "cpu/epilogue.h"
 #include "cpu/index.h"
 #include "cpu/product.h"
 #include "cpu/quant.h"
+#include "kernels/quant_pairs.h"
 #include "kernels/tier/tier.h"
 
 enum {
     FEW = 8,             /* rows of an item that stay with the words */
+    PAIRS_LEAST = 5,     /* rows of an item from which on pairs are faster */
     RUN = MR_STRIP_ROWS, /* jobs of a run */
-    BAND_ROWS = 64,      /* columns of the result, each a row of w */
-    BAND_COLS = 256,     /* the same, each a column of w */
-    DEPTHS = 16, /* rows of w dequantised together, when it is not turned */
+    RUN_BLOCKS = RUN / 32,
+    PAIRS_ROWS = MR_QUANT_PAIRS_ROWS,
+    BAND_ROWS = 64,  /* columns of the result, each a row of w */
+    BAND_COLS = 256, /* the same, each a column of w */
+    DEPTHS = 16,     /* rows of w dequantised together, when it is not turned */
+    LANES = 16,      /* the same, when it is, for huge numbers */
+    LANE_DEPTH = 256, /* of them at a time */
     ALIGN = 64
 };
 
@@ -51,8 +64,10 @@ typedef struct product {
     job *jobs;
     int64_t n_jobs, *runs, n_runs; /* run i: jobs [runs[i], runs[i + 1]) */
     int64_t n_bands;
-    float *packed; /* rows of long runs, run i from row first_row[i] on */
-    int64_t *first_row;
+    float *packed; /* rows of long runs, or of all in pairs: run i from float
+                      first[i] on */
+    int64_t *first;
+    atomic_bool unfit; /* for pairs; relaxed: read after the loop */
 } product;
 
 /* ---- reading the operands ---------------------------------------------------
@@ -140,12 +155,6 @@ matrix_at(const product *p, int64_t i)
     return w;
 }
 
-static mr_quant_matrix
-matrix_of(const void *ctx, int64_t at)
-{
-    return matrix_at(ctx, at);
-}
-
 static void
 panel_pack(const void *ctx, int64_t at, int width, int64_t panel,
            int64_t depth0, int64_t depth, float *to)
@@ -171,37 +180,75 @@ x_is_float(const product *p)
     return p->a->in[0].dtype == MR_FLOAT32;
 }
 
-/* Rows of panels that n jobs in long runs can take: each run is longer than FEW
- * and its last panel need not be full. */
-static int64_t
-packed_rows(int64_t n)
+/* Can the product go in pairs, if its numbers can? */
+static bool
+in_pairs(const product *p)
 {
-    return n + n / (FEW + 1) * (mr__gemm_rows() - 1);
+    return p->turned && p->a->in[0].dtype == MR_BFLOAT16 &&
+           mr__quant_pairs_pay(&p->w.f);
 }
 
-/* Lays the few's memory out from `at` on (NULL: measures only). */
+/* Floats of the rows of all runs when n jobs have n_w matrices.  In panels:
+ * each long run has more than FEW and its last panel need not be full. */
+static int64_t
+panel_floats(const product *p, int64_t n)
+{
+    return (n + n / (FEW + 1) * (mr__gemm_rows() - 1)) * p->inner;
+}
+
+static int64_t
+pair_floats(const product *p, int64_t n, int64_t n_w)
+{
+    const int64_t eight = MR_QUANT_PAIRS_LANES;
+    int64_t runs = n_w + n / RUN;
+
+    runs = runs < n ? runs : n;
+    return mr__quant_pairs_floats(&p->w.f, 1, p->inner) / eight *
+               (n + runs * (eight - 1)) +
+           runs * ALIGN;
+}
+
+/* Lays the jobs' memory out from `at` on (NULL: measures only). */
+static size_t
+jobs_place(product *p, char *at, int64_t n_jobs)
+{
+    size_t bytes = 0;
+
+    p->jobs = at ? (job *)(void *)(at + bytes) : NULL;
+    bytes += aligned((size_t)n_jobs * sizeof(job));
+    p->runs = at ? (int64_t *)(void *)(at + bytes) : NULL;
+    bytes += aligned((size_t)(n_jobs + 1) * sizeof(int64_t));
+    p->first = at ? (int64_t *)(void *)(at + bytes) : NULL;
+    bytes += aligned((size_t)n_jobs * sizeof(int64_t));
+    p->n_jobs = n_jobs;
+    return bytes;
+}
+
+/* The same of the few. */
 static size_t
 few_place(product *p, char *at, int64_t n_jobs)
 {
     int64_t rows = p->a->in[0].size / (p->inner > 0 ? p->inner : 1);
     size_t wide = x_is_float(p) ? 0 : (size_t)p->a->in[0].size * sizeof(float);
     size_t arranged = (size_t)(rows * p->arranged_floats) * sizeof(float);
-    size_t bytes = 0;
+    size_t bytes = jobs_place(p, at, n_jobs);
 
     p->wide = at ? (float *)(void *)(at + bytes) : NULL;
     bytes += aligned(wide);
     p->arranged = at ? (float *)(void *)(at + bytes) : NULL;
     bytes += aligned(arranged);
-    p->jobs = at ? (job *)(void *)(at + bytes) : NULL;
-    bytes += aligned((size_t)n_jobs * sizeof(job));
-    p->runs = at ? (int64_t *)(void *)(at + bytes) : NULL;
-    bytes += aligned((size_t)(n_jobs + 1) * sizeof(int64_t));
-    p->first_row = at ? (int64_t *)(void *)(at + bytes) : NULL;
-    bytes += aligned((size_t)n_jobs * sizeof(int64_t));
     p->packed = at ? (float *)(void *)(at + bytes) : NULL;
-    bytes += aligned((size_t)(packed_rows(n_jobs) * p->inner) * sizeof(float));
-    p->n_jobs = n_jobs;
-    return bytes;
+    return bytes + aligned((size_t)panel_floats(p, n_jobs) * sizeof(float));
+}
+
+/* And of those in pairs. */
+static size_t
+pairs_place(product *p, char *at, int64_t n_jobs, int64_t n_w)
+{
+    size_t bytes = jobs_place(p, at, n_jobs);
+
+    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
+    return bytes + aligned((size_t)pair_floats(p, n_jobs, n_w) * sizeof(float));
 }
 
 static const float *
@@ -239,6 +286,43 @@ rows_turned(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
     for (int i = 0; i < m; i++)
         x[i] = p->arranged + jobs[i].x * p->arranged_floats;
     mr__quant_dot(w, j, j + n, m, x, y[0], BAND_COLS);
+}
+
+/* One row times rows [j, j + n) of w, as values. */
+static void
+row_of_huge(const product *p, const mr_quant_matrix *w, const job *one,
+            int64_t j, int64_t n, float *y)
+{
+    float values[LANES][LANE_DEPTH], part[LANES];
+    const float *x = x_row(p, one->x);
+    mr_gemm_side b = {.data = values,
+                      .dtype = MR_FLOAT32,
+                      .lane_stride = LANE_DEPTH,
+                      .depth_stride = 1};
+
+    memset(y, 0, (size_t)n * sizeof *y);
+    for (int64_t c = 0; c < n; c += LANES) {
+        b.lanes = n - c < LANES ? n - c : LANES;
+        for (int64_t k = 0, depth; k < p->inner; k += depth) {
+            depth = p->inner - k < LANE_DEPTH ? p->inner - k : LANE_DEPTH;
+            for (int64_t l = 0; l < b.lanes; l++)
+                mr__quant_read(w, j + c + l, k, depth, 1.0F, false, values[l]);
+            mr__gemv_deep(part, LANES, x + k, p->inner, 1, &b, depth, b.lanes);
+            for (int64_t l = 0; l < b.lanes; l++)
+                y[c + l] += part[l];
+        }
+    }
+}
+
+static void
+rows_of_huge(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
+             int64_t j, int64_t n, float (*y)[BAND_COLS])
+{
+    for (int i = 0; i < m; i++)
+        if (mr__quant_arranged_huge(&p->w.f, p->inner,
+                                    p->arranged +
+                                        jobs[i].x * p->arranged_floats))
+            row_of_huge(p, w, jobs + i, j, n, y[i]);
 }
 
 /* Up to four rows times columns [j, j + n) of w. */
@@ -302,6 +386,8 @@ short_run(const product *p, int64_t run, int64_t j, int64_t n)
         int m = left < MR_QUANT_ROWS ? (int)left : MR_QUANT_ROWS;
 
         (p->turned ? rows_turned : rows_plain)(p, &w, p->jobs + i, m, j, n, y);
+        if (p->turned)
+            rows_of_huge(p, &w, p->jobs + i, m, j, n, y);
         for (int r = 0; r < m; r++)
             out_write(p, p->jobs[i + r].out, j, n, y[r]);
     }
@@ -317,7 +403,7 @@ long_run(const product *p, int64_t run, int64_t j, int64_t n)
     mr_strip s = {.m = m,
                   .k = p->inner,
                   .at = jobs[0].w,
-                  .a = p->packed + p->first_row[run] * p->inner,
+                  .a = p->packed + p->first[run],
                   .pack_b = panel_pack,
                   .pack_ctx = p};
 
@@ -344,24 +430,29 @@ few_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* Rows of long runs to panels. */
+/* Panels of a run. */
+static int64_t
+run_panels(void)
+{
+    return (RUN - 1) / mr__gemm_rows() + 1;
+}
+
+/* Units: panels of the runs, rows of the long ones. */
 static void
 run_pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     const product *p = ctx;
-    int64_t rows = mr__gemm_rows();
     const float *x[MR_STRIP_ROWS];
 
-    for (int64_t run = begin; run < end; run++) {
-        int64_t m = run_length(p, run);
+    for (int64_t u = begin; u < end; u++) {
+        int64_t run = u / run_panels(), panel = u % run_panels();
+        int64_t m = run_length(p, run), row = panel * mr__gemm_rows();
 
-        if (m <= FEW)
+        if (m <= FEW || row >= m)
             continue;
-        for (int64_t i = 0; i < m; i++)
+        for (int64_t i = row; i < m && i < row + mr__gemm_rows(); i++)
             x[i] = x_row(p, p->jobs[p->runs[run] + i].x);
-        for (int64_t panel = 0; panel * rows < m; panel++)
-            mr__strip_pack_rows(x, m, p->inner, panel,
-                                p->packed + p->first_row[run] * p->inner);
+        mr__strip_pack_rows(x, m, p->inner, panel, p->packed + p->first[run]);
     }
 }
 
@@ -369,8 +460,6 @@ run_pack_piece(void *ctx, int64_t begin, int64_t end)
 static void
 runs_find(product *p)
 {
-    int64_t rows = mr__gemm_rows(), next = 0;
-
     p->n_runs = 0;
     for (int64_t i = 0; i < p->n_jobs; i++) {
         bool same = p->n_runs > 0 && p->jobs[i].w == p->jobs[i - 1].w &&
@@ -380,11 +469,21 @@ runs_find(product *p)
             p->runs[p->n_runs++] = i;
     }
     p->runs[p->n_runs] = p->n_jobs;
+}
+
+static void
+firsts_find(product *p, bool pairs)
+{
+    int64_t next = 0;
+
     for (int64_t run = 0; run < p->n_runs; run++) {
         int64_t m = run_length(p, run);
 
-        p->first_row[run] = next;
-        next += m > FEW ? (m + rows - 1) / rows * rows : 0;
+        p->first[run] = next;
+        if (pairs)
+            next += mr__quant_pairs_floats(&p->w.f, m, p->inner);
+        else if (m > FEW)
+            next += mr__strip_floats(m, p->inner);
     }
 }
 
@@ -392,16 +491,85 @@ runs_find(product *p)
 static void
 few_run(product *p)
 {
-    int64_t rows = p->a->in[0].size / p->inner, band;
-    double ns;
+    int64_t rows = p->a->in[0].size / p->inner;
+    int64_t band = p->turned ? BAND_ROWS : BAND_COLS;
 
+    band = p->outer < band ? p->outer : band;
     runs_find(p);
+    firsts_find(p, false);
     mr__cpu_for(rows, mr__cpu_grain(1.0 * (double)p->inner), arrange_piece, p);
-    mr__cpu_for(p->n_runs, mr__cpu_grain(2.0 * (double)p->inner),
+    mr__cpu_for(p->n_runs * run_panels(), mr__cpu_grain(2.0 * (double)p->inner),
                 run_pack_piece, p);
-    band = p->turned ? BAND_ROWS : BAND_COLS;
-    ns = 0.1 * (double)p->inner * (double)(p->outer < band ? p->outer : band);
-    mr__cpu_for(p->n_runs * p->n_bands, mr__cpu_grain(ns), few_piece, p);
+    mr__cpu_for(p->n_runs * p->n_bands,
+                mr__cpu_grain(0.1 * (double)p->inner * (double)band), few_piece,
+                p);
+}
+
+/* ---- in pairs ---------------------------------------------------------------
+ */
+
+/* Units: blocks of 32 rows of the runs. */
+static void
+pairs_pack_piece(void *ctx, int64_t begin, int64_t end)
+{
+    product *p = ctx;
+    const uint16_t *x[MR_STRIP_ROWS], *from = p->a->in[0].data;
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t run = u / RUN_BLOCKS, block = u % RUN_BLOCKS;
+        int64_t m = run_length(p, run);
+
+        if (block * (RUN / RUN_BLOCKS) >= m)
+            continue;
+        for (int64_t i = 0; i < m; i++)
+            x[i] = from + p->jobs[p->runs[run] + i].x * p->inner;
+        if (!mr__quant_pairs_pack(&p->w.f, x, m, p->inner, block,
+                                  p->packed + p->first[run]))
+            atomic_store_explicit(&p->unfit, true, memory_order_relaxed);
+    }
+}
+
+/* Units: strips of rows of w of the runs. */
+static void
+pairs_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const product *p = ctx;
+    _Alignas(64) float y[MR_STRIP_ROWS * PAIRS_ROWS];
+    _Alignas(64) float turned[MR_STRIP_ROWS * PAIRS_ROWS];
+    int64_t strips = (p->outer - 1) / PAIRS_ROWS + 1;
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t run = u / strips, j = u % strips * PAIRS_ROWS;
+        int64_t n = p->outer - j < PAIRS_ROWS ? p->outer - j : PAIRS_ROWS;
+        int64_t m = run_length(p, run), lanes = mr__quant_pairs_lanes(m);
+        const job *jobs = p->jobs + p->runs[run];
+        mr_quant_matrix w = matrix_at(p, jobs[0].w);
+
+        mr__quant_pairs_strip(&w, m, p->packed + p->first[run], j, y);
+        mr__gemm_of_tier(mr__tier()->id)
+            ->turn(turned, y, lanes, PAIRS_ROWS, PAIRS_ROWS, lanes);
+        for (int64_t i = 0; i < m; i++)
+            out_write(p, jobs[i].out, j, n, turned + i * PAIRS_ROWS);
+    }
+}
+
+/* The jobs and their runs are there.  False: nothing is done, since some number
+ * cannot go in pairs. */
+static bool
+pairs_run(product *p)
+{
+    int64_t strips = (p->outer - 1) / PAIRS_ROWS + 1;
+    double depth = (double)p->inner;
+
+    firsts_find(p, true);
+    atomic_init(&p->unfit, false);
+    mr__cpu_for(p->n_runs * RUN_BLOCKS, mr__cpu_grain(8.0 * depth),
+                pairs_pack_piece, p);
+    if (atomic_load_explicit(&p->unfit, memory_order_relaxed))
+        return false;
+    mr__cpu_for(p->n_runs * strips, mr__cpu_grain(10.0 * depth), pairs_piece,
+                p);
+    return true;
 }
 
 /* ---- many rows --------------------------------------------------------------
@@ -449,30 +617,28 @@ nothing(const product *p)
     return true;
 }
 
-static bool
-in_pairs(const mr_product *g, const product *p)
-{
-    return p->turned && mr__quant_pairs_fit(g, &p->w.f);
-}
-
 size_t
 mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
 {
     product p = product_read(a);
+    size_t bytes, pairs = 0;
+    int64_t n_jobs;
     mr_product g;
-    size_t bytes;
 
     if (a->out[0].size == 0 || p.inner == 0)
         return 0;
     batch_read(&p);
-    if (p.m <= FEW)
-        return few_place(&p, NULL, p.m * p.n_items);
-    g = many_product(&p);
-    bytes = mr__product_strips_fit(&g) ? mr__product_strips_bytes(&g)
-                                       : mr__product_packed_bytes(&g);
-    if (in_pairs(&g, &p) && mr__quant_pairs_bytes(&g, &p.w.f) > bytes)
-        bytes = mr__quant_pairs_bytes(&g, &p.w.f);
-    return bytes;
+    n_jobs = p.m * p.n_items;
+    if (in_pairs(&p) && p.m >= PAIRS_LEAST)
+        pairs = pairs_place(&p, NULL, n_jobs, p.n_items);
+    if (p.m <= FEW) {
+        bytes = few_place(&p, NULL, n_jobs);
+    } else {
+        g = many_product(&p);
+        bytes = mr__product_strips_fit(&g) ? mr__product_strips_bytes(&g)
+                                           : mr__product_packed_bytes(&g);
+    }
+    return bytes > pairs ? bytes : pairs;
 }
 
 /* What follows, where no tile of a product has seen to it. */
@@ -492,11 +658,6 @@ many_run(mr_product *g, const product *p)
         e != NULL && mr__after_pays(e, out->size * mr__dtype_size(out->dtype));
     mr_after after;
 
-    if (in_pairs(g, p) &&
-        mr__quant_pairs(g, &p->w.f, matrix_of, p->a->workspace)) {
-        follow(p);
-        return;
-    }
     if (tiles) {
         mr__after_make(&after, e);
         g->after = &after;
@@ -509,6 +670,32 @@ many_run(mr_product *g, const product *p)
         follow(p);
 }
 
+/* A job for each row of the items. */
+static void
+jobs_make(product *p)
+{
+    mr_walk walk = p->batch;
+
+    for (int64_t i = 0; i < p->n_items; i++, mr__walk_next(&walk)) {
+        int64_t x = walk.ndim > 0 ? walk.offset[0] : 0;
+        int64_t w = walk.ndim > 0 ? walk.offset[1] : 0;
+
+        for (int64_t r = 0; r < p->m; r++)
+            p->jobs[i * p->m + r] = (job){x * p->m + r, w, i * p->m + r};
+    }
+}
+
+static bool
+matmul_in_pairs(product *p)
+{
+    if (!in_pairs(p) || p->m < PAIRS_LEAST)
+        return false;
+    pairs_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
+    jobs_make(p);
+    runs_find(p);
+    return pairs_run(p);
+}
+
 mr_code
 mr__cpu_quantized_matmul(const mr_kernel_args *a)
 {
@@ -519,22 +706,18 @@ mr__cpu_quantized_matmul(const mr_kernel_args *a)
         return MR_OK;
     }
     batch_read(&p);
-    if (p.m > FEW) {
+    if (matmul_in_pairs(&p)) {
+        follow(&p);
+    } else if (p.m > FEW) {
         mr_product g = many_product(&p);
 
         many_run(&g, &p);
-        return MR_OK;
+    } else {
+        few_place(&p, a->workspace, p.m * p.n_items);
+        jobs_make(&p);
+        few_run(&p);
+        follow(&p);
     }
-    few_place(&p, a->workspace, p.m * p.n_items);
-    for (int64_t i = 0; i < p.n_items; i++, mr__walk_next(&p.batch)) {
-        int64_t x = p.batch.ndim > 0 ? p.batch.offset[0] : 0;
-        int64_t w = p.batch.ndim > 0 ? p.batch.offset[1] : 0;
-
-        for (int64_t r = 0; r < p.m; r++)
-            p.jobs[i * p.m + r] = (job){x * p.m + r, w, i * p.m + r};
-    }
-    few_run(&p);
-    follow(&p);
     return MR_OK;
 }
 
@@ -562,8 +745,11 @@ mr__cpu_gather_qmm_workspace(const mr_kernel_args *a)
 {
     product p = product_read(a);
     int64_t n = a->in[a->n_in - 1].size;
+    size_t bytes = few_place(&p, NULL, n * p.m), pairs = 0;
 
-    return gather_bytes(&p, n) + few_place(&p, NULL, n * p.m);
+    if (in_pairs(&p))
+        pairs = pairs_place(&p, NULL, n * p.m, p.n_w);
+    return gather_bytes(&p, n) + (bytes > pairs ? bytes : pairs);
 }
 
 /* Jobs in the order of their matrices; those of one matrix in theirs. */
@@ -582,6 +768,21 @@ jobs_sort(product *p, int64_t n, const int64_t *lhs, const int64_t *rhs,
                 (job){lhs[i] * p->m + r, rhs[i], i * p->m + r};
 }
 
+/* Has some matrix enough rows for pairs? */
+static bool
+gather_in_pairs(product *p, void *workspace)
+{
+    int64_t most = 0;
+
+    if (!in_pairs(p))
+        return false;
+    pairs_place(p, workspace, p->n_jobs, p->n_w);
+    runs_find(p);
+    for (int64_t run = 0; run < p->n_runs; run++)
+        most = run_length(p, run) > most ? run_length(p, run) : most;
+    return most >= PAIRS_LEAST && pairs_run(p);
+}
+
 mr_code
 mr__cpu_gather_qmm(const mr_kernel_args *a)
 {
@@ -598,9 +799,12 @@ mr__cpu_gather_qmm(const mr_kernel_args *a)
         follow(&p);
         return MR_OK;
     }
-    few_place(&p, (char *)a->workspace + gather_bytes(&p, n), n * p.m);
+    jobs_place(&p, (char *)a->workspace + gather_bytes(&p, n), n * p.m);
     jobs_sort(&p, n, lhs, rhs, rhs + n);
-    few_run(&p);
+    if (!gather_in_pairs(&p, (char *)a->workspace + gather_bytes(&p, n))) {
+        few_place(&p, (char *)a->workspace + gather_bytes(&p, n), n * p.m);
+        few_run(&p);
+    }
     follow(&p);
     return MR_OK;
 }

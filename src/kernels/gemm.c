@@ -465,23 +465,6 @@ mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
                 tile_run(g, t, i, j);
 }
 
-void
-mr__gemm_group_run(const mr_gemm_group *g)
-{
-    const mr_gemm_tier *t = gemm_tier();
-    const float *a = g->a, *x_sums = g->x_sums;
-    float *c = g->c;
-
-    for (int64_t i = 0; i < g->m; i += t->rows) {
-        int64_t rows = g->m - i < t->rows ? g->m - i : t->rows;
-
-        gemm_pairs()->scaled[(rows - 1) / (t->rows / 3)](g, a, x_sums, c);
-        a += g->a_panel;
-        x_sums += t->rows;
-        c += t->rows * t->cols;
-    }
-}
-
 /* ---- few rows --------------------------------------------------------------
  */
 

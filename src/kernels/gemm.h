@@ -87,19 +87,6 @@ bool mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
 void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
                     int64_t j1);
 
-/* Pairs of one group of a quantised matrix, whose codes are b: c (m rows of as
- * many floats as a panel of b has lanes) += (a @ b) * scale + x_sums * bias;
- * bias NULL: none.  Panels of a are a_panel floats apart; x_sums goes by
- * panels too, mr__gemm_rows() each. */
-typedef struct mr_gemm_group {
-    int64_t m, depth; /* the number of pairs */
-    const float *a, *b, *scale, *bias, *x_sums;
-    int64_t a_panel;
-    float *c;
-} mr_gemm_group;
-
-void mr__gemm_group_run(const mr_gemm_group *g);
-
 /* ---- few rows ------------------------------------------------------------
  * y (m x n floats, rows y_row apart) = x (m rows of float32, x_row apart) @ b
  * over `depth`; m <= MR_GEMV_ROWS.  mr__gemv_wide: the columns of b are
@@ -208,9 +195,6 @@ typedef struct mr_gemm_tier {
  */
 typedef struct mr_gemm_pairs {
     mr_gemm_tile_fn *tile[3][2];
-    /* of (r + 1) * rows / 3 rows of a group */
-    void (*scaled[3])(const mr_gemm_group *g, const float *a,
-                      const float *x_sums, float *c);
     /* to[l] = the pair of low[l] and high[l] (NULL: zeros); lanes <= width,
      * others 0 */
     void (*zip)(uint32_t *to, const uint16_t *low, const uint16_t *high,

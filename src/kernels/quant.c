@@ -38,8 +38,8 @@ quant_tier(void)
     return tiers[mr__tier()->id];
 }
 
-static mr_quant_kind
-format_kind(const mr_quant_format *f)
+mr_quant_kind
+mr__quant_kind(const mr_quant_format *f)
 {
     static const mr_quant_kind by_bits[9] = {
         [1] = MR_QUANT_1, [2] = MR_QUANT_2, [3] = MR_QUANT_3, [4] = MR_QUANT_4,
@@ -237,8 +237,8 @@ scales_read(const void *from, mr_quant_scale kind, int64_t at, int64_t n,
     quant_tier()->scales[kind == MR_SCALE_E4M3](bytes + at, n, to);
 }
 
-static int
-scale_bytes(mr_quant_scale kind)
+int
+mr__quant_scale_bytes(mr_quant_scale kind)
 {
     return kind == MR_SCALE_FLOAT32                         ? 4
            : kind == MR_SCALE_E8M0 || kind == MR_SCALE_E4M3 ? 1
@@ -284,7 +284,7 @@ piece_read(const mr_quant_matrix *w, int64_t row, int64_t k0, int64_t n,
     int64_t behind = (w->rows * w->cols - n) / 8 - eights;
     const uint8_t *bytes = (const uint8_t *)w->words + eights * w->f.bits;
 
-    t->unpack[format_kind(&w->f)](bytes, n, behind * w->f.bits, to);
+    t->unpack[mr__quant_kind(&w->f)](bytes, n, behind * w->f.bits, to);
     for (int64_t g = k0 / group; g * group < k0 + n; g++) {
         int64_t at = row * per_row + g, from = g * group - k0;
         int64_t stop = from + group < n ? from + group : n;
@@ -331,7 +331,7 @@ lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
             int64_t lanes, int64_t first, int64_t n, int width, float *to)
 {
     int64_t per_row = w->cols / w->f.group, at = row0 * per_row + first;
-    size_t size = (size_t)scale_bytes(w->f.scale);
+    size_t size = (size_t)mr__quant_scale_bytes(w->f.scale);
     const char *bytes = from;
     char dense[MR_GEMM_MAX_COLS * MOST_GROUPS * sizeof(uint16_t)];
     float room[MR_GEMM_MAX_COLS * MOST_GROUPS];
@@ -357,6 +357,11 @@ lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
  * is a power of two share a few sets of the first, and it is slower to bring
  * them there than not at all (32 rows of 8 bits, one thread: 16.1 ms; 14.0
  * without; 13.3 so). */
+/* Brings near what rows have for the depths that are next: nothing else follows
+ * a walk along many rows at once.  To the second-level cache: rows whose length
+ * is a power of two share a few sets of the first, and it is slower to bring
+ * them there than not at all (32 rows of 8 bits, one thread: 16.1 ms; 14.0
+ * without; 13.3 so). */
 static void
 next_near(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int64_t depth0,
           int64_t depth)
@@ -377,7 +382,7 @@ panel_of_rows(const mr_quant_matrix *w, int64_t row0, int64_t lanes,
               int64_t depth0, int64_t depth, float *to, int64_t step)
 {
     const mr_quant_tier *t = quant_tier();
-    mr_quant_lanes_fn *turned = t->turned[format_kind(&w->f)];
+    mr_quant_lanes_fn *turned = t->turned[mr__quant_kind(&w->f)];
     float scale[MOST_GROUPS][MAX_LANES], bias[MOST_GROUPS][MAX_LANES];
     uint32_t words[MR_GEMM_DEPTH * 8 / 32 * MAX_LANES], *next = words;
     int64_t group = w->f.group, first = depth0 / group;
@@ -424,36 +429,6 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
         for (int64_t l = lanes; l < width; l++)
             to[l] = 0.0F;
     }
-}
-
-void
-mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
-                      int64_t depth0, int64_t depth, float *to, float *scale,
-                      float *bias)
-{
-    const mr_quant_tier *t = quant_tier();
-    uint32_t words[MR_QUANT_PAIRS_DEPTH * 8 / 32 * MAX_LANES];
-    uint32_t *pairs = (uint32_t *)(void *)to;
-    int64_t group = w->f.group, per_row = w->cols / 8 * w->f.bits;
-    int64_t row0 = panel * width, lanes = w->rows - row0;
-    const char *from = (const char *)w->words + row0 * per_row;
-
-    lanes = lanes < width ? lanes : width;
-    lane_scales(w, w->scales, row0, lanes, depth0 / group, depth / group, width,
-                scale);
-    if (bias)
-        lane_scales(w, w->biases, row0, lanes, depth0 / group, depth / group,
-                    width, bias);
-    from += depth0 / 8 * w->f.bits;
-    for (int at = 0; at < width; at += t->lanes, from += t->lanes * per_row) {
-        int64_t left = lanes - at;
-
-        left = left < 0 ? 0 : left < t->lanes ? left : t->lanes;
-        lanes_turn(from, per_row / 4, left, t->lanes, depth * w->f.bits / 32,
-                   words);
-        t->paired[format_kind(&w->f)](words, depth, pairs + at, width);
-    }
-    next_near(w, row0, lanes, depth0, depth);
 }
 
 /* ---- few rows -------------------------------------------------------------
@@ -523,27 +498,34 @@ static mr_quant_dot_fn *const *
 in_place_dots(const mr_quant_format *f)
 {
     const mr_quant_tier *t = quant_tier();
-    mr_quant_kind kind = format_kind(f);
+    mr_quant_kind kind = mr__quant_kind(f);
 
     return t->in_place[kind][0]                 ? t->in_place[kind]
            : t->bytes[kind][0] && picks_bytes() ? t->bytes[kind]
                                                 : NULL;
 }
 
-/* Can all numbers be divided by 2^31 without loss? */
-static bool
-none_tiny(const float *x, int64_t n)
+/* What some numbers have: such as cannot be divided by 2^31 without loss; such
+ * of MR_QUANT_HUGE or more, infinite or NaN. */
+typedef struct extent {
+    bool tiny, huge;
+} extent;
+
+static extent
+extent_find(const float *x, int64_t n)
 {
-    const uint32_t least = (127 - 94) << 23; /* 2^-94 */
-    uint32_t found = 0;
+    const int32_t least = (127 - 94) << 23, most = (127 + 64) << 23;
+    int32_t tiny = 0, huge = 0;
 
     for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
+        int32_t size;
 
-        memcpy(&bits, x + i, sizeof bits);
-        found |= (bits << 1) - 1 < 2 * least - 1;
+        memcpy(&size, x + i, sizeof size);
+        size &= 0x7fffffff;
+        tiny |= (size > 0) & (size < least);
+        huge |= size >= most;
     }
-    return found == 0;
+    return (extent){tiny != 0, huge != 0};
 }
 
 /* Numbers l * per_lane + j of a cell to j * 16 + l, those of even and odd lanes
@@ -597,7 +579,8 @@ mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
     int64_t all = mr__quant_arranged_floats(f, cols),
             last = cols / codes * codes;
     float *sums = to + numbers, factor[32][2];
-    bool in_place = in_place_dots(f) && none_tiny(x, cols);
+    extent e = extent_find(x, cols);
+    bool in_place = in_place_dots(f) && !e.tiny;
 
     for (int j = 0; j < per_lane; j++)
         for (int odd = 0; odd < 2; odd++)
@@ -609,6 +592,7 @@ mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
     if (f->biased)
         mr__quant_group_sums(x, f->group, cols / f->group, sums);
     to[all - FLAG_FLOATS] = in_place ? 1.0F : 0.0F;
+    to[all - FLAG_FLOATS + 1] = e.huge ? 1.0F : 0.0F;
 }
 
 static bool
@@ -617,6 +601,15 @@ arranged_in_place(const mr_quant_matrix *w, const float *arranged)
     int64_t all = mr__quant_arranged_floats(&w->f, w->cols);
 
     return arranged[all - FLAG_FLOATS] != 0.0F;
+}
+
+bool
+mr__quant_arranged_huge(const mr_quant_format *f, int64_t cols,
+                        const float *arranged)
+{
+    int64_t all = mr__quant_arranged_floats(f, cols);
+
+    return arranged[all - FLAG_FLOATS + 1] != 0.0F;
 }
 
 /* How many of m rows, 1, 2 or 4, go together: those arranged alike. */
@@ -660,7 +653,7 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
     int64_t all = (rows - 1) * per_row + groups;
     float scale[SCALES + 16], bias[SCALES + 16];
     const float *part[MR_QUANT_ROWS], *x_sums[MR_QUANT_ROWS];
-    mr_quant_dot_fn *const *dots = quant_tier()->dot[format_kind(f)];
+    mr_quant_dot_fn *const *dots = quant_tier()->dot[mr__quant_kind(f)];
     const uint8_t *words = w->words;
     mr_quant_span s = {
         .from = words + (j * w->cols + k) / 8 * f->bits,

@@ -60,6 +60,8 @@ typedef struct mr_quant_matrix {
 #define MR_QUANT_ROWS 4
 /* Rows of w whose lanes wait for their sums together. */
 #define MR_QUANT_TOGETHER 16
+/* From here on x is huge. */
+#define MR_QUANT_HUGE 0x1p64F
 /* Numbers of the largest group that is not affine. */
 #define MR_QUANT_FLOAT_GROUP 32
 
@@ -78,6 +80,8 @@ void mr__quant_pack(const uint32_t *codes, int n, int bits, uint32_t *words);
 /* The element of a code, the number of a scale byte. */
 float mr__quant_element(const mr_quant_format *f, uint32_t code);
 float mr__quant_scale_byte(mr_quant_scale kind, uint8_t byte);
+/* Of one scale. */
+int mr__quant_scale_bytes(mr_quant_scale kind);
 
 /* ---- reading --------------------------------------------------------------
  * Columns [k0, k0 + n) of a row as floats; k0 and n are multiples of 8.
@@ -91,14 +95,6 @@ void mr__quant_read(const mr_quant_matrix *w, int64_t row, int64_t k0,
 void mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
                      int64_t panel, int64_t depth0, int64_t depth, float *to);
 
-/* The same of rows in pairs (gemm.h: codes are exact in bfloat16), where
- * mr__gemm_pairs says so; depth0 and depth are multiples of the group, and no
- * more than MR_QUANT_PAIRS_DEPTH.  Scales and biases stand apart: those of
- * group g of the panel at scale[g * width + lane]; bias NULL without. */
-#define MR_QUANT_PAIRS_DEPTH 256
-void mr__quant_pairs_panel(const mr_quant_matrix *w, int width, int64_t panel,
-                           int64_t depth0, int64_t depth, float *to,
-                           float *scale, float *bias);
 /* to[g] = the sum of group g of n. */
 void mr__quant_group_sums(const float *x, int group, int64_t n, float *to);
 
@@ -108,6 +104,12 @@ void mr__quant_group_sums(const float *x, int group, int64_t n, float *to);
 int64_t mr__quant_arranged_floats(const mr_quant_format *f, int64_t cols);
 void mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
                        float *to);
+/* Has that row a number of MR_QUANT_HUGE or more?  Then sums of codes may
+ * exceed float32 before their scale makes them small, and mr__quant_dot is not
+ * right.
+ */
+bool mr__quant_arranged_huge(const mr_quant_format *f, int64_t cols,
+                             const float *arranged);
 /* y[i][j] (rows y_row apart) = x[i] times row j of w, rows [j0, j1). */
 void mr__quant_dot(const mr_quant_matrix *w, int64_t j0, int64_t j1, int m,
                    const float *const *arranged, float *y, int64_t y_row);
@@ -136,9 +138,6 @@ typedef void mr_quant_lanes_fn(const uint32_t *words, int64_t n,
                                const float *scale, const float *bias, float *to,
                                int64_t step);
 
-typedef void mr_quant_pairs_fn(const uint32_t *words, int64_t n, uint32_t *to,
-                               int64_t step);
-
 typedef enum mr_quant_kind {
     MR_QUANT_1,
     MR_QUANT_2,
@@ -151,6 +150,8 @@ typedef enum mr_quant_kind {
     MR_QUANT_E4M3,
     MR_N_QUANT_KINDS
 } mr_quant_kind;
+
+mr_quant_kind mr__quant_kind(const mr_quant_format *f);
 
 typedef struct mr_quant_tier {
     /* n codes as numbers; n a multiple of 8: their n * bits / 8 bytes and what
@@ -167,9 +168,6 @@ typedef struct mr_quant_tier {
        (a multiple of 16), scaled: to[k * step + lane] */
     int32_t lanes;
     mr_quant_lanes_fn *turned[MR_N_QUANT_KINDS];
-    /* the same without scales, two codes to a word as bfloat16, the first in
-       the upper half; NULL in tiers that do not multiply such pairs */
-    mr_quant_pairs_fn *paired[MR_N_QUANT_KINDS];
     /* to[i] = the sum of row i of n, in a fixed order */
     void (*sums)(float (*lanes)[16], int n, float *to);
     /* bytes as scales: E8M0, E4M3 */

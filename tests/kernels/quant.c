@@ -12,6 +12,7 @@
 
 #include "kernels/gemm.h"
 #include "kernels/quant.h"
+#include "kernels/quant_pairs.h"
 #include "kernels/tier/tier.h"
 #include "support/guard.h"
 
@@ -219,35 +220,45 @@ half_value(uint32_t bits)
     return (double)x;
 }
 
+/* Codes from depth0 on of the last rows, beside their scales, with rows that
+ * are not there. */
+static void
+pairs_check(const mr_quant_format *f, int64_t cols, int64_t depth0)
+{
+    static uint16_t codes[MR_QUANT_PAIRS_ROWS][MR_QUANT_PAIRS_DEPTH];
+    static float scale[MR_QUANT_PAIRS_ROWS][MR_QUANT_PAIRS_SCALES];
+    static float bias[MR_QUANT_PAIRS_ROWS][MR_QUANT_PAIRS_SCALES];
+    int64_t there = 5, row0 = MR_QUANT_PAIRS_ROWS,
+            n = (cols - depth0) / f->group;
+    mr_quant_matrix w = matrix(f, row0 + there, cols);
+
+    mr__quant_pairs_codes(&w, row0, depth0, cols - depth0, codes[0]);
+    mr__quant_pairs_scales(&w, w.scales, row0, depth0 / f->group, n, scale[0]);
+    if (f->biased)
+        mr__quant_pairs_scales(&w, w.biases, row0, depth0 / f->group, n,
+                               bias[0]);
+    for (int64_t r = 0; r < there; r++)
+        for (int64_t k = 0; k < cols - depth0; k++) {
+            double v = half_value(codes[r][k]) * (double)scale[r][k / f->group];
+
+            v += f->biased ? (double)bias[r][k / f->group] : 0.0;
+            assert_true(fabs(v - value_at(&w, row0 + r, depth0 + k)) <= 1e-4);
+        }
+    assert_true(codes[there][3] == 0 && scale[there][0] == 0.0F);
+    release_all();
+}
+
 static void
 pairs__hold_the_codes_beside_their_scales(void **state)
 {
-    enum { WIDTH = MR_GEMM_MAX_COLS, DEPTH = 128 };
-    static uint32_t pairs[DEPTH / 2][WIDTH];
-    static float scale[DEPTH / 16][WIDTH], bias[DEPTH / 16][WIDTH];
+    enum { DEPTH = MR_QUANT_PAIRS_DEPTH };
 
     (void)state;
-    if (!mr__gemm_pairs(MR_BFLOAT16))
-        skip();
     for (int i = 0; i < N_FORMATS; i++) {
-        const mr_quant_format *f = &formats[i];
-        int64_t rows = WIDTH + 5, cols = 2 * DEPTH;
-        mr_quant_matrix w = matrix(f, rows, cols);
-
-        mr__quant_pairs_panel(&w, WIDTH, 1, DEPTH, DEPTH, (float *)pairs,
-                              scale[0], f->biased ? bias[0] : NULL);
-        for (int64_t k = 0; k < DEPTH; k++)
-            for (int64_t l = 0; l < 5; l++) {
-                uint32_t pair = pairs[k / 2][l];
-                double code = half_value(k % 2 == 0 ? pair >> 16 : pair);
-                double v = code * (double)scale[k / f->group][l];
-
-                v += f->biased ? (double)bias[k / f->group][l] : 0.0;
-                assert_true(fabs(v - value_at(&w, WIDTH + l, DEPTH + k)) <=
-                            1e-4);
-            }
-        assert_true(scale[0][5] == 0.0F && scale[0][WIDTH - 1] == 0.0F);
-        release_all();
+        if (!mr__quant_pairs_pay(&formats[i]))
+            skip();
+        pairs_check(&formats[i], 2 * DEPTH, DEPTH);
+        pairs_check(&formats[i], DEPTH + formats[i].group, DEPTH);
     }
 }
 

@@ -339,6 +339,34 @@ def test_quantized_matmul__bfloat16_rows_of_any_number(mode: str, tiny: bool) ->
             assert np.abs(got - want).max() <= 5e-3 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(("mode", "bits", "group"), [("affine", 8, 128), ("affine", 3, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16)])
+def test_quantized_matmul__huge_and_infinite_numbers_meet_values(mode: str, bits: int, group: int, dtype: str) -> None:
+    """Sums of codes would exceed float32 before their scale makes them small."""
+    kw = dict(group_size=group, bits=bits, mode=mode)
+    t, inner = getattr(mx, dtype), 3 * 128
+    largest = 6e4 if dtype == "float16" else 3e38
+    q = mx.quantize(mx.array(1e-3 * drawn(37, inner) / 16), **kw)
+    values = quantized.dequantize(*[to_np(p) for p in q], **kw).astype("f8")
+    if dtype != "float32" and mode == "affine":
+        q = [q[0], *[a.astype(t) for a in q[1:]]]
+        values = quantized.dequantize(*[to_np(p).astype("f4") if i else to_np(p) for i, p in enumerate(q)], **kw).astype("f8")
+    for rows in (1, 2, 7, 33, 130):
+        x = drawn(rows, inner)
+        x[::2, 5] = largest
+        x[::2, 6:9] = -largest / 2
+        plain = np.array(mx.quantized_matmul(mx.array(x).astype(t), *q, **kw).astype(mx.float32), "f8")
+        x = to_np(mx.array(x).astype(t)).astype("f8")
+        size = np.abs(x) @ (np.abs(values) + np.abs(values).max()).T
+        assert np.all(np.isfinite(plain))
+        assert np.all(np.abs(plain - x @ values.T) <= 4 * MANTISSA[dtype] * size)
+        x[::2, 7] = np.inf
+        got = np.array(mx.quantized_matmul(mx.array(x.astype("f4")).astype(t), *q, **kw).astype(mx.float32))
+        sure = np.abs(values[:, 7]) > 1e-7
+        assert np.all(got[::2][:, sure] == np.sign(values[sure, 7]) * np.inf)
+        assert np.all(np.isfinite(got[1::2]))
+
+
 def test_quantized_matmul__types_are_promoted() -> None:
     w, s, b = mx.quantize(mx.array(drawn(4, 64)))
     x = mx.ones((1, 64))
@@ -417,6 +445,26 @@ def test_gather_qmm__many_rows_for_few_matrices() -> None:
     order = np.argsort(pick, kind="stable")
     again = mx.gather_qmm(mx.array(x[order]), *q, rhs_indices=mx.array(pick[order]), sorted_indices=True)
     assert np.array_equal(np.array(again), got[order])
+
+
+@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize(("mode", "bits", "group"), [("affine", 4, 64), ("affine", 5, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16)])
+def test_gather_qmm__bfloat16_rows_are_the_products_of_each(mode: str, bits: int, group: int, tiny: bool) -> None:
+    """Runs of one row, of some and of more than a run may have; the same bits in any order."""
+    kw = dict(group_size=group, bits=bits, mode=mode)
+    pick = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 3, 5], [1, 5, 20, 41, 130]))
+    x = mx.array(drawn(len(pick), 1, 192)).astype(mx.bfloat16)
+    if tiny:
+        x = mx.where(mx.arange(192) == 3, mx.array(1e-39, dtype=mx.bfloat16), x)
+    q = mx.quantize(mx.array(drawn(6 * 101, 192)), **kw)
+    values = quantized.dequantize(*[to_np(p) for p in q], **kw).reshape(6, 101, 192)
+    q = [mx.reshape(a, (6, 101, -1)) for a in q]
+    got = to_np(mx.gather_qmm(x, *q, rhs_indices=mx.array(pick), **kw))
+    want = to_np(x).astype("f8") @ np.swapaxes(values[pick], -1, -2)
+    assert np.abs(got - want).max() <= 5e-3 * np.abs(want).max()
+    order = np.argsort(pick, kind="stable")
+    again = mx.gather_qmm(x[mx.array(order)], *q, rhs_indices=mx.array(pick[order]), sorted_indices=True, **kw)
+    assert np.array_equal(to_np(again), got[order])
 
 
 def test_gather_qmm__an_index_out_of_range_names_its_line() -> None:

@@ -76,40 +76,6 @@ TILE(tile_two_thirds, 2 * THIRD, 2)
 TILE(tile_half, 3 * THIRD, 1)
 TILE(tile_whole, 3 * THIRD, 2)
 
-/* The same of a group of codes: c += sums * scale + bias * the sums of a. */
-static inline __attribute__((always_inline, target("avx512bf16"))) void
-tile_scaled(const mr_gemm_group *g, const float *a, const float *x_sums,
-            float *c, const int n_rows)
-{
-    float sums[ROWS][COLS];
-
-    tile(g->depth, a, g->b, COLS, sums[0], COLS, false, n_rows, 2);
-    for (int v = 0; v < COLS; v += N_LANES) {
-        R scale = v_load(g->scale + v);
-        R bias = g->bias ? v_load(g->bias + v) : (R){0};
-
-#pragma GCC unroll 12
-        for (int i = 0; i < n_rows; i++) {
-            float *to = c + i * COLS + v;
-            R y = multiply_add(v_load(sums[i] + v), scale, v_load(to));
-
-            if (g->bias)
-                y = multiply_add(v_set(x_sums[i]), bias, y);
-            v_store(to, y);
-        }
-    }
-}
-
-#define SCALED(name, n_rows)                                                   \
-    WITH static void name(const mr_gemm_group *g, const float *a,              \
-                          const float *x_sums, float *c)                       \
-    {                                                                          \
-        tile_scaled(g, a, x_sums, c, n_rows);                                  \
-    }
-SCALED(scaled_third, THIRD)
-SCALED(scaled_two_thirds, 2 * THIRD)
-SCALED(scaled_whole, 3 * THIRD)
-
 /* Halves i ... (`left` of them at most) as the lower halves of lanes. */
 INLINE U
 lanes_of(const uint16_t *p, int64_t left)
@@ -196,7 +162,6 @@ const mr_gemm_pairs MR_TIER_SYM(mr__gemm_pairs) = {
     .tile = {{tile_third_half, tile_third},
              {tile_two_thirds_half, tile_two_thirds},
              {tile_half, tile_whole}},
-    .scaled = {scaled_third, scaled_two_thirds, scaled_whole},
     .zip = zip,
     .zip_cols = zip_cols,
     .order = order,

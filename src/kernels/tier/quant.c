@@ -317,39 +317,6 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
         turned_some(words, 16, s, b, to, step, kind);
 }
 
-#if MR_TIER_ID == MR_TIER_AVX512
-/* Codes of each lane as pairs of bfloat16, the first in the upper half: exact,
- * so the lower halves of the floats are 0. */
-INLINE void
-paired_some(const uint32_t *words, const int n, uint32_t *to, int64_t step,
-            const mr_quant_kind kind)
-{
-    const int bits = kind_bits(kind);
-
-#pragma GCC unroll 16
-    for (int j = 0; j < n; j += 2, to += step) {
-        U high = (U)number(lane_code(words, j, bits), kind);
-        U low = (U)number(lane_code(words, j + 1, bits), kind);
-
-        high = (high & 0xFFFF0000) | low >> 16;
-        __asm__("" : "+r"(to));
-        memcpy(to, &high, sizeof high);
-    }
-}
-
-INLINE void
-paired(const uint32_t *words, int64_t n, uint32_t *to, int64_t step,
-       const mr_quant_kind kind)
-{
-    const int bits = kind_bits(kind);
-
-    for (; n >= 32; n -= 32, words += bits * N_LANES, to += 16 * step)
-        paired_some(words, 32, to, step, kind);
-    if (n >= 16 && bits % 2 == 0)
-        paired_some(words, 16, to, step, kind);
-}
-#endif
-
 /* ---- products
  * ----------------------------------------------------------------
  */
@@ -492,23 +459,6 @@ number_at(U w, const int j, const mr_quant_kind kind, const bool in_place)
     {                                                                          \
         turned(words, n, scale, bias, to, step, kind);                         \
     }
-#if MR_TIER_ID == MR_TIER_AVX512
-#define PAIRED(name, kind)                                                     \
-    static void paired_##name(const uint32_t *words, int64_t n, uint32_t *to,  \
-                              int64_t step)                                    \
-    {                                                                          \
-        paired(words, n, to, step, kind);                                      \
-    }
-PAIRED(1, MR_QUANT_1)
-PAIRED(2, MR_QUANT_2)
-PAIRED(3, MR_QUANT_3)
-PAIRED(4, MR_QUANT_4)
-PAIRED(5, MR_QUANT_5)
-PAIRED(6, MR_QUANT_6)
-PAIRED(8, MR_QUANT_8)
-PAIRED(e2m1, MR_QUANT_E2M1)
-PAIRED(e4m3, MR_QUANT_E4M3)
-#endif
 KERNELS(1, MR_QUANT_1)
 KERNELS(2, MR_QUANT_2)
 KERNELS(3, MR_QUANT_3)
@@ -631,10 +581,6 @@ const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
     .lanes = N_LANES,
     .turned = {turned_1, turned_2, turned_3, turned_4, turned_5, turned_6,
                turned_8, turned_e2m1, turned_e4m3},
-#if MR_TIER_ID == MR_TIER_AVX512
-    .paired = {paired_1, paired_2, paired_3, paired_4, paired_5, paired_6,
-               paired_8, paired_e2m1, paired_e4m3},
-#endif
     .dot = {ROWS(dot_1), ROWS(dot_2), ROWS(dot_3), ROWS(dot_4), ROWS(dot_5),
             ROWS(dot_6), ROWS(dot_8), ROWS(dot_e2m1), ROWS(dot_e4m3)},
 #if MR_TIER_ID == MR_TIER_AVX512

@@ -129,15 +129,17 @@ turn_four(lane *to, const lane *from, int64_t lane_stride, int64_t width)
 
 #if MR_TIER_ID == MR_TIER_AVX512 && MR_LANE_BITS == 32
 #define TURNS_SIXTEEN
-/* Sixteen lanes by sixteen depths: pairs of lanes, fours, then quarters of
+/* Sixteen lanes by n <= 16 depths: pairs of lanes, fours, then quarters of
  * registers. */
 INLINE void
-turn_sixteen(float *to, const float *from, int64_t lane_stride, int64_t width)
+turn_sixteen(float *to, const float *from, int64_t lane_stride, int64_t width,
+             int64_t n)
 {
+    __mmask16 there = (__mmask16)((1U << n) - 1);
     __m512 x[16], y[16];
 
     for (int l = 0; l < 16; l++)
-        x[l] = _mm512_loadu_ps(from + l * lane_stride);
+        x[l] = _mm512_maskz_loadu_ps(there, from + l * lane_stride);
     for (int l = 0; l < 16; l += 2) {
         y[l] = _mm512_unpacklo_ps(x[l], x[l + 1]);
         y[l + 1] = _mm512_unpackhi_ps(x[l], x[l + 1]);
@@ -163,8 +165,10 @@ turn_sixteen(float *to, const float *from, int64_t lane_stride, int64_t width)
         y[8 + i] = _mm512_shuffle_f32x4(even[0], even[1], 0xDD);
         y[12 + i] = _mm512_shuffle_f32x4(odd[0], odd[1], 0xDD);
     }
+#pragma GCC unroll 16
     for (int p = 0; p < 16; p++)
-        _mm512_storeu_ps(to + p * width, y[p]);
+        if (p < n)
+            _mm512_storeu_ps(to + p * width, y[p]);
 }
 #endif
 
@@ -180,7 +184,10 @@ turn(lane *to, const lane *from, int64_t lane_stride, int64_t lanes,
 #ifdef TURNS_SIXTEEN
         for (; l + 16 <= lanes && n == 16; l += 16)
             turn_sixteen(to + p * width + l, from + l * lane_stride + p,
-                         lane_stride, width);
+                         lane_stride, width, 16);
+        for (; l + 16 <= lanes && n > 4; l += 16)
+            turn_sixteen(to + p * width + l, from + l * lane_stride + p,
+                         lane_stride, width, n);
 #endif
         for (; l + 4 <= lanes && n % 4 == 0; l += 4)
             for (int64_t i = 0; i < n; i += 4)

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant_pairs.c -- bfloat16 rows and packed rows to pairs, over what the tier
+ * gives.
+ * Called by: cpu/quant_pairs.c.  Calls: the tier's kernels, quant.c, gemm.h.
+ */
+#include "kernels/quant_pairs.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "kernels/gemm.h"
+#include "kernels/tier/tier.h"
+
+/* Relaxed: every thread finds the same. */
+static const mr_quant_pairs *
+pairs_tier(void)
+{
+#if defined(__x86_64__)
+    static atomic_int found; /* 1: not worth it, 2: use them */
+    int f = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (f == 0) {
+        f = mr__gemm_pairs(MR_BFLOAT16) &&
+                    __builtin_cpu_supports("avx512vbmi") &&
+                    __builtin_cpu_supports("avx512vbmi2")
+                ? 2
+                : 1;
+        atomic_store_explicit(&found, f, memory_order_relaxed);
+    }
+    return f == 2 ? &mr__quant_pairs_avx512 : NULL;
+#else
+    return NULL;
+#endif
+}
+
+bool
+mr__quant_pairs_pay(const mr_quant_format *f)
+{
+    return f->group <= MR_QUANT_PAIRS_DEPTH && pairs_tier();
+}
+
+int
+mr__quant_pairs_block(int64_t lanes)
+{
+    return lanes >= 32 ? 32 : lanes >= 16 ? 16 : 8;
+}
+
+bool
+mr__quant_pairs_rows(const uint16_t *const *x, int rows, int lanes,
+                     int64_t depth, float *to)
+{
+    enum { LANES = 32, PAIRS = MR_QUANT_PAIRS_DEPTH / 2 };
+    float room[LANES][PAIRS];
+    bool fine = true;
+
+    for (int i = 0; i < rows; i++) {
+        fine = pairs_tier()->fit(x[i], depth) && fine;
+        memcpy(room[i], x[i], (size_t)depth * sizeof *x[i]);
+    }
+    for (int i = rows; i < lanes; i++)
+        memset(room[i], 0, (size_t)depth * sizeof *x[0]);
+    mr__gemm_of_tier(mr__tier()->id)
+        ->turn(to, room[0], PAIRS, lanes, lanes, depth / 2);
+    return fine;
+}
+
+/* Rows of w from row0 on, at most MR_QUANT_PAIRS_ROWS. */
+static int64_t
+rows_there(const mr_quant_matrix *w, int64_t row0)
+{
+    int64_t rows = w->rows - row0;
+
+    return rows < MR_QUANT_PAIRS_ROWS ? rows : MR_QUANT_PAIRS_ROWS;
+}
+
+void
+mr__quant_pairs_codes(const mr_quant_matrix *w, int64_t row0, int64_t depth0,
+                      int64_t depth, uint16_t *to)
+{
+    int64_t bits = w->f.bits, row_bytes = w->cols / 8 * bits;
+    int64_t rows = rows_there(w, row0), first = depth0 / 8 * bits;
+    const uint8_t *words = w->words;
+    mr_quant_rows s = {.from = words + row0 * row_bytes + first,
+                       .end = words + w->rows * row_bytes,
+                       .row_bytes = row_bytes,
+                       .rows = rows,
+                       .n = depth,
+                       .ahead = depth / 8 * bits};
+
+    if (depth0 + depth == w->cols) /* the first ones of the rows behind */
+        s.ahead = MR_QUANT_PAIRS_ROWS * row_bytes - first;
+    pairs_tier()->unpack[mr__quant_kind(&w->f)](&s, to);
+    memset(to + rows * MR_QUANT_PAIRS_DEPTH, 0,
+           (size_t)((MR_QUANT_PAIRS_ROWS - rows) * MR_QUANT_PAIRS_DEPTH) *
+               sizeof *to);
+}
+
+void
+mr__quant_pairs_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
+                       int64_t first, int64_t n, float *to)
+{
+    int64_t size = mr__quant_scale_bytes(w->f.scale),
+            rows = rows_there(w, row0);
+    int64_t row_bytes = w->cols / w->f.group * size;
+
+    pairs_tier()->scales((const uint8_t *)from + row0 * row_bytes +
+                             first * size,
+                         row_bytes, rows, n, w->f.scale, to);
+    memset(to + rows * MR_QUANT_PAIRS_SCALES, 0,
+           (size_t)((MR_QUANT_PAIRS_ROWS - rows) * MR_QUANT_PAIRS_SCALES) *
+               sizeof *to);
+}
+
+void
+mr__quant_pairs_piece(const mr_quant_piece *p, int lanes)
+{
+    pairs_tier()->tile[lanes / 16](p);
+}

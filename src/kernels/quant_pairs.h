@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant_pairs.h -- bfloat16 rows times packed rows, two codes at a time.
+ *
+ * Codes are exact in bfloat16, so where the processor multiplies pairs of such
+ * twice as fast as floats (gemm.h) the sums over a group are those of widened
+ * numbers, and are scaled once.  Rows of x are lanes of vectors, in blocks of
+ * 32, 16 and 8; a row of w stays a row, whose pairs meet all lanes one by one:
+ * so unpacking turns nothing, and scales and biases stay as they lie.
+ */
+#ifndef MR_KERNELS_QUANT_PAIRS_H
+#define MR_KERNELS_QUANT_PAIRS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/quant.h"
+
+/* Codes of a piece, of which the last may be shorter: whole groups. */
+#define MR_QUANT_PAIRS_DEPTH 128
+/* Rows of w together, a multiple of those of every tile. */
+#define MR_QUANT_PAIRS_ROWS 48
+/* Groups whose scales are read together. */
+#define MR_QUANT_PAIRS_SCALES 16
+/* Lanes are whole eights. */
+#define MR_QUANT_PAIRS_LANES 8
+
+/* Are products of bfloat16 with this format faster in pairs? */
+bool mr__quant_pairs_pay(const mr_quant_format *f);
+
+/* The widest block of so many lanes. */
+int mr__quant_pairs_block(int64_t lanes);
+
+/* `depth` numbers of some rows of x, to[pair * lanes + lane]; lanes from `rows`
+ * on are 0.  False: a number is none that pairs can have: below 2^-126 and not
+ * 0, or MR_QUANT_HUGE. */
+bool mr__quant_pairs_rows(const uint16_t *const *x, int rows, int lanes,
+                          int64_t depth, float *to);
+
+/* MR_QUANT_PAIRS_ROWS rows of w from row0 on, those behind the last one 0:
+ * codes [depth0, depth0 + depth) as bfloat16, rows MR_QUANT_PAIRS_DEPTH apart;
+ * scales (or biases) [first, first + n) rows MR_QUANT_PAIRS_SCALES apart. */
+void mr__quant_pairs_codes(const mr_quant_matrix *w, int64_t row0,
+                           int64_t depth0, int64_t depth, uint16_t *to);
+void mr__quant_pairs_scales(const mr_quant_matrix *w, const void *from,
+                            int64_t row0, int64_t first, int64_t n, float *to);
+
+/* Some groups of a block of lanes: y (rows of w, y_row apart) += the sum over
+ * them of (codes @ x) * scale + bias * x_sums; bias NULL: none.  x_sums are as
+ * many as lanes, groups sums_row apart. */
+typedef struct mr_quant_piece {
+    int64_t rows, n_groups, pairs; /* of w; of a group */
+    const uint16_t *codes;
+    const float *x, *x_sums, *scale, *bias;
+    int64_t sums_row, y_row;
+    float *y;
+} mr_quant_piece;
+
+void mr__quant_pairs_piece(const mr_quant_piece *p, int lanes);
+
+/* ---- what a tier gives (tier/quant_pairs.c) -------------------------------
+ * All NULL where a tier has none. */
+/* n codes (whole groups) of each of some rows; what lies `ahead` bytes from
+ * them comes next. */
+typedef struct mr_quant_rows {
+    const uint8_t *from, *end; /* what may be read ends there */
+    int64_t row_bytes, rows, n, ahead;
+} mr_quant_rows;
+
+typedef void mr_quant_pairs_fn(const mr_quant_rows *s, uint16_t *to);
+
+typedef struct mr_quant_pairs {
+    mr_quant_pairs_fn *unpack[MR_N_QUANT_KINDS];
+    /* n scales of each of some rows */
+    void (*scales)(const uint8_t *from, int64_t row_bytes, int64_t rows,
+                   int64_t n, mr_quant_scale kind, float *to);
+    /* can pairs have all n (a multiple of 16) numbers? */
+    bool (*fit)(const uint16_t *x, int64_t n);
+    /* of 8, 16 and 32 lanes */
+    void (*tile[3])(const mr_quant_piece *p);
+} mr_quant_pairs;
+
+#define MR_X(id, name) extern const mr_quant_pairs mr__quant_pairs_##name;
+MR_TIERS(MR_X)
+#undef MR_X
+
+#endif
