@@ -295,21 +295,23 @@ acc_size(const mr_step *t)
     return mr__elem_size((mr_dtype)t->acc);
 }
 
+/* Counted in integers as wide as the numbers, which GCC does by vectors. */
 static bool
 is_finite(mr_dtype t, const void *x, int64_t n)
 {
     const float *f = x;
     const double *d = x;
-    bool ok = true;
+    uint32_t f_bad = 0;
+    uint64_t d_bad = 0;
 
     n *= t == MR_COMPLEX64 || t == MR_COMPLEX128 ? 2 : 1;
     if (t == MR_FLOAT32 || t == MR_COMPLEX64)
         for (int64_t i = 0; i < n; i++)
-            ok &= __builtin_fabsf(f[i]) < __builtin_inff();
+            f_bad |= !(__builtin_fabsf(f[i]) < __builtin_inff());
     else
         for (int64_t i = 0; i < n; i++)
-            ok &= __builtin_fabs(d[i]) < __builtin_inf();
-    return ok;
+            d_bad |= !(__builtin_fabs(d[i]) < __builtin_inf());
+    return (f_bad | d_bad) == 0;
 }
 
 /* From accumulated values to those of the result's register. */

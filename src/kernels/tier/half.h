@@ -22,13 +22,26 @@ bf16_widen(HALF h)
     return (R)(__builtin_convertvector(h, U) << 16);
 }
 
+/* A vector from memory that is used twice: GCC 12 would read it twice, and
+ * where it lies across two lines of the cache that is four accesses. */
+INLINE U
+u_load_once(const void *p)
+{
+    U x;
+
+    memcpy(&x, p, sizeof x);
+#if defined(__x86_64__) && !defined(MR_JIT)
+    __asm__("" : "+v"(x));
+#endif
+    return x;
+}
+
 /* 2 N_LANES neighbours: those at even places, and those at odd ones. */
 INLINE void
 bf16_widen_pair(const uint16_t *p, R *even, R *odd)
 {
-    U both;
+    U both = u_load_once(p);
 
-    memcpy(&both, p, sizeof both);
     *even = (R)(both << 16);
     *odd = (R)(both & 0xFFFF0000);
 }
@@ -170,10 +183,7 @@ typedef uint16_t HALVES __attribute__((vector_size(VEC_BYTES)));
 INLINE HALVES
 halves_load(const uint16_t *p)
 {
-    HALVES x;
-
-    memcpy(&x, p, sizeof x);
-    return x;
+    return (HALVES)u_load_once(p);
 }
 
 /* The larger, and the lesser, as signed numbers. */
@@ -211,6 +221,55 @@ halves_above(HALVES a, HALVES b)
     return (HALVES)_mm_add_epi16((__m128i)b,
                                  _mm_subs_epu16((__m128i)a, (__m128i)b));
 #endif
+}
+
+/* ---- keys: signed numbers of 16 bits in the order of the halves ------------
+ * The other way round for a minimum; NaN of either sign is above all. */
+typedef int16_t SIGNED_HALVES __attribute__((vector_size(VEC_BYTES)));
+
+#define KEY_SHIFT    ((uint16_t)(0x7FFF - HALF_INFINITY))
+#define KEY_IDENTITY ((uint16_t)0x8000)
+
+/* The magnitude's bits turned where the sign is set, or where it is not. */
+INLINE HALVES
+halves_turned(HALVES x, bool largest)
+{
+    HALVES sign = (HALVES)((SIGNED_HALVES)x >> 15);
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    const __m512i most = _mm512_set1_epi16(0x7FFF);
+
+    return largest
+               ? (HALVES)_mm512_ternarylogic_epi32((__m512i)x, (__m512i)sign,
+                                                   most, 0x78)
+               : (HALVES)_mm512_ternarylogic_epi32((__m512i)x, (__m512i)sign,
+                                                   most, 0x87);
+#else
+    x ^= sign & 0x7FFF;
+    return largest ? x : ~x;
+#endif
+}
+
+/* The largest numbers wrap no further than to just above the least NaN. */
+INLINE HALVES
+halves_key(HALVES x, bool largest)
+{
+    return halves_turned(x, largest) - KEY_SHIFT;
+}
+
+/* The halves of these keys; false where one is NaN, or a zero that stands for
+ * zeros of both signs. */
+INLINE bool
+halves_of_keys(HALVES key, bool largest, HALVES *x)
+{
+    HALVES doubt =
+        (HALVES)((SIGNED_HALVES)key > (int16_t)(HALF_INFINITY - KEY_SHIFT));
+
+    key += KEY_SHIFT;
+    key = largest ? key : ~key;
+    *x = halves_turned(key, true);
+    doubt |= (HALVES)(*x == (uint16_t)(largest ? 0 : 0x8000) - (HALVES){0});
+    return !m_any((M)doubt);
 }
 
 /* All lanes by one of these. */

@@ -412,6 +412,8 @@ m_store_n(uint8_t *p, M m, int64_t n)
 #define LANE_UP_(i, h)    (((i) + (h)) & (N_LANES - 1))
 #define LANE_TWICE_(i, o) (2 * (i) + (o))
 #define LANE_ZIP_(i, o)   (((i) + (o)) / 2 + ((i) % 2) * N_LANES)
+#define LANE_LOW_(i, h)   ((i) % (2 * (h)) < (h) ? (i) : (i) - (h) + N_LANES)
+#define LANE_HIGH_(i, h)  ((i) % (2 * (h)) < (h) ? (i) + (h) : (i) + N_LANES)
 
 /* Lane l gets lane l + h (modulo the vector); h a power of two. */
 INLINE R
@@ -452,6 +454,47 @@ INLINE R
 v_zip_high(R a, R b)
 {
     return __builtin_shufflevector(a, b, LANES_(LANE_ZIP_, N_LANES));
+}
+
+/* Of each 2 h lanes the first h of a, then the first h of b; h a power of two
+ * below the number of lanes. */
+INLINE R
+v_lows(R a, R b, int h)
+{
+    switch (h) {
+    case 1:
+        return __builtin_shufflevector(a, b, LANES_(LANE_LOW_, 1));
+#if N_LANES > 2
+    case 2:
+        return __builtin_shufflevector(a, b, LANES_(LANE_LOW_, 2));
+#endif
+#if N_LANES > 4
+    case 4:
+        return __builtin_shufflevector(a, b, LANES_(LANE_LOW_, 4));
+#endif
+    default:
+        return __builtin_shufflevector(a, b, LANES_(LANE_LOW_, N_LANES / 2));
+    }
+}
+
+/* The same of the last h of each. */
+INLINE R
+v_highs(R a, R b, int h)
+{
+    switch (h) {
+    case 1:
+        return __builtin_shufflevector(a, b, LANES_(LANE_HIGH_, 1));
+#if N_LANES > 2
+    case 2:
+        return __builtin_shufflevector(a, b, LANES_(LANE_HIGH_, 2));
+#endif
+#if N_LANES > 4
+    case 4:
+        return __builtin_shufflevector(a, b, LANES_(LANE_HIGH_, 4));
+#endif
+    default:
+        return __builtin_shufflevector(a, b, LANES_(LANE_HIGH_, N_LANES / 2));
+    }
 }
 #else
 INLINE R
