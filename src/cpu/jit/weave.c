@@ -35,10 +35,11 @@ typedef struct loop {
     LLVMValueRef n;
     int n_inst; /* between the phi and `next` */
     LLVMValueRef inst[MAX_BODY];
-    bool varies[MAX_BODY]; /* with j */
-    int work;              /* instructions on vectors */
-    bool halves;           /* all that is read or written */
-    bool pairs;            /* and it may be read as neighbours */
+    bool varies[MAX_BODY];  /* with j */
+    bool counted[MAX_BODY]; /* computed from j and nothing else that varies */
+    int work;               /* instructions on vectors */
+    bool halves;            /* all that is read or written */
+    bool pairs;             /* and it may be read as neighbours */
     int copies;
     LLVMValueRef number[MAX_COPIES]; /* of the register */
     LLVMValueRef copy[MAX_COPIES][MAX_BODY];
@@ -203,30 +204,38 @@ is_store_of_halves(const loop *l, LLVMValueRef v)
            is_in_a_row(l, LLVMGetOperand(v, 1), x);
 }
 
-static bool
-operand_varies(const loop *l, LLVMValueRef v)
+static void
+operand_note(loop *l, int i, LLVMValueRef x)
 {
-    int i = v == l->j ? -1 : index_of(l, v);
+    int k = x == l->j ? -1 : index_of(l, x);
 
-    return v == l->j || (i >= 0 && l->varies[i]);
+    l->varies[i] |= x == l->j || (k >= 0 && l->varies[k]);
+    l->counted[i] &= k < 0 || l->counted[k];
 }
 
-static void
+/* False for what may not be woven: storing where the next register does. */
+static bool
 inst_note(loop *l, int i)
 {
     LLVMValueRef v = l->inst[i];
     LLVMOpcode op = LLVMGetInstructionOpcode(v);
+    int place;
 
+    l->counted[i] = op == LLVMAdd || op == LLVMShl || op == LLVMMul ||
+                    op == LLVMAnd || op == LLVMOr || op == LLVMGetElementPtr;
     for (int k = 0; k < LLVMGetNumOperands(v); k++)
-        l->varies[i] |= operand_varies(l, LLVMGetOperand(v, (unsigned)k));
-    if (op == LLVMStore) {
-        l->halves &= is_of_halves(LLVMGetOperand(v, 0));
-        l->pairs &= is_store_of_halves(l, v);
-    } else if (op == LLVMLoad && l->varies[i]) {
+        operand_note(l, i, LLVMGetOperand(v, (unsigned)k));
+    l->work += op == LLVMStore || (is_vector(v) && op != LLVMBitCast);
+    if (op == LLVMLoad && l->varies[i]) {
         l->halves &= is_of_halves(v);
         l->pairs &= is_load_of_halves(l, v);
     }
-    l->work += op == LLVMStore || (is_vector(v) && op != LLVMBitCast);
+    if (op != LLVMStore)
+        return true;
+    l->halves &= is_of_halves(LLVMGetOperand(v, 0));
+    l->pairs &= is_store_of_halves(l, v);
+    place = index_of(l, LLVMGetOperand(v, 1));
+    return place >= 0 && l->varies[place] && l->counted[place];
 }
 
 /* Can it be woven? */
@@ -246,7 +255,8 @@ loop_read(loop *l)
     }
     l->halves = l->pairs = true;
     for (int i = 0; i < l->n_inst; i++)
-        inst_note(l, i);
+        if (!inst_note(l, i))
+            return false;
     return true;
 }
 
