@@ -67,11 +67,12 @@ is_used_inside(const loop *l, LLVMValueRef v)
 }
 
 static bool
-is_used_once(LLVMValueRef v)
+is_used_by(LLVMValueRef v, LLVMValueRef a, LLVMValueRef b)
 {
-    LLVMUseRef u = LLVMGetFirstUse(v);
-
-    return u != NULL && LLVMGetNextUse(u) == NULL;
+    for (LLVMUseRef u = LLVMGetFirstUse(v); u != NULL; u = LLVMGetNextUse(u))
+        if (LLVMGetUser(u) != a && LLVMGetUser(u) != b)
+            return false;
+    return true;
 }
 
 /* Is it the number i? */
@@ -113,7 +114,8 @@ end_is_known(loop *l)
     l->out = LLVMGetSuccessor(l->jump, 1);
     l->test = LLVMGetCondition(l->jump);
     if (LLVMIsAICmpInst(l->test) == NULL ||
-        LLVMGetICmpPredicate(l->test) != LLVMIntULT || !is_used_once(l->test))
+        LLVMGetICmpPredicate(l->test) != LLVMIntULT ||
+        !is_used_by(l->test, l->jump, l->jump))
         return false;
     l->next = LLVMGetOperand(l->test, 0);
     l->n = LLVMGetOperand(l->test, 1);
@@ -226,6 +228,7 @@ inst_note(loop *l, int i)
     for (int k = 0; k < LLVMGetNumOperands(v); k++)
         operand_note(l, i, LLVMGetOperand(v, (unsigned)k));
     l->work += op == LLVMStore || (is_vector(v) && op != LLVMBitCast);
+    l->pairs &= op != LLVMShuffleVector || !l->varies[i];
     if (op == LLVMLoad && l->varies[i]) {
         l->halves &= is_of_halves(v);
         l->pairs &= is_load_of_halves(l, v);
@@ -243,7 +246,7 @@ static bool
 loop_read(loop *l)
 {
     if (!end_is_known(l) || !begins_with_zero(l) || !is_used_inside(l, l->j) ||
-        !is_used_inside(l, l->next))
+        !is_used_by(l->next, l->j, l->test))
         return false;
     for (LLVMValueRef v = LLVMGetNextInstruction(l->j); v != l->jump;
          v = LLVMGetNextInstruction(v)) {
