@@ -40,6 +40,9 @@ typedef struct loop {
     int work;               /* instructions on vectors */
     bool halves;            /* all that is read or written */
     bool pairs;             /* and it may be read as neighbours */
+    int n_lanes;            /* accumulators of sums over the row */
+    LLVMValueRef lanes[MR_NATIVE_FOLDS];
+    LLVMTypeRef lanes_type[MR_NATIVE_FOLDS];
     int copies;
     LLVMValueRef number[MAX_COPIES]; /* of the register */
     LLVMValueRef copy[MAX_COPIES][MAX_BODY];
@@ -185,6 +188,45 @@ is_in_a_row(const loop *l, LLVMValueRef place, LLVMValueRef x)
             (LLVMGetOperand(i, 0) == l->j || LLVMGetOperand(i, 1) == l->j));
 }
 
+/* Is it the loop of a whole row, which is there again for what is left? */
+static bool
+is_of_row(const loop *l)
+{
+    return LLVMIsAPHINode(l->n) != NULL && LLVMCountIncoming(l->n) == 2 &&
+           (is_number(LLVMGetIncomingValue(l->n, 0), 1) ||
+            is_number(LLVMGetIncomingValue(l->n, 1), 1));
+}
+
+/* Are these the lanes that a register of so many is added to?  Then the place
+ * is a block of MR_LANES, round and round.  Lanes are all the same at first,
+ * and can be put into order when all is added, if this loop is the first and
+ * only one: it is where the other count is 1. */
+static bool
+is_lanes(loop *l, LLVMValueRef place, LLVMTypeRef type)
+{
+    LLVMValueRef base, bytes;
+    unsigned n = LLVMGetVectorSize(type);
+    int i = 0;
+
+    if (LLVMGetTypeKind(LLVMGetElementType(type)) != LLVMFloatTypeKind ||
+        !is_opcode(place, LLVMGetElementPtr) ||
+        LLVMGetNumOperands(place) != 2 || !is_of_row(l))
+        return false;
+    base = LLVMGetOperand(place, 0);
+    bytes = LLVMGetOperand(place, 1);
+    if (LLVMIsAAllocaInst(base) == NULL || !is_opcode(bytes, LLVMAnd) ||
+        !is_number(LLVMGetOperand(bytes, 1), (MR_LANES - n) * 4))
+        return false;
+    while (i < l->n_lanes && l->lanes[i] != base)
+        i++;
+    if (i == MR_NATIVE_FOLDS)
+        return false;
+    l->lanes[i] = base;
+    l->lanes_type[i] = type;
+    l->n_lanes += i == l->n_lanes;
+    return true;
+}
+
 /* Halves that are read to be widened by a shift, which float16 is not. */
 static bool
 is_load_of_halves(const loop *l, LLVMValueRef v)
@@ -229,14 +271,20 @@ inst_note(loop *l, int i)
         operand_note(l, i, LLVMGetOperand(v, (unsigned)k));
     l->work += op == LLVMStore || (is_vector(v) && op != LLVMBitCast);
     l->pairs &= op != LLVMShuffleVector || !l->varies[i];
+    if (op == LLVMLoad && l->varies[i] && is_vector(v) &&
+        is_lanes(l, LLVMGetOperand(v, 0), LLVMTypeOf(v)))
+        return true;
     if (op == LLVMLoad && l->varies[i]) {
         l->halves &= is_of_halves(v);
         l->pairs &= is_load_of_halves(l, v);
     }
     if (op != LLVMStore)
         return true;
-    l->halves &= is_of_halves(LLVMGetOperand(v, 0));
-    l->pairs &= is_store_of_halves(l, v);
+    if (!is_vector(LLVMGetOperand(v, 0)) ||
+        !is_lanes(l, LLVMGetOperand(v, 1), LLVMTypeOf(LLVMGetOperand(v, 0)))) {
+        l->halves &= is_of_halves(LLVMGetOperand(v, 0));
+        l->pairs &= is_store_of_halves(l, v);
+    }
     place = index_of(l, LLVMGetOperand(v, 1));
     return place >= 0 && l->varies[place] && l->counted[place];
 }
@@ -271,9 +319,8 @@ loop_read(loop *l)
 static LLVMValueRef
 on_the_way(const loop *l, LLVMValueRef v)
 {
-    if (LLVMIsAPHINode(v) == NULL || LLVMIsAPHINode(l->n) == NULL ||
-        LLVMGetInstructionParent(v) != LLVMGetInstructionParent(l->n) ||
-        LLVMCountIncoming(v) != 2 || LLVMCountIncoming(l->n) != 2)
+    if (LLVMIsAPHINode(v) == NULL || !is_of_row(l) ||
+        LLVMGetInstructionParent(v) != LLVMGetInstructionParent(l->n))
         return v;
     for (unsigned i = 0; i < 2; i++) {
         LLVMBasicBlockRef one = LLVMGetIncomingBlock(l->n, i);
@@ -360,7 +407,10 @@ static void
 copies_make(loop *l, int i)
 {
     LLVMOpcode op = LLVMGetInstructionOpcode(l->inst[i]);
-    bool pair = l->pairs && l->varies[i] && (op == LLVMLoad || op == LLVMStore);
+    LLVMValueRef x =
+        op == LLVMStore ? LLVMGetOperand(l->inst[i], 0) : l->inst[i];
+    bool pair = l->pairs && l->varies[i] && is_of_halves(x) &&
+                (op == LLVMLoad || op == LLVMStore);
 
     for (int copy = 0; copy < l->copies; copy += pair ? 2 : 1) {
         if (!pair)
@@ -369,6 +419,47 @@ copies_make(loop *l, int i)
             pair_load(l, copy, i);
         else
             pair_store(l, copy, i);
+    }
+}
+
+/* Element i of the two blocks' lanes in order, from n on. */
+static LLVMValueRef
+zip(const loop *l, LLVMValueRef even, LLVMValueRef odd, unsigned from)
+{
+    LLVMTypeRef i32 = LLVMInt32TypeInContext(l->c);
+    LLVMValueRef x[64];
+    unsigned n = LLVMGetVectorSize(LLVMTypeOf(even));
+
+    for (unsigned i = 0; i < n; i++)
+        x[i] = LLVMConstInt(i32, (from + i) / 2 + (i % 2) * n, false);
+    return LLVMBuildShuffleVector(l->b, even, odd, LLVMConstVector(x, n), "");
+}
+
+/* Pairs have added even and odd points to blocks of their own. */
+static void
+lanes_sort(const loop *l)
+{
+    LLVMTypeRef i8 = LLVMInt8TypeInContext(l->c);
+
+    for (int k = 0; l->pairs && k < l->n_lanes; k++) {
+        LLVMTypeRef type = l->lanes_type[k];
+        unsigned n = LLVMGetVectorSize(type);
+
+        for (unsigned i = 0; i < MR_LANES; i += 2 * n) {
+            LLVMValueRef at[2], x[2];
+
+            for (unsigned h = 0; h < 2; h++) {
+                LLVMValueRef bytes =
+                    LLVMConstInt(LLVMTypeOf(l->j), (i + h * n) * 4, false);
+
+                at[h] = LLVMBuildGEP2(l->b, i8, l->lanes[k], &bytes, 1, "");
+                x[h] = LLVMBuildLoad2(l->b, type, at[h], "");
+                LLVMSetAlignment(x[h], 4);
+            }
+            for (unsigned h = 0; h < 2; h++)
+                LLVMSetAlignment(
+                    LLVMBuildStore(l->b, zip(l, x[0], x[1], h * n), at[h]), 4);
+        }
     }
 }
 
@@ -451,6 +542,7 @@ loop_weave(loop *l)
     LLVMAddIncoming(l->number[0], (LLVMValueRef[]){zero, next},
                     (LLVMBasicBlockRef[]){before, woven}, 2);
     LLVMPositionBuilderAtEnd(l->b, after);
+    lanes_sort(l);
     LLVMBuildCondBr(l->b, LLVMBuildICmp(l->b, LLVMIntULT, m, l->n, ""), l->body,
                     l->out);
     old_loop_enter(l, before, after, m);
