@@ -155,7 +155,8 @@ v_full_erf(R x)
     q = v_fma(q, u, v_pick(erf_c2, piece));
     q = v_fma(q, u, v_pick(erf_c1, piece));
     q = v_fma(q, u, v_pick(erf_c0, piece));
-    q = v_fma(q, u, v_select(v_lt(z, C(1.75F)), t, v_pick(erf_value, piece)));
+    /* in the first piece u is t and the value 0; elsewhere the value is more */
+    q = v_fma(q, u, v_larger(u, v_pick(erf_value, piece)));
     return v_copysign(q, x);
 }
 

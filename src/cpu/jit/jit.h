@@ -44,4 +44,8 @@ void mr__jit_stages(mr_stages *t, const mr_segment *s, int64_t bytes);
 LLVMModuleRef mr__jit_emit(const mr_jit *j, LLVMContextRef context,
                            const mr_segment *s, const char *name);
 
+/* weave.c: the loops of an optimised function take several registers at a
+ * time, where that is faster. */
+void mr__jit_weave(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn);
+
 #endif

@@ -194,6 +194,7 @@ module_add(mr_jit *j, const mr_segment *s, const char *name,
         LLVMOrcDisposeThreadSafeContext(safe);
         return rc;
     }
+    mr__jit_weave(j, context, LLVMGetNamedFunction(m, name));
     error = LLVMOrcLLJITAddLLVMIRModuleWithRT(
         j->lljit, tracker, LLVMOrcCreateNewThreadSafeModule(m, safe));
     LLVMOrcDisposeThreadSafeContext(safe); /* the module keeps it */

@@ -53,7 +53,13 @@ bf16_widen_pair(const uint16_t *p, R *even, R *odd)
 INLINE U
 bf16_rounded(U bits)
 {
+#if defined(MR_JIT) && MR_TIER_ID == MR_TIER_AVX512 /* what LLVM finds late */
+    return (U)_mm512_ternarylogic_epi32(
+               (__m512i)(bits >> 16), (__m512i)u_set(1), (__m512i)bits, 0xEA) +
+           0x7FFF;
+#else
     return (bits | ((bits >> 16) & 1)) + 0x7FFF;
+#endif
 }
 
 /* The rounded number is in the upper half of the result. */
