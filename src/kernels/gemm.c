@@ -7,6 +7,7 @@
  */
 #include "kernels/gemm.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -87,6 +88,12 @@ run_widen(float *to, const mr_gemm_side *s, const void *from, int64_t stride,
     tier->casts->cast[s->dtype][MR_FLOAT32](to, from, n);
 }
 
+/* Where packed panels go: n of them, `apart` floats from one to the next. */
+typedef struct panels {
+    float *to;
+    int64_t n, apart;
+} panels;
+
 /* Runs of `width` floats `stride` apart; asks for those of some steps ahead,
  * since no prefetcher follows such a walk. */
 static inline __attribute__((always_inline)) void
@@ -101,29 +108,26 @@ runs_of(float *restrict to, const float *restrict from, int64_t stride,
 }
 
 /* The widths of all tiers' panels, in floats, each a constant where it is
- * copied. */
+ * copied: those of b by the tier, which can take several at a time. */
 static bool
-runs_copy(float *to, const float *from, int64_t stride, int width,
+runs_copy(const panels *o, const float *from, int64_t stride, int width,
           int64_t depth)
 {
+    if (width == gemm_tier()->cols) {
+        gemm_tier()->runs(o->to, from, stride, depth, o->n, o->apart);
+        return true;
+    }
+    if (o->n > 1)
+        return false;
     switch (width) {
     case 6:
-        runs_of(to, from, stride, 6, depth);
-        return true;
-    case 8:
-        runs_of(to, from, stride, 8, depth);
+        runs_of(o->to, from, stride, 6, depth);
         return true;
     case 12:
-        runs_of(to, from, stride, 12, depth);
-        return true;
-    case 16:
-        runs_of(to, from, stride, 16, depth);
+        runs_of(o->to, from, stride, 12, depth);
         return true;
     case 24:
-        runs_of(to, from, stride, 24, depth);
-        return true;
-    case 32:
-        runs_of(to, from, stride, 32, depth);
+        runs_of(o->to, from, stride, 24, depth);
         return true;
     default:
         return false;
@@ -135,8 +139,10 @@ static void
 pack_runs(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
           int64_t depth0, int64_t depth, float *to)
 {
+    panels o = {.to = to, .n = 1};
+
     if (!is_half(s->dtype) && lanes == width &&
-        runs_copy(to, side_at(s, lane0, depth0), s->depth_stride, width, depth))
+        runs_copy(&o, side_at(s, lane0, depth0), s->depth_stride, width, depth))
         return;
     for (int64_t p = 0; p < depth; p++, to += width) {
         run_widen(to, s, side_at(s, lane0, depth0 + p), s->lane_stride, lanes);
@@ -177,14 +183,15 @@ pack_doubles(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
     const double *from = side_at(s, lane0, depth0);
     int64_t lane = s->lane_stride, step = s->depth_stride;
     double dense[MR_GEMM_MAX_COLS * PIECE];
+    panels o = {.to = (float *)(void *)to, .n = 1};
 
     if (step == 1) {
         gemm_tier()->f64->turn(to, from, lane, lanes, width, depth);
         return;
     }
     if (lane == 1 && lanes == width &&
-        runs_copy((float *)(void *)to, (const float *)(const void *)from,
-                  2 * step, 2 * width, depth))
+        runs_copy(&o, (const float *)(const void *)from, 2 * step, 2 * width,
+                  depth))
         return;
     for (int64_t p = 0; p < depth; p += PIECE, to += PIECE * width) {
         int64_t n = depth - p < PIECE ? depth - p : PIECE;
@@ -288,15 +295,8 @@ pairs_zipped(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
              int64_t depth0, int64_t depth, uint32_t *to)
 {
     uint16_t dense[2][MR_GEMM_MAX_COLS];
-    int64_t p = 0;
 
-    if (s->lane_stride == 1 && width == gemm_tier()->cols && lanes == width) {
-        p = depth - depth % 2;
-        gemm_pairs()->zip_cols(to, side_at(s, lane0, depth0), s->depth_stride,
-                               p / 2);
-        to += p / 2 * width;
-    }
-    for (; p < depth; p += 2, to += width) {
+    for (int64_t p = 0; p < depth; p += 2, to += width) {
         const uint16_t *row[2] = {NULL, NULL};
 
         for (int i = 0; i < 2 && p + i < depth; i++) {
@@ -317,13 +317,88 @@ mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
 {
     int64_t lane0 = panel * width, lanes = s->lanes - lane0;
     uint32_t *pairs = (uint32_t *)(void *)to;
+    bool small = false;
 
     lanes = lanes < width ? lanes : width;
-    if (s->depth_stride == 1)
+    if (s->depth_stride == 1) {
         pairs_turned(s, width, lane0, lanes, depth0, depth, to);
-    else
+    } else {
+        if (s->lane_stride == 1 && width == gemm_tier()->cols &&
+            lanes == width) {
+            small = gemm_pairs()->zip_cols(pairs, side_at(s, lane0, depth0),
+                                           s->depth_stride, depth / 2, 1, 0);
+            pairs += depth / 2 * width;
+            depth0 += depth / 2 * 2;
+            depth %= 2;
+        }
         pairs_zipped(s, width, lane0, lanes, depth0, depth, pairs);
-    return !gemm_pairs()->order(pairs, (depth + 1) / 2 * width);
+    }
+    small |= gemm_pairs()->order(pairs, (depth + 1) / 2 * width);
+    return !small;
+}
+
+/* ---- several panels --------------------------------------------------------
+ */
+
+/* Halves, a row of all panels widened at a time. */
+static void
+halves_copy(const mr_gemm_side *s, int width, int64_t lane0, int64_t depth0,
+            int64_t depth, const panels *o)
+{
+    float row[MR_GEMM_MAX_PANELS * MR_GEMM_MAX_COLS];
+    float *to = o->to;
+
+    for (int64_t p = 0; p < depth; p++, to += width) {
+        run_widen(row, s, side_at(s, lane0, depth0 + p), 1, o->n * width);
+        for (int64_t k = 0; k < o->n; k++)
+            memcpy(to + k * o->apart, row + k * width,
+                   (size_t)width * sizeof *to);
+    }
+}
+
+/* Lanes are adjacent, panels whole.  False: some other way must do. */
+static bool
+panels_copy(const mr_gemm_side *s, int width, int64_t lane0, int64_t depth0,
+            int64_t depth, const panels *o)
+{
+    const float *from = side_at(s, lane0, depth0);
+
+    if (s->dtype == MR_FLOAT64)
+        return runs_copy(o, from, 2 * s->depth_stride, 2 * width, depth);
+    if (s->dtype == MR_FLOAT32)
+        return runs_copy(o, from, s->depth_stride, width, depth);
+    halves_copy(s, width, lane0, depth0, depth, o);
+    return true;
+}
+
+bool
+mr__gemm_pack_panels(const mr_gemm_side *s, int width, int64_t panel, int64_t n,
+                     int64_t depth0, int64_t depth, bool pairs, float *to,
+                     int64_t apart)
+{
+    int64_t lane0 = panel * width, whole = (s->lanes - lane0) / width;
+    panels o = {to, whole < n ? whole : n, apart};
+    bool rows = s->lane_stride == 1 && s->depth_stride != 1 && o.n > 1;
+    bool fits = true;
+    int64_t k = 0;
+
+    assert(n <= MR_GEMM_MAX_PANELS);
+    if (rows && pairs && width == gemm_tier()->cols && depth % 2 == 0) {
+        fits = !gemm_pairs()->zip_cols((uint32_t *)(void *)to,
+                                       side_at(s, lane0, depth0),
+                                       s->depth_stride, depth / 2, o.n, apart);
+        k = o.n;
+    } else if (rows && !pairs &&
+               panels_copy(s, width, lane0, depth0, depth, &o)) {
+        k = o.n;
+    }
+    for (; k < n; k++)
+        if (pairs)
+            fits &= mr__gemm_pack_pairs(s, width, panel + k, depth0, depth,
+                                        to + k * apart);
+        else
+            mr__gemm_pack(s, width, panel + k, depth0, depth, to + k * apart);
+    return fits;
 }
 
 /* ---- tiles ------------------------------------------------------------------

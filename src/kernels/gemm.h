@@ -30,6 +30,8 @@
 /* The widest panels of any tier, in lanes. */
 #define MR_GEMM_MAX_ROWS 12
 #define MR_GEMM_MAX_COLS 32
+/* Panels that are packed together. */
+#define MR_GEMM_MAX_PANELS 8
 
 /* Pairs: bfloat16 stays as it is, two depths in an element of a panel, where
  * the processor multiplies such pairs faster than floats.  Numbers below 2^-126
@@ -82,6 +84,12 @@ bool mr__gemm_pairs(mr_dtype t);
  * False when some number is below 2^-126 and not 0. */
 bool mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
                          int64_t depth0, int64_t depth, float *to);
+
+/* Panels [panel, panel + n), each `apart` floats behind the one before, by
+ * either of these: where lanes are adjacent, a row of all of them at a time. */
+bool mr__gemm_pack_panels(const mr_gemm_side *s, int width, int64_t panel,
+                          int64_t n, int64_t depth0, int64_t depth, bool pairs,
+                          float *to, int64_t apart);
 
 /* The tiles of the panels of a [i0, i1) times those of b [j0, j1). */
 void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
@@ -196,6 +204,9 @@ typedef struct mr_gemm_tier {
      * 0 */
     void (*turn)(float *to, const float *from, int64_t lane_stride,
                  int64_t lanes, int64_t width, int64_t depth);
+    /* to[k * apart + p * cols + l] = from[k * cols + p * row + l], k < n */
+    void (*runs)(float *to, const float *from, int64_t row, int64_t depth,
+                 int64_t n, int64_t apart);
     /* y[i][j] += sum over p < depth of x[i][p] * b[p][j] */
     mr_gemv_wide_fn *wide[MR_N_GEMM_KINDS];
     /* lane p % 64 += x[p] * b[p] */
@@ -215,9 +226,10 @@ typedef struct mr_gemm_pairs {
      * others 0 */
     void (*zip)(uint32_t *to, const uint16_t *low, const uint16_t *high,
                 int64_t lanes, int64_t width);
-    /* The same of all columns of a panel, depths `row` apart. */
-    void (*zip_cols)(uint32_t *to, const uint16_t *from, int64_t row,
-                     int64_t pairs);
+    /* The same of all columns of n panels, depths `row` apart, but in the
+     * order of the tiles; is one neither 0 nor normal? */
+    bool (*zip_cols)(uint32_t *to, const uint16_t *from, int64_t row,
+                     int64_t pairs, int64_t n, int64_t apart);
     /* the halves of each pair change places; is one neither 0 nor normal? */
     bool (*order)(uint32_t *pairs, int64_t n);
 } mr_gemm_pairs;
