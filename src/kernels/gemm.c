@@ -495,6 +495,13 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
 
     c.rows = g->m - row < t->rows ? g->m - row : t->rows;
     c.cols = g->n - col < t->cols ? g->n - col : t->cols;
+    if (g->pairs && g->dtype == MR_BFLOAT16 && !g->sums && c.rows == t->rows &&
+        c.cols == t->cols) {
+        gemm_pairs()->rounded(g->depth, a, b, b_row,
+                              (uint16_t *)g->c + row * g->c_row + col,
+                              g->c_row);
+        return;
+    }
     r = (int)((c.rows - 1) / third);
     v = (int)((c.cols - 1) / half);
     tile = g->pairs ? gemm_pairs()->tile[r][v] : t->tile[r][v];

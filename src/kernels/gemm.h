@@ -219,6 +219,9 @@ typedef struct mr_gemm_tier {
  */
 typedef struct mr_gemm_pairs {
     mr_gemm_tile_fn *tile[3][2];
+    /* The whole tile, c being bfloat16. */
+    void (*rounded)(int64_t depth, const float *a, const float *b,
+                    int64_t b_row, uint16_t *c, int64_t c_row);
     /* of (r + 1) * rows / 3 rows of a group */
     void (*scaled[3])(const mr_gemm_group *g, const float *a,
                       const float *x_sums, float *c);

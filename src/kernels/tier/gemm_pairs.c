@@ -27,12 +27,10 @@
 #define WITH  __attribute__((target("avx512bf16")))
 
 static inline __attribute__((always_inline, target("avx512bf16"))) void
-tile(int64_t depth, const float *restrict a, const float *restrict b,
-     int64_t b_row, float *restrict c, int64_t c_row, bool add,
-     const int n_rows, const int n_vectors)
+tile_sums(R sum[ROWS][2], int64_t depth, const float *restrict a,
+          const float *restrict b, int64_t b_row, const int n_rows,
+          const int n_vectors)
 {
-    R sum[ROWS][2];
-
 #pragma GCC unroll 12
     for (int i = 0; i < n_rows; i++) {
         sum[i][0] = (R){0};
@@ -54,6 +52,16 @@ tile(int64_t depth, const float *restrict a, const float *restrict b,
                     (R)_mm512_dpbf16_ps((__m512)sum[i][1], x, (__m512bh)b1);
         }
     }
+}
+
+static inline __attribute__((always_inline, target("avx512bf16"))) void
+tile(int64_t depth, const float *restrict a, const float *restrict b,
+     int64_t b_row, float *restrict c, int64_t c_row, bool add,
+     const int n_rows, const int n_vectors)
+{
+    R sum[ROWS][2];
+
+    tile_sums(sum, depth, a, b, b_row, n_rows, n_vectors);
 #pragma GCC unroll 12
     for (int i = 0; i < n_rows; i++, c += c_row) {
         v_store(c, add ? v_load(c) + sum[i][0] : sum[i][0]);
@@ -61,6 +69,24 @@ tile(int64_t depth, const float *restrict a, const float *restrict b,
             v_store(c + N_LANES,
                     add ? v_load(c + N_LANES) + sum[i][1] : sum[i][1]);
     }
+}
+
+/* A whole tile of one chunk, rounded from the registers. */
+WITH static void
+tile_rounded(int64_t depth, const float *a, const float *b, int64_t b_row,
+             uint16_t *c, int64_t c_row)
+{
+    R sum[ROWS][2];
+
+    tile_sums(sum, depth, a, b, b_row, ROWS, 2);
+#pragma GCC unroll 12
+    for (int i = 0; i < ROWS; i++, c += c_row)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; v++) {
+            HALF h = bf16_round(sum[i][v]);
+
+            memcpy(c + v * N_LANES, &h, sizeof h);
+        }
 }
 
 #define TILE(name, n_rows, n_vectors)                                          \
@@ -225,6 +251,7 @@ const mr_gemm_pairs MR_TIER_SYM(mr__gemm_pairs) = {
     .tile = {{tile_third_half, tile_third},
              {tile_two_thirds_half, tile_two_thirds},
              {tile_half, tile_whole}},
+    .rounded = tile_rounded,
     .scaled = {scaled_third, scaled_two_thirds, scaled_whole},
     .zip = zip,
     .zip_cols = zip_cols,
