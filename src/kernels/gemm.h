@@ -131,19 +131,6 @@ void mr__gemv_far(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
 void mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
 
-/* The same in float64: y += x @ b, b's rows b_row apart; lane p % 64 of `lanes`
- * += x[p] * b[p].  As the tier has them. */
-void mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
-                       int m, const double *b, int64_t b_row, int64_t depth,
-                       int64_t n, bool far);
-void mr__gemv_dot_f64(double *lanes, const double *x, const double *b,
-                      int64_t n);
-/* And these in float32. */
-void mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row,
-                       int m, const float *b, int64_t b_row, int64_t depth,
-                       int64_t n, bool far);
-void mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n);
-
 /* ---- very small products ---------------------------------------------------
  * c = a @ b, columns of b and c adjacent, as the tier has it. */
 typedef void mr_small_f32_fn(const float *a, int64_t a_row, int64_t a_depth,
@@ -154,8 +141,6 @@ typedef void mr_small_f64_fn(const double *a, int64_t a_row, int64_t a_depth,
                              const double *b, int64_t b_row, double *c,
                              int64_t c_row, int64_t m, int64_t depth,
                              int64_t n);
-mr_small_f32_fn *mr__gemm_small_f32(void);
-mr_small_f64_fn *mr__gemm_small_f64(void);
 
 /* ---- plain loops: integers (wrapping), bool (or of ands), double, complex -
  * Rows [i0, i1) of c, row-major, rows c_row apart. */
@@ -244,6 +229,8 @@ typedef struct mr_gemm_pairs {
 MR_TIERS(MR_X)
 #undef MR_X
 
+/* The table of the tier in use. */
+const mr_gemm_tier *mr__gemm_in_use(void);
 /* The table of one tier, NULL where this machine cannot run it. */
 const mr_gemm_tier *mr__gemm_of_tier(int id);
 
