@@ -522,43 +522,62 @@ chain_to_gather(const mr_fuse_group *g, mr_fuse_node *n, mr_fuse_node **chain)
     return 0;
 }
 
-/* The map of the gather at the chain's end, seen through the views: strides
- * that no sum or multiple of others is equal to say which axis is which. */
+/* A stride by which an axis is known again through views: no sum or multiple of
+ * others is equal to it. */
+static int64_t
+mark_of(const mr_array *x, int64_t axis)
+{
+    return 1000003 * (x->ndim - axis) + axis * axis * axis + 3;
+}
+
+/* For each axis of chain[0] the axis of the chain's end along which it goes, or
+ * -1; false: the views between do more than that. */
 static bool
-map_through(mr_fuse_node *const *chain, int n, mr_gather_map *out)
+axes_through(mr_fuse_node *const *chain, int n, int8_t *axes)
 {
     const mr_array *from = chain[n - 1]->x, *to = chain[0]->x;
-    mr_gather_map own;
     mr_layout a, b;
 
-    if (!from->op->gather(from, &own))
-        return false;
     a.ndim = from->ndim;
     a.offset = 0;
     for (int64_t i = 0; i < from->ndim; i++) {
         a.dim[i] = from->dim[i];
-        a.stride[i] = 1000003 * (from->ndim - i) + i * i * i + 3;
+        a.stride[i] = mark_of(from, i);
     }
     for (int k = n - 2; k >= 0; k--, a = b)
         if (!chain[k]->x->op->view(chain[k]->x, &a, &b))
             return false;
-    out->axis = own.axis;
     for (int i = 0; i < to->ndim && a.offset == 0; i++) {
         int axis = 0;
 
-        out->value[i] = out->index[i] = -1;
+        axes[i] = -1;
         if (a.dim[i] == 1 || a.stride[i] == 0)
             continue;
-        while (axis < from->ndim &&
-               a.stride[i] != 1000003 * (from->ndim - (int64_t)axis) +
-                                  (int64_t)axis * axis * axis + 3)
+        while (axis < from->ndim && a.stride[i] != mark_of(from, axis))
             axis++;
         if (axis == from->ndim)
             return false;
-        out->value[i] = own.value[axis];
-        out->index[i] = own.index[axis];
+        axes[i] = (int8_t)axis;
     }
     return a.offset == 0;
+}
+
+/* The map of the gather at the chain's end, seen through the views. */
+static bool
+map_through(mr_fuse_node *const *chain, int n, mr_gather_map *out)
+{
+    const mr_array *from = chain[n - 1]->x;
+    int8_t axes[MR_MAX_NDIM];
+    mr_gather_map own;
+
+    if (!from->op->gather(from, &own) || !axes_through(chain, n, axes))
+        return false;
+    out->axis = own.axis;
+    for (int i = 0; i < chain[0]->x->ndim; i++) {
+        out->value[i] = (int8_t)(axes[i] < 0 ? -1 : own.value[axes[i]]);
+        out->index[i] = (int8_t)(axes[i] < 0 ? -1 : own.index[axes[i]]);
+    }
+    return true;
 }
 
 /* Whole rows are copied as fast by the gather's own kernel while the result
@@ -608,6 +627,7 @@ pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
 
     if (m->role == MR_ROLE_BRIDGE || g->columns ||
         g->n_gathers == MR_FUSE_MAX_GATHERS ||
+        g->n_through + 2 > MR_FUSE_MAX_THROUGH ||
         !(row ? g->has_reduction && is_row_form(g, n->x)
               : same_shape(n->x, g->ndim, g->dim)))
         return false;
@@ -628,6 +648,7 @@ pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
     chain[k - 1]->gather = kept;
     chain[k - 1]->of_row = row;
     g->n_gathers++;
+    g->n_through += 2;
     return true;
 }
 
@@ -784,6 +805,7 @@ pull_put(mr_arena *arena, mr_fuse_group *g, mr_fuse_node *n,
     n->adds = put->adds;
     add_member(g, n, MR_ROLE_PUT);
     g->n_gathers++;
+    g->n_through += 2;
     return true;
 }
 
@@ -800,10 +822,185 @@ pull_puts(mr_arena *arena, mr_fuse_group *g)
         for (int i = 0; i < m->x->n_in; i++)
             if ((m->role == MR_ROLE_POINT || m->role == MR_ROLE_REDUCE) &&
                 g->n_gathers < MR_FUSE_MAX_GATHERS &&
+                g->n_through + 2 <= MR_FUSE_MAX_THROUGH &&
                 g->n_members < MR_FUSE_MAX_MEMBERS &&
                 g->n_ext + 2 <= MR_FUSE_MAX_IN && is_put(g, m->in[i], &put) &&
                 !pull_put(arena, g, m->in[i], &put))
                 return false;
+    return true;
+}
+
+/* ---- indices that are computed
+ * -------------------------------------------- */
+
+typedef struct index_tree {
+    mr_fuse_node *view[LOOKS + 1]; /* from what the gather reads to the root */
+    mr_fuse_node *node[MR_INDEX_MAX_INST]; /* the root first */
+    const mr_array *leaf[MR_INDEX_MAX_IN], *number[MR_INDEX_MAX_CONST];
+    int n_view, n_node, n_leaf, n_number;
+} index_tree;
+
+bool
+mr__fuse_index_fits(const mr_array *x)
+{
+    return x->op->fuse.kind == MR_FUSE_ELEMENTWISE &&
+           mr__dtype_size((mr_dtype)x->dtype) <= 8 &&
+           mr__dtype_size(mr__fuse_operand(x)) <= 8;
+}
+
+static int32_t
+uses_in_tree(const index_tree *t, const mr_fuse_node *n)
+{
+    int32_t uses = 0;
+
+    for (int k = 0; k < t->n_node; k++)
+        for (int i = 0; i < t->node[k]->x->n_in; i++)
+            uses += t->node[k]->in[i] == n;
+    return uses;
+}
+
+/* Nobody but the group's gathers, through others of the tree, reads it. */
+static bool
+is_of_index(const mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses)
+{
+    return n != NULL && n->group == NULL && !n->visible && !n->looked_at &&
+           n->x->stream == g->root->x->stream &&
+           fusable(n->x, MR_FUSE_ELEMENTWISE, fuses) &&
+           mr__fuse_index_fits(n->x);
+}
+
+/* An input of the tree that is no member of it: false: there is no room. */
+static bool
+tree_reads(index_tree *t, const mr_array *x)
+{
+    bool number = mr__fuse_constant(x) != NULL;
+    const mr_array **list = number ? t->number : t->leaf;
+    int *n = number ? &t->n_number : &t->n_leaf;
+
+    for (int i = 0; i < *n; i++)
+        if (list[i] == x)
+            return true;
+    if (*n == (number ? MR_INDEX_MAX_CONST : MR_INDEX_MAX_IN) ||
+        mr__dtype_size((mr_dtype)x->dtype) > 8)
+        return false;
+    list[(*n)++] = x;
+    return number || same_shape(x, t->node[0]->x->ndim, t->node[0]->x->dim);
+}
+
+/* The operators from the index down whose results nobody else reads, and what
+ * they read. */
+static bool
+tree_grow(const mr_fuse_group *g, index_tree *t, mr_fuses_fn fuses)
+{
+    bool grows = true;
+
+    while (grows) {
+        grows = false;
+        for (int k = 0; k < t->n_node; k++)
+            for (int i = 0; i < t->node[k]->x->n_in; i++) {
+                mr_fuse_node *n = t->node[k]->in[i];
+
+                if (!is_of_index(g, n, fuses) ||
+                    t->n_node == MR_INDEX_MAX_INST ||
+                    mr__fuse_constant(n->x) != NULL ||
+                    uses_in_tree(t, n) != n->n_uses)
+                    continue;
+                for (int m = 0; m < t->n_node && n != NULL; m++)
+                    n = t->node[m] == n ? NULL : n;
+                if (n == NULL)
+                    continue;
+                t->node[t->n_node++] = n;
+                grows = true;
+            }
+    }
+    for (int k = 0; k < t->n_node; k++)
+        for (int i = 0; i < t->node[k]->x->n_in; i++) {
+            const mr_fuse_node *n = t->node[k]->in[i];
+            bool member = false;
+
+            for (int m = 0; m < t->n_node; m++)
+                member |= t->node[m] == n;
+            if (!member && !tree_reads(t, t->node[k]->x->in[i]))
+                return false;
+        }
+    return t->n_leaf > 0;
+}
+
+/* From the index of gather m down to the operator that computes it. */
+static bool
+tree_begin(const mr_fuse_group *g, const mr_fuse_node *m, index_tree *t,
+           mr_fuses_fn fuses)
+{
+    mr_fuse_node *n = m->in[1];
+
+    t->n_view = t->n_node = t->n_leaf = t->n_number = 0;
+    while (n != NULL && n->n_uses == 1 && !n->visible && !n->looked_at &&
+           n->group == NULL && n->x->stream == g->root->x->stream) {
+        t->view[t->n_view++] = n;
+        if (is_of_index(g, n, fuses)) {
+            t->node[t->n_node++] = n;
+            return true;
+        }
+        if (n->x->op->fuse.kind != MR_FUSE_VIEW || n->x->n_in != 1 ||
+            t->n_view > LOOKS)
+            return false;
+        n = n->in[0];
+    }
+    return false;
+}
+
+/* An index for each point, or for each row, of the group: what fewer have is
+ * better computed once, and written down. */
+static bool
+index_pays(const mr_fuse_group *g, const mr_fuse_node *m,
+           const mr_gather_map *map)
+{
+    for (int i = 0; i < g->ndim; i++)
+        if (g->dim[i] != 1 && map->index[i] < 0 &&
+            !(m->of_row && (g->red_axes >> i & 1)))
+            return false;
+    return true;
+}
+
+static bool
+pull_index(mr_arena *arena, mr_fuse_group *g, mr_fuse_node *m,
+           mr_fuses_fn fuses)
+{
+    mr_gather_map *map;
+    int8_t axes[MR_MAX_NDIM];
+    index_tree t;
+
+    if (!tree_begin(g, m, &t, fuses) || !tree_grow(g, &t, fuses) ||
+        g->n_through + t.n_leaf - 1 > MR_FUSE_MAX_THROUGH ||
+        g->n_ext + t.n_leaf > MR_FUSE_MAX_IN ||
+        g->n_members + t.n_node + t.n_view > MR_FUSE_MAX_MEMBERS ||
+        !axes_through(t.view, t.n_view, axes) || !index_pays(g, m, m->gather))
+        return true;
+    map = mr__arena_alloc(arena, sizeof *map);
+    if (map == NULL)
+        return false;
+    *map = *m->gather;
+    for (int i = 0; i < g->ndim; i++)
+        if (map->index[i] >= 0)
+            map->index[i] = axes[map->index[i]];
+    m->gather = map;
+    m->index = t.node[0];
+    for (int i = 0; i + 1 < t.n_view; i++)
+        add_member(g, t.view[i], MR_ROLE_INDEX);
+    for (int i = 0; i < t.n_node; i++)
+        add_member(g, t.node[i], MR_ROLE_INDEX);
+    g->n_through += t.n_leaf - 1;
+    return true;
+}
+
+/* What computes the indices of a group's gathers, once all other members are
+ * known. */
+static bool
+pull_indices(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
+{
+    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        if (m->role == MR_ROLE_GATHER && !pull_index(arena, g, m, fuses))
+            return false;
     return true;
 }
 
@@ -971,6 +1168,7 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
         nodes[i]->later_uses = 0;
         nodes[i]->shared = nodes[i]->looked_at = nodes[i]->of_row = false;
         nodes[i]->adds = false;
+        nodes[i]->index = NULL;
     }
     for (size_t i = n; i-- > 0;) {
         mr_fuse_group *g;
@@ -982,7 +1180,9 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
             return NULL;
         if (g->kind == MR_GROUP_BLOCK && rules->mode != MR_FUSE_OFF) {
             if (!pull_all(arena, g, rules->fuses, rules->mode) ||
-                (rules->mode == MR_FUSE_ALL && !pull_puts(arena, g)))
+                (rules->mode == MR_FUSE_ALL &&
+                 !(pull_puts(arena, g) &&
+                   pull_indices(arena, g, rules->fuses))))
                 return NULL;
             join_product(g, rules);
         }

@@ -29,6 +29,7 @@
 /* Gathers and puts of a group: each has two inputs beside those of
  * MR_FUSE_MAX_IN. */
 #define MR_FUSE_MAX_GATHERS 4
+#define MR_FUSE_MAX_THROUGH (2 * MR_FUSE_MAX_GATHERS)
 /* Draws of a group: one input each. */
 #define MR_FUSE_MAX_DRAWS 4
 /* Few words: a tile makes all of them, and a kernel is saved.  Many: written
@@ -48,6 +49,7 @@ typedef enum mr_fuse_role {
     MR_ROLE_ALIAS,  /* an identity: the same register */
     MR_ROLE_GATHER, /* read through its index: an input of the program */
     MR_ROLE_LOOK,   /* a view of that: the same register */
+    MR_ROLE_INDEX,  /* computes the index of a gather, in the same place */
     MR_ROLE_DRAW,   /* random words: an input of the program */
     MR_ROLE_PUT     /* 0 but for one point of each row: an input as well */
 } mr_fuse_role;
@@ -85,6 +87,8 @@ struct mr_fuse_node {
     const mr_gather_map *gather;
     bool adds;    /* MR_ROLE_PUT: 0 + what is put */
     bool of_row;  /* MR_ROLE_GATHER: a value for each row */
+    mr_fuse_node *index; /* MR_ROLE_GATHER: the member that computes its index,
+                            elementwise; NULL: that lies in memory */
     uint16_t reg; /* code.c */
 };
 
@@ -96,6 +100,7 @@ struct mr_fuse_group {
      * without reductions), or NULL */
     mr_fuse_node *product;
     int32_t n_members, n_out, n_gathers, n_draws;
+    int32_t n_through; /* inputs of gathers and puts */
     /* blocks: */
     int32_t ndim;
     const int64_t *dim;
@@ -186,6 +191,8 @@ mr_block_group *mr__fuse_code(mr_arena *arena, mr_fuse_group *g);
  * operands. */
 mr_k mr__fuse_k(const mr_array *x);
 mr_dtype mr__fuse_operand(const mr_array *x);
+/* Does the operator compute numbers that an index may be computed from? */
+bool mr__fuse_index_fits(const mr_array *x);
 /* Why a block does not make these random words, whatever else it does; NULL:
  * it may. */
 const char *mr__fuse_draw_why(const mr_array *x);
