@@ -10,7 +10,7 @@
 #include "kernels/program.h"
 
 /* Points at once. */
-#define MR_INDEX_RUN 128
+#define MR_INDEX_RUN 256
 
 /* Where the inputs lie for the first of some points in a line, and bytes from
  * point to point. */
