@@ -950,15 +950,17 @@ tree_begin(const mr_fuse_group *g, const mr_fuse_node *m, index_tree *t,
     return false;
 }
 
-/* An index for each point, or for each row, of the group: what fewer have is
- * better computed once, and written down. */
+/* An index for each point of the group: where there are fewer, one for each
+ * row, they are few beside what is read, and better computed all at once.  What
+ * stays in the caches is written down and read again for nothing. */
 static bool
 index_pays(const mr_fuse_group *g, const mr_fuse_node *m,
            const mr_gather_map *map)
 {
+    if (m->x->size < MR_FUSE_FEW_INDICES)
+        return false;
     for (int i = 0; i < g->ndim; i++)
-        if (g->dim[i] != 1 && map->index[i] < 0 &&
-            !(m->of_row && (g->red_axes >> i & 1)))
+        if (g->dim[i] != 1 && map->index[i] < 0)
             return false;
     return true;
 }

@@ -32,6 +32,8 @@
 #define MR_FUSE_MAX_THROUGH (2 * MR_FUSE_MAX_GATHERS)
 /* Draws of a group: one input each. */
 #define MR_FUSE_MAX_DRAWS 4
+/* Fewer indices are written down before they are read. */
+#define MR_FUSE_FEW_INDICES (1 << 15)
 /* Few words: a tile makes all of them, and a kernel is saved.  Many: written
  * down they would leave the caches.  In between making them is bound by
  * arithmetic, behind which the memory's work hides. */

@@ -121,16 +121,17 @@ gather_of(const run *r, int i, int64_t stride, int64_t index_stride)
 /* Values of n points in a line. */
 static __attribute__((noinline)) void
 gather_computed(run *r, int i, char *to, const char *from, int64_t stride,
-                const mr_index_line *line, int64_t n)
+                mr_index_line *line, int64_t n)
 {
-    const mr_index_code *c =
-        &r->low->indices[r->low->source[i].computed - 1];
+    int which = r->low->source[i].computed - 1;
+    const mr_index_code *c = &r->low->indices[which];
     mr_gather_run how = gather_of(r, i, stride, 0);
     mr_index_room room;
 
+    line->fn = r->native == NULL ? NULL : r->native->index.segment[which].fn;
     mr__index_begin(c, line, &room);
     for (int64_t k = 0, m; k < n; k += m) {
-        m = n - k < MR_INDEX_RUN ? n - k : MR_INDEX_RUN;
+        m = n - k < room.points ? n - k : room.points;
         r->bad_index |= !mr__gather_run(
             &how, to + k * how.size, from + k * stride,
             mr__index_compute(c, line, k, m, &room), m);

@@ -253,7 +253,7 @@ bad_in_line(const mr_block_code *c, const mr_block_launch *l, int i,
     int last = l->n_kept + l->n_red - 1;
     int64_t count = last < 0 ? 1 : l->dim[last], n;
     const mr_index_code *how = s->computed ? &c->indices[s->computed - 1] : NULL;
-    mr_index_line line;
+    mr_index_line line = {.fn = NULL};
     mr_index_room room;
 
     for (int j = 0; j < (how == NULL ? 1 : how->n_in); j++) {
@@ -272,7 +272,7 @@ bad_in_line(const mr_block_code *c, const mr_block_launch *l, int i,
     for (int64_t k = 0; k < count; k += n) {
         mr_dtype t = mr__index_dtype(how);
 
-        n = count - k < MR_INDEX_RUN ? count - k : MR_INDEX_RUN;
+        n = count - k < room.points ? count - k : room.points;
         if (is_bad(t, mr__index_compute(how, &line, k, n, &room),
                    (int64_t)mr__elem_size(t), n, l->in[i].n, index))
             return true;
