@@ -244,8 +244,7 @@ why_not_computed(const mr_program *p, const mr_step *maker,
                "and written down";
     if (in->size < MR_FUSE_FEW_INDICES)
         return "so few indices stay in the caches: they are written down first";
-    if (points_of(maker->block) != in->size ||
-        maker->block->ndim != in->ndim ||
+    if (points_of(maker->block) != in->size || maker->block->ndim != in->ndim ||
         !mr__is_contiguous(in->ndim, in->dim, in->stride))
         return "the indices are reshaped or cut before they are read";
     return "others read the indices too, or they are computed of more than a "

@@ -45,8 +45,8 @@ code_copy(mr_tier1 *t, const mr_block_code *c)
             NULL)
         return false;
     if (c->n_indices > 0 &&
-        (t->code.indices = copy_of(a, c->indices,
-                                   c->n_indices * sizeof *c->indices)) == NULL)
+        (t->code.indices =
+             copy_of(a, c->indices, c->n_indices * sizeof *c->indices)) == NULL)
         return false;
     return t->code.reg_dtype != NULL && t->code.reg_row != NULL &&
            t->code.consts != NULL && t->code.inst != NULL &&

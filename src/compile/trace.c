@@ -204,7 +204,8 @@ views_of(const tracing *t, mr_array *x, mr_array **view, mr_array **base)
     }
     *base = x;
     if (n == 0 || (x->flags & (MR_NODE_PLACEHOLDER | MR_NODE_TUPLE)) ||
-        size < VIEW_BYTES || x->size * mr__dtype_size((mr_dtype)x->dtype) > 2 * size)
+        size < VIEW_BYTES ||
+        x->size * mr__dtype_size((mr_dtype)x->dtype) > 2 * size)
         return 0;
     a.ndim = x->ndim;
     a.offset = 0;
@@ -220,8 +221,8 @@ views_of(const tracing *t, mr_array *x, mr_array **view, mr_array **base)
 static mr_array *
 views_alone(mr_array *const *view, int n, const mr_array *base)
 {
-    mr_array *x = mr__node_placeholder((mr_dtype)base->dtype, base->ndim,
-                                       base->dim, 0);
+    mr_array *x =
+        mr__node_placeholder((mr_dtype)base->dtype, base->ndim, base->dim, 0);
 
     while (x != NULL && n-- > 0)
         x = mr__node_like(view[n], &x);

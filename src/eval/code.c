@@ -143,10 +143,10 @@ index_operands(builder *bu, index_builder *ib, const mr_fuse_node *n,
             continue;
         }
         c->in[c->n_in++] = (uint8_t)bu->n_in;
-        add_in(bu,
-               &(mr_block_operand){
-                   .x = x, .node = n->in[i], .axis = map->index},
-               (mr_code_source){.kind = MR_FROM_INDEX});
+        add_in(
+            bu,
+            &(mr_block_operand){.x = x, .node = n->in[i], .axis = map->index},
+            (mr_code_source){.kind = MR_FROM_INDEX});
     }
 }
 
@@ -356,7 +356,8 @@ emit_all(builder *bu)
             m->role == MR_ROLE_LOOK)
             m->reg = operand(bu, m, 0);
         else if (m->role != MR_ROLE_GATHER && m->role != MR_ROLE_PUT &&
-                 m->role != MR_ROLE_DRAW && m->role != MR_ROLE_INDEX && m != bu->g->product)
+                 m->role != MR_ROLE_DRAW && m->role != MR_ROLE_INDEX &&
+                 m != bu->g->product)
             emit(bu, m);
 }
 

@@ -22,11 +22,12 @@
  */
 #include "eval/fuse.h"
 
-#include <stdlib.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "array/dtype.h"
+#include "eval/indices.h"
 
 static bool
 same_shape(const mr_array *x, int32_t ndim, const int64_t *dim)
@@ -523,46 +524,6 @@ chain_to_gather(const mr_fuse_group *g, mr_fuse_node *n, mr_fuse_node **chain)
     return 0;
 }
 
-/* A stride by which an axis is known again through views: no sum or multiple of
- * others is equal to it. */
-static int64_t
-mark_of(const mr_array *x, int64_t axis)
-{
-    return 1000003 * (x->ndim - axis) + axis * axis * axis + 3;
-}
-
-/* For each axis of chain[0] the axis of the chain's end along which it goes, or
- * -1; false: the views between do more than that. */
-static bool
-axes_through(mr_fuse_node *const *chain, int n, int8_t *axes)
-{
-    const mr_array *from = chain[n - 1]->x, *to = chain[0]->x;
-    mr_layout a, b;
-
-    a.ndim = from->ndim;
-    a.offset = 0;
-    for (int64_t i = 0; i < from->ndim; i++) {
-        a.dim[i] = from->dim[i];
-        a.stride[i] = mark_of(from, i);
-    }
-    for (int k = n - 2; k >= 0; k--, a = b)
-        if (!chain[k]->x->op->view(chain[k]->x, &a, &b))
-            return false;
-    for (int i = 0; i < to->ndim && a.offset == 0; i++) {
-        int axis = 0;
-
-        axes[i] = -1;
-        if (a.dim[i] == 1 || a.stride[i] == 0)
-            continue;
-        while (axis < from->ndim && a.stride[i] != mark_of(from, axis))
-            axis++;
-        if (axis == from->ndim)
-            return false;
-        axes[i] = (int8_t)axis;
-    }
-    return a.offset == 0;
-}
-
 /* The map of the gather at the chain's end, seen through the views. */
 static bool
 map_through(mr_fuse_node *const *chain, int n, mr_gather_map *out)
@@ -571,7 +532,7 @@ map_through(mr_fuse_node *const *chain, int n, mr_gather_map *out)
     int8_t axes[MR_MAX_NDIM];
     mr_gather_map own;
 
-    if (!from->op->gather(from, &own) || !axes_through(chain, n, axes))
+    if (!from->op->gather(from, &own) || !mr__axes_through(chain, n, axes))
         return false;
     out->axis = own.axis;
     for (int i = 0; i < chain[0]->x->ndim; i++) {
@@ -834,122 +795,6 @@ pull_puts(mr_arena *arena, mr_fuse_group *g)
 /* ---- indices that are computed
  * -------------------------------------------- */
 
-typedef struct index_tree {
-    mr_fuse_node *view[LOOKS + 1]; /* from what the gather reads to the root */
-    mr_fuse_node *node[MR_INDEX_MAX_INST]; /* the root first */
-    const mr_array *leaf[MR_INDEX_MAX_IN], *number[MR_INDEX_MAX_CONST];
-    int n_view, n_node, n_leaf, n_number;
-} index_tree;
-
-bool
-mr__fuse_index_fits(const mr_array *x)
-{
-    return x->op->fuse.kind == MR_FUSE_ELEMENTWISE &&
-           mr__dtype_size((mr_dtype)x->dtype) <= 8 &&
-           mr__dtype_size(mr__fuse_operand(x)) <= 8;
-}
-
-static int32_t
-uses_in_tree(const index_tree *t, const mr_fuse_node *n)
-{
-    int32_t uses = 0;
-
-    for (int k = 0; k < t->n_node; k++)
-        for (int i = 0; i < t->node[k]->x->n_in; i++)
-            uses += t->node[k]->in[i] == n;
-    return uses;
-}
-
-/* Nobody but the group's gathers, through others of the tree, reads it. */
-static bool
-is_of_index(const mr_fuse_group *g, const mr_fuse_node *n, mr_fuses_fn fuses)
-{
-    return n != NULL && n->group == NULL && !n->visible && !n->looked_at &&
-           n->x->stream == g->root->x->stream &&
-           fusable(n->x, MR_FUSE_ELEMENTWISE, fuses) &&
-           mr__fuse_index_fits(n->x);
-}
-
-/* An input of the tree that is no member of it: false: there is no room. */
-static bool
-tree_reads(index_tree *t, const mr_array *x)
-{
-    bool number = mr__fuse_constant(x) != NULL;
-    const mr_array **list = number ? t->number : t->leaf;
-    int *n = number ? &t->n_number : &t->n_leaf;
-
-    for (int i = 0; i < *n; i++)
-        if (list[i] == x)
-            return true;
-    if (*n == (number ? MR_INDEX_MAX_CONST : MR_INDEX_MAX_IN) ||
-        mr__dtype_size((mr_dtype)x->dtype) > 8)
-        return false;
-    list[(*n)++] = x;
-    return number || same_shape(x, t->node[0]->x->ndim, t->node[0]->x->dim);
-}
-
-/* The operators from the index down whose results nobody else reads, and what
- * they read. */
-static bool
-tree_grow(const mr_fuse_group *g, index_tree *t, mr_fuses_fn fuses)
-{
-    bool grows = true;
-
-    while (grows) {
-        grows = false;
-        for (int k = 0; k < t->n_node; k++)
-            for (int i = 0; i < t->node[k]->x->n_in; i++) {
-                mr_fuse_node *n = t->node[k]->in[i];
-
-                if (!is_of_index(g, n, fuses) ||
-                    t->n_node == MR_INDEX_MAX_INST ||
-                    mr__fuse_constant(n->x) != NULL ||
-                    uses_in_tree(t, n) != n->n_uses)
-                    continue;
-                for (int m = 0; m < t->n_node && n != NULL; m++)
-                    n = t->node[m] == n ? NULL : n;
-                if (n == NULL)
-                    continue;
-                t->node[t->n_node++] = n;
-                grows = true;
-            }
-    }
-    for (int k = 0; k < t->n_node; k++)
-        for (int i = 0; i < t->node[k]->x->n_in; i++) {
-            const mr_fuse_node *n = t->node[k]->in[i];
-            bool member = false;
-
-            for (int m = 0; m < t->n_node; m++)
-                member |= t->node[m] == n;
-            if (!member && !tree_reads(t, t->node[k]->x->in[i]))
-                return false;
-        }
-    return t->n_leaf > 0;
-}
-
-/* From the index of gather m down to the operator that computes it. */
-static bool
-tree_begin(const mr_fuse_group *g, const mr_fuse_node *m, index_tree *t,
-           mr_fuses_fn fuses)
-{
-    mr_fuse_node *n = m->in[1];
-
-    t->n_view = t->n_node = t->n_leaf = t->n_number = 0;
-    while (n != NULL && n->n_uses == 1 && !n->visible && !n->looked_at &&
-           n->group == NULL && n->x->stream == g->root->x->stream) {
-        t->view[t->n_view++] = n;
-        if (is_of_index(g, n, fuses)) {
-            t->node[t->n_node++] = n;
-            return true;
-        }
-        if (n->x->op->fuse.kind != MR_FUSE_VIEW || n->x->n_in != 1 ||
-            t->n_view > LOOKS)
-            return false;
-        n = n->in[0];
-    }
-    return false;
-}
-
 /* An index for each point of the group: where there are fewer, one for each
  * row, they are few beside what is read, and better computed all at once.  What
  * stays in the caches is written down and read again for nothing. */
@@ -971,15 +816,16 @@ pull_index(mr_arena *arena, mr_fuse_group *g, mr_fuse_node *m,
 {
     mr_gather_map *map;
     int8_t axes[MR_MAX_NDIM];
-    index_tree t;
+    mr_index_tree t;
 
     if (getenv("NOIDX") != NULL)
         return true;
-    if (!tree_begin(g, m, &t, fuses) || !tree_grow(g, &t, fuses) ||
+    if (!mr__index_tree(g, m, fuses, &t) ||
         g->n_through + t.n_leaf - 1 > MR_FUSE_MAX_THROUGH ||
         g->n_ext + t.n_leaf > MR_FUSE_MAX_IN ||
         g->n_members + t.n_node + t.n_view > MR_FUSE_MAX_MEMBERS ||
-        !axes_through(t.view, t.n_view, axes) || !index_pays(g, m, m->gather))
+        !mr__axes_through(t.view, t.n_view, axes) ||
+        !index_pays(g, m, m->gather))
         return true;
     map = mr__arena_alloc(arena, sizeof *map);
     if (map == NULL)

@@ -87,11 +87,11 @@ struct mr_fuse_node {
     /* MR_ROLE_GATHER, MR_ROLE_PUT: along which axes of its inputs the axes of S
      * go */
     const mr_gather_map *gather;
-    bool adds;    /* MR_ROLE_PUT: 0 + what is put */
-    bool of_row;  /* MR_ROLE_GATHER: a value for each row */
+    bool adds;           /* MR_ROLE_PUT: 0 + what is put */
+    bool of_row;         /* MR_ROLE_GATHER: a value for each row */
     mr_fuse_node *index; /* MR_ROLE_GATHER: the member that computes its index,
                             elementwise; NULL: that lies in memory */
-    uint16_t reg; /* code.c */
+    uint16_t reg;        /* code.c */
 };
 
 struct mr_fuse_group {
@@ -193,8 +193,6 @@ mr_block_group *mr__fuse_code(mr_arena *arena, mr_fuse_group *g);
  * operands. */
 mr_k mr__fuse_k(const mr_array *x);
 mr_dtype mr__fuse_operand(const mr_array *x);
-/* Does the operator compute numbers that an index may be computed from? */
-bool mr__fuse_index_fits(const mr_array *x);
 /* Why a block does not make these random words, whatever else it does; NULL:
  * it may. */
 const char *mr__fuse_draw_why(const mr_array *x);

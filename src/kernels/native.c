@@ -518,8 +518,8 @@ index_make(maker *k, mr_native_segment *g, const mr_index_code *c)
     if (k->failed)
         return;
     for (int i = 0; i < n_in; i++)
-        in[i] = (mr_native_in){c->dtype[i], i < c->n_in ? MR_NATIVE_POINTS
-                                                        : MR_NATIVE_ONE};
+        in[i] = (mr_native_in){c->dtype[i],
+                               i < c->n_in ? MR_NATIVE_POINTS : MR_NATIVE_ONE};
     for (int i = 0; i < c->n_inst; i++) {
         const mr_inst *t = &c->inst[i];
         int n_arg = mr__k_operands((mr_k)t->k);

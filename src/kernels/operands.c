@@ -132,9 +132,9 @@ gather_computed(run *r, int i, char *to, const char *from, int64_t stride,
     mr__index_begin(c, line, &room);
     for (int64_t k = 0, m; k < n; k += m) {
         m = n - k < room.points ? n - k : room.points;
-        r->bad_index |= !mr__gather_run(
-            &how, to + k * how.size, from + k * stride,
-            mr__index_compute(c, line, k, m, &room), m);
+        r->bad_index |=
+            !mr__gather_run(&how, to + k * how.size, from + k * stride,
+                            mr__index_compute(c, line, k, m, &room), m);
     }
 }
 
@@ -170,10 +170,10 @@ computed_bring(run *r, int i, int64_t outer, int64_t inner, int64_t p)
                 line.stride[j] =
                     apart ? x->stride[last] : mr__stride_inner(g, l, x, bytes);
             }
-            gather_computed(
-                r, i, to, from,
-                apart ? io->stride[last] : mr__stride_inner(g, l, io, size),
-                &line, n);
+            gather_computed(r, i, to, from,
+                            apart ? io->stride[last]
+                                  : mr__stride_inner(g, l, io, size),
+                            &line, n);
         }
 }
 
@@ -428,8 +428,8 @@ mr__run_late_row(mr_run *r, int i)
 
         for (int k = 0; k < c->n_in; k++) {
             line.in[k] = r->in[c->in[k]];
-            line.stride[k] = row_stride(r, &r->l->in[c->in[k]],
-                                        reg_size(r, c->in[k]));
+            line.stride[k] =
+                row_stride(r, &r->l->in[c->in[k]], reg_size(r, c->in[k]));
         }
         gather_computed(r, i, at_row(r, i), r->in[i], stride, &line, r->rows);
         return;

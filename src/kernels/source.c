@@ -252,7 +252,8 @@ bad_in_line(const mr_block_code *c, const mr_block_launch *l, int i,
     const mr_code_source *s = &c->source[i];
     int last = l->n_kept + l->n_red - 1;
     int64_t count = last < 0 ? 1 : l->dim[last], n;
-    const mr_index_code *how = s->computed ? &c->indices[s->computed - 1] : NULL;
+    const mr_index_code *how =
+        s->computed ? &c->indices[s->computed - 1] : NULL;
     mr_index_line line = {.fn = NULL};
     mr_index_room room;
 
@@ -285,7 +286,8 @@ static bool
 varies(const mr_block_code *c, const mr_block_launch *l, int i, int d)
 {
     const mr_code_source *s = &c->source[i];
-    const mr_index_code *how = s->computed ? &c->indices[s->computed - 1] : NULL;
+    const mr_index_code *how =
+        s->computed ? &c->indices[s->computed - 1] : NULL;
 
     for (int j = 0; j < (how == NULL ? 1 : how->n_in); j++)
         if (l->in[how == NULL ? s->index : how->in[j]].stride[d] != 0)

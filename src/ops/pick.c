@@ -133,9 +133,8 @@ rows_of(mr_array *x, const picking *p, const mr_array *shape)
         if (i != p->along && shape->dim[i] != x->dim[axis])
             x = mr__slice_one(x, axis, 0, shape->dim[i], 1);
     }
-    return x != NULL && turned
-               ? mr_transpose(x, (mr_ints){p->order, p->ndim})
-               : x;
+    return x != NULL && turned ? mr_transpose(x, (mr_ints){p->order, p->ndim})
+                               : x;
 }
 
 bool
