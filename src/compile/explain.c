@@ -566,6 +566,22 @@ mr__explain_lines(mr_page *t, const mr_cache_entry *e, const char *indent)
     }
 }
 
+/* Results that are not outputs as they are. */
+static void
+put_views(mr_page *t, const mr_cache_entry *e)
+{
+    for (int i = 0; i < e->n_leaves; i++) {
+        const mr_leaf *l = &e->leaf[i];
+
+        if (l->kind != MR_LEAF_VIEW)
+            continue;
+        mr__page_put(t, "  result %d is a view of output %d: ", i, l->index);
+        mr__explain_shape(t, (mr_dtype)l->array->dtype, l->array->ndim,
+                          l->array->dim);
+        mr__page_put(t, "\n");
+    }
+}
+
 void
 mr__explain_entry(mr_page *t, const mr_cache_entry *e)
 {
@@ -583,6 +599,7 @@ mr__explain_entry(mr_page *t, const mr_cache_entry *e)
     mr__explain_lines(t, e, "  called with ");
     put_simplified(t, p);
     put_memory(t, p);
+    put_views(t, e);
     mr__page_put(t, "  %d steps\n", p->n_steps);
     for (int i = 0; i < p->n_steps; i++)
         put_step(t, p, i);

@@ -354,6 +354,7 @@ def test_views__take_no_copy_where_they_show_half():
         y = g(x)
         mx.eval(y)
         assert g.explain().count(": copy") == copies
+        assert ("result 0 is a view of output 0" in g.explain()) == (copies == 0)
 
 
 def test_views__of_captured_arrays_are_theirs():

@@ -263,9 +263,8 @@ v_quotient(R a, R b)
 #if MR_LANE_BITS == 32
     typedef double wide __attribute__((vector_size(VEC_BYTES * 2)));
 
-    return __builtin_convertvector(__builtin_convertvector(a, wide) /
-                                       __builtin_convertvector(b, wide),
-                                   R);
+    return __builtin_convertvector(
+        __builtin_convertvector(a, wide) / __builtin_convertvector(b, wide), R);
 #else
     return a / b;
 #endif
