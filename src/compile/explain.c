@@ -228,6 +228,18 @@ is_index(const mr_step *s, const mr_slot *in)
            s->block->code.source[in - s->in].kind == MR_FROM_INDEX;
 }
 
+/* Is what is read through these indices larger than the caches? */
+static bool
+far_operand(const mr_step *s, const mr_slot *in)
+{
+    for (int i = 0; i < s->n_in; i++)
+        if (s->block->code.source[i].kind == MR_FROM_GATHER &&
+            s->block->code.source[i].index == in - s->in &&
+            s->in[i].size * mr__dtype_size(s->in[i].dtype) > MR_FUSE_FAR_BYTES)
+            return true;
+    return false;
+}
+
 /* Why the block does not compute the indices that it reads through. */
 static const char *
 why_not_computed(const mr_program *p, const mr_step *maker,
@@ -244,6 +256,9 @@ why_not_computed(const mr_program *p, const mr_step *maker,
                "and written down";
     if (in->size < MR_FUSE_FEW_INDICES)
         return "so few indices stay in the caches: they are written down first";
+    if (far_operand(reader, in))
+        return "what is read by them is beyond the caches, and waited for: "
+               "computing between the reads makes that longer";
     if (points_of(maker->block) != in->size || maker->block->ndim != in->ndim ||
         !mr__is_contiguous(in->ndim, in->dim, in->stride))
         return "the indices are reshaped or cut before they are read";

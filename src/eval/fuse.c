@@ -802,7 +802,10 @@ static bool
 index_pays(const mr_fuse_group *g, const mr_fuse_node *m,
            const mr_gather_map *map)
 {
-    if (m->x->size < MR_FUSE_FEW_INDICES)
+    const mr_array *from = m->x->in[0];
+
+    if (m->x->size < MR_FUSE_FEW_INDICES ||
+        from->size * mr__dtype_size((mr_dtype)from->dtype) > MR_FUSE_FAR_BYTES)
         return false;
     for (int i = 0; i < g->ndim; i++)
         if (g->dim[i] != 1 && map->index[i] < 0)

@@ -34,6 +34,9 @@
 #define MR_FUSE_MAX_DRAWS 4
 /* Fewer indices are written down before they are read. */
 #define MR_FUSE_FEW_INDICES (1 << 15)
+/* What is read anywhere in more than this waits for memory, and fewer reads are
+ * under way at once where indices are computed between them. */
+#define MR_FUSE_FAR_BYTES (8 << 20)
 /* Few words: a tile makes all of them, and a kernel is saved.  Many: written
  * down they would leave the caches.  In between making them is bound by
  * arithmetic, behind which the memory's work hides. */

@@ -167,6 +167,7 @@ def test_computed_indices__why_they_are_not_computed_inside() -> None:
     assert "there are fewer indices than points" in why(lambda t, i: t[i + 1] * 2.0, table((1000, 64)), ids((N,)))
     assert "others read the indices too" in why(lambda t, i: (t[i + 1] * 2.0, i + 1), t, i)
     assert "reshaped or cut" in why(lambda t, i: t[(i + 1).reshape(256, 256)] * 2.0, t, i)
+    assert "beyond the caches" in why(lambda t, i: t[i + 1] * 2.0, mx.zeros((1 << 21) + 1), i)
     assert "reduces" in why(lambda t, i: t[i.max(axis=0)] * 2.0, t, ids((3, N)))
 
 
