@@ -22,6 +22,8 @@
 /* What an output leaf of the function is. */
 typedef enum mr_leaf_kind {
     MR_LEAF_OUTPUT,  /* output `index` of the program */
+    MR_LEAF_VIEW,    /* the same seen through views: those of `array`, down to
+                        a stand-in */
     MR_LEAF_ARG,     /* argument `index`, as it came */
     MR_LEAF_CAPTURED /* an array that the trace found: `array` */
 } mr_leaf_kind;

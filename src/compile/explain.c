@@ -256,6 +256,53 @@ why_not_drawn(const mr_program *p, const mr_step *draw, const mr_step *block,
     return "a block program has room for so many inputs only";
 }
 
+/* Does the step read there where its gathers or puts find what they read? */
+static bool
+is_index(const mr_step *s, const mr_slot *in)
+{
+    return s->block != NULL && s->kernel == NULL &&
+           s->block->code.source != NULL &&
+           s->block->code.source[in - s->in].kind == MR_FROM_INDEX;
+}
+
+/* Is what is read through these indices larger than the caches? */
+static bool
+far_operand(const mr_step *s, const mr_slot *in)
+{
+    for (int i = 0; i < s->n_in; i++)
+        if (s->block->code.source[i].kind == MR_FROM_GATHER &&
+            s->block->code.source[i].index == in - s->in &&
+            s->in[i].size * mr__dtype_size(s->in[i].dtype) > MR_FUSE_FAR_BYTES)
+            return true;
+    return false;
+}
+
+/* Why the block does not compute the indices that it reads through. */
+static const char *
+why_not_computed(const mr_program *p, const mr_step *maker,
+                 const mr_step *reader, const mr_slot *in)
+{
+    if (maker->node->stream != reader->node->stream)
+        return "they were asked for on different streams";
+    if (has_reduction(maker))
+        return "that reduces: an index is computed elementwise";
+    if (in->kind == MR_SLOT_OUT || readers_of(p, in->value) > 1)
+        return "others read the indices too";
+    if (in->size < points_of(reader->block))
+        return "there are fewer indices than points: they are computed once, "
+               "and written down";
+    if (in->size < MR_FUSE_FEW_INDICES)
+        return "so few indices stay in the caches: they are written down first";
+    if (far_operand(reader, in))
+        return "what is read by them is beyond the caches, and waited for: "
+               "computing between the reads makes that longer";
+    if (points_of(maker->block) != in->size || maker->block->ndim != in->ndim ||
+        !mr__is_contiguous(in->ndim, in->dim, in->stride))
+        return "the indices are reshaped or cut before they are read";
+    return "others read the indices too, or they are computed of more than a "
+           "block has room for beside what it does";
+}
+
 /* Why reader does not hold what maker does, whose value it reads here. */
 static const char *
 why_apart(const mr_program *p, const mr_step *maker, const mr_step *reader,
@@ -283,6 +330,8 @@ why_apart(const mr_program *p, const mr_step *maker, const mr_step *reader,
         return "it is a copy to where the caller or a kernel wants it";
     if (maker->kernel != NULL)
         return why_not_behind(p, maker, reader, in);
+    if (maker->block != NULL && is_index(reader, in))
+        return why_not_computed(p, maker, reader, in);
     if (maker->block == NULL)
         return "that is a copy: a view of what it copies was not possible";
     if (maker->node->stream != reader->node->stream)
@@ -341,11 +390,26 @@ put_apart(mr_page *t, const mr_program *p, int n)
  * -------------------------------------------------------------------------- */
 
 static void
+put_gather(mr_page *t, const mr_block_code *c, int i)
+{
+    const mr_index_code *index = c->source[i].computed == 0
+                                     ? NULL
+                                     : &c->indices[c->source[i].computed - 1];
+
+    mr__page_put(t, " gather");
+    for (int k = 0; index != NULL && k < index->n_inst; k++)
+        mr__page_put(t, "%s %s%s", k == 0 ? " (index:" : ",",
+                     mr__k_name((mr_k)index->inst[k].k),
+                     k + 1 == index->n_inst ? ")" : "");
+    mr__page_put(t, ",");
+}
+
+static void
 put_block(mr_page *t, const mr_block_code *c)
 {
     for (int i = 0; i < c->n_in && c->source != NULL; i++)
         if (c->source[i].kind == MR_FROM_GATHER)
-            mr__page_put(t, " gather,");
+            put_gather(t, c, i);
         else if (c->source[i].kind == MR_FROM_DRAW)
             mr__page_put(t, " random words,");
         else if (c->source[i].kind == MR_FROM_PUT)
@@ -554,6 +618,22 @@ mr__explain_lines(mr_page *t, const mr_cache_entry *e, const char *indent)
     }
 }
 
+/* Results that are not outputs as they are. */
+static void
+put_views(mr_page *t, const mr_cache_entry *e)
+{
+    for (int i = 0; i < e->n_leaves; i++) {
+        const mr_leaf *l = &e->leaf[i];
+
+        if (l->kind != MR_LEAF_VIEW)
+            continue;
+        mr__page_put(t, "  result %d is a view of output %d: ", i, l->index);
+        mr__explain_shape(t, (mr_dtype)l->array->dtype, l->array->ndim,
+                          l->array->dim);
+        mr__page_put(t, "\n");
+    }
+}
+
 void
 mr__explain_entry(mr_page *t, const mr_cache_entry *e)
 {
@@ -571,6 +651,7 @@ mr__explain_entry(mr_page *t, const mr_cache_entry *e)
     mr__explain_lines(t, e, "  called with ");
     put_simplified(t, p);
     put_memory(t, p);
+    put_views(t, e);
     mr__page_put(t, "  %d steps\n", p->n_steps);
     for (int i = 0; i < p->n_steps; i++)
         put_step(t, p, i);

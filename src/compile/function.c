@@ -454,6 +454,21 @@ call_arguments(const mr_cache_entry *e, const mr_call_state *c, mr_array **in)
     return true;
 }
 
+/* The views of `like`, innermost first, of x. */
+static mr_array *
+seen_through(const mr_array *like, mr_array *x)
+{
+    mr_array *y;
+
+    if (like->flags & MR_NODE_PLACEHOLDER)
+        return x;
+    x = seen_through(like->in[0], x);
+    y = x == NULL ? NULL : mr__node_like(like, &x);
+    if (y != NULL)
+        y->stream = x->stream;
+    return y;
+}
+
 static mr_array *
 result_leaf(const mr_leaf *l, mr_array *const *in, mr_array *tuple)
 {
@@ -464,9 +479,22 @@ result_leaf(const mr_leaf *l, mr_array *const *in, mr_array *tuple)
         return l->array;
     case MR_LEAF_OUTPUT:
         return mr__node_output(tuple, l->index);
+    case MR_LEAF_VIEW: {
+        mr_array *x = mr__node_output(tuple, l->index);
+
+        return x == NULL ? NULL : seen_through(l->array, x);
+    }
     default:
         return NULL;
     }
+}
+
+static bool
+is_same_result(const mr_leaf *a, const mr_leaf *b)
+{
+    return a->kind == b->kind && a->index == b->index &&
+           (a->kind == MR_LEAF_OUTPUT ||
+            (a->kind == MR_LEAF_VIEW && a->array == b->array));
 }
 
 /* Two leaves of one output share one projection. */
@@ -478,9 +506,7 @@ result_leaves(const mr_cache_entry *e, mr_array *const *in, mr_array *tuple,
         const mr_leaf *l = &e->leaf[i];
         int same = 0;
 
-        while (same < i && !(l->kind == MR_LEAF_OUTPUT &&
-                             e->leaf[same].kind == MR_LEAF_OUTPUT &&
-                             e->leaf[same].index == l->index))
+        while (same < i && !is_same_result(l, &e->leaf[same]))
             same++;
         out[i] = same < i ? out[same] : result_leaf(l, in, tuple);
         if (out[i] == NULL)

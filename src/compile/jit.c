@@ -376,35 +376,45 @@ mr__jit_code_release(mr_jit_code **used, int n)
 static int
 n_segments(const mr_native *n)
 {
-    int k = 0;
+    int k = n->index.n;
 
     for (int p = 0; p < n->n_pass; p++)
         k += n->pass[p].n;
     return k;
 }
 
+static mr_code
+pass_compile(mr_tier1 *t, const mr_native_pass *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        mr_native_segment *g = &p->segment[i];
+        mr_jit_code *c;
+
+        if (g->code.n_op == 0)
+            continue;
+        c = code_for(&g->code);
+        if (c == NULL)
+            return mr__error_code();
+        t->used[t->n_used++] = c;
+        g->fn = c->fn;
+    }
+    return MR_OK;
+}
+
 /* Code for all segments of a step; they are not yet shared. */
 static mr_code
 segments_compile(mr_tier1 *t, const mr_native *n)
 {
+    mr_code rc;
+
     t->used = mr__arena_alloc(&t->arena, (size_t)(n_segments(n) + 1) *
                                              sizeof(mr_jit_code *));
     if (t->used == NULL)
         return MR_E_MEMORY;
-    for (int p = 0; p < n->n_pass; p++)
-        for (int i = 0; i < n->pass[p].n; i++) {
-            mr_native_segment *g = &n->pass[p].segment[i];
-            mr_jit_code *c;
-
-            if (g->code.n_op == 0)
-                continue;
-            c = code_for(&g->code);
-            if (c == NULL)
-                return mr__error_code();
-            t->used[t->n_used++] = c;
-            g->fn = c->fn;
-        }
-    return MR_OK;
+    rc = pass_compile(t, &n->index);
+    for (int p = 0; p < n->n_pass && rc == MR_OK; p++)
+        rc = pass_compile(t, &n->pass[p]);
+    return rc;
 }
 
 /* The program goes on as it is; said once, since all programs may have it. */

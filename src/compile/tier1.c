@@ -44,6 +44,10 @@ code_copy(mr_tier1 *t, const mr_block_code *c)
         (t->code.source = copy_of(a, c->source, c->n_in * sizeof *c->source)) ==
             NULL)
         return false;
+    if (c->n_indices > 0 &&
+        (t->code.indices =
+             copy_of(a, c->indices, c->n_indices * sizeof *c->indices)) == NULL)
+        return false;
     return t->code.reg_dtype != NULL && t->code.reg_row != NULL &&
            t->code.consts != NULL && t->code.inst != NULL &&
            t->code.out != NULL;

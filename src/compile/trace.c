@@ -18,7 +18,9 @@
 #include "compile/captured.h"
 #include "compile/program.h"
 #include "eval/check.h"
+#include "eval/registry.h"
 #include "graph/context.h"
+#include "graph/op.h"
 #include "marram/array.h"
 #include "marram/error.h"
 #include "marram/scope.h"
@@ -168,31 +170,120 @@ find_array(mr_array *const *list, size_t n, const mr_array *x)
     return -1;
 }
 
+/* ---- results that are views ------------------------------------------------
+ */
+
+/* Views between a result and what it looks at. */
+#define VIEWS 8
+/* A smaller result is copied: the copy costs less than planning a view. */
+#define VIEW_BYTES (64 * 1024)
+
+static bool
+is_made(const tracing *t, const mr_array *x)
+{
+    return x->trace == t->trace && mr__state(x) == MR_NEW &&
+           !(x->flags & MR_NODE_PLACEHOLDER);
+}
+
+/* The views from x down to something that the trace made, or found; how many,
+ * or 0 where x is better copied: it is small, or less than half of what would
+ * be kept for it, or its layout is none over what it looks at. */
+static int
+views_of(const tracing *t, mr_array *x, mr_array **view, mr_array **base)
+{
+    int64_t size = x->size * mr__dtype_size((mr_dtype)x->dtype);
+    mr_layout a, b;
+    int n = 0;
+
+    while (is_made(t, x) && x->op->fuse.kind == MR_FUSE_VIEW && x->n_in == 1 &&
+           x->op->view != NULL) {
+        if (n == VIEWS)
+            return 0;
+        view[n++] = x;
+        x = x->in[0];
+    }
+    *base = x;
+    if (n == 0 || (x->flags & (MR_NODE_PLACEHOLDER | MR_NODE_TUPLE)) ||
+        size < VIEW_BYTES ||
+        x->size * mr__dtype_size((mr_dtype)x->dtype) > 2 * size)
+        return 0;
+    a.ndim = x->ndim;
+    a.offset = 0;
+    memcpy(a.dim, x->dim, (size_t)x->ndim * sizeof *a.dim);
+    mr__strides_fresh(x->ndim, x->dim, a.stride);
+    for (int k = n - 1; k >= 0; k--, a = b)
+        if (!view[k]->op->view(view[k], &a, &b))
+            return 0;
+    return n;
+}
+
+/* The same views of a stand-in, so that nothing of the trace is kept. */
+static mr_array *
+views_alone(mr_array *const *view, int n, const mr_array *base)
+{
+    mr_array *x =
+        mr__node_placeholder((mr_dtype)base->dtype, base->ndim, base->dim, 0);
+
+    while (x != NULL && n-- > 0)
+        x = mr__node_like(view[n], &x);
+    return x;
+}
+
+static bool
+add_output(mr_vec *outs, mr_array *x, int *at)
+{
+    *at = find_array((mr_array *const *)outs->v, outs->n, x);
+    if (*at >= 0)
+        return true;
+    *at = (int)outs->n;
+    return mr__vec_push(outs, x);
+}
+
+/* A result that the trace made. */
+static bool
+sort_made(mr_leaf *leaf, const tracing *t, mr_array *x, bool views,
+          mr_vec *outs)
+{
+    mr_array *view[VIEWS], *base;
+    int n = views ? views_of(t, x, view, &base) : 0, at;
+
+    if (n > 0 && !is_made(t, base)) {
+        *leaf = (mr_leaf){MR_LEAF_CAPTURED, 0, mr__retain(x)};
+        return true;
+    }
+    if (!add_output(outs, n > 0 ? base : x, &at))
+        return false;
+    *leaf = (mr_leaf){MR_LEAF_OUTPUT, at, NULL};
+    if (n == 0)
+        return true;
+    x = views_alone(view, n, base);
+    if (x != NULL)
+        *leaf = (mr_leaf){MR_LEAF_VIEW, at, mr__retain(x)};
+    return x != NULL;
+}
+
 /* Sort the results' leaves: arguments as they came, what the program makes,
- * arrays from elsewhere. */
+ * arrays from elsewhere; views: some may be looked at in others. */
 static bool
 sort_leaves(mr_cache_entry *e, const tracing *t, mr_array *const *leaf,
-            mr_vec *outs)
+            bool views, mr_vec *outs)
 {
     for (int i = 0; i < e->n_leaves; i++) {
         mr_array *x = leaf[i];
         int at = find_array((mr_array *const *)t->args.v, t->args.n, x);
+        int same = find_array(leaf, (size_t)i, x);
 
         if (at >= 0) {
             e->leaf[i] = (mr_leaf){MR_LEAF_ARG, at, NULL};
-            continue;
-        }
-        if (x->trace != t->trace || mr__state(x) != MR_NEW) {
+        } else if (same >= 0) {
+            e->leaf[i] = e->leaf[same];
+            if (e->leaf[i].array != NULL)
+                mr__retain(e->leaf[i].array);
+        } else if (x->trace != t->trace || mr__state(x) != MR_NEW) {
             e->leaf[i] = (mr_leaf){MR_LEAF_CAPTURED, 0, mr__retain(x)};
-            continue;
+        } else if (!sort_made(&e->leaf[i], t, x, views, outs)) {
+            return false;
         }
-        at = find_array((mr_array *const *)outs->v, outs->n, x);
-        if (at < 0) {
-            at = (int)outs->n;
-            if (!mr__vec_push(outs, x))
-                return false;
-        }
-        e->leaf[i] = (mr_leaf){MR_LEAF_OUTPUT, at, NULL};
     }
     return true;
 }
@@ -243,9 +334,10 @@ fill_entry(mr_cache_entry *e, const tracing *t, const mr_tree *out,
 {
     int n = e->n_leaves;
     mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
+    bool views = c->device == NULL || !mr__device_has_queues(c->device);
     mr_vec outs = {0};
     bool ok = leaf != NULL && mr_tree_leaves(out, leaf, n) == MR_OK &&
-              sort_leaves(e, t, leaf, &outs);
+              sort_leaves(e, t, leaf, views, &outs);
 
     e->n_args = (int)t->args.n;
     e->n_keys = e->n_args - c->n_leaves;

@@ -30,6 +30,8 @@ typedef struct builder {
     bool rows; /* the program has rows (a reduction) */
     bool sources, failed;
     mr_code_source source[MR_CODE_MAX_IO];
+    int n_indices;
+    mr_index_code indices[MR_FUSE_MAX_GATHERS];
 } builder;
 
 /* ---- operands -------------------------------------------------------------
@@ -90,23 +92,121 @@ keep(mr_arena *a, const void *p, size_t bytes)
     return to;
 }
 
+/* The registers of an index that is computed, and the nodes and arrays that
+ * they are of. */
+typedef struct index_builder {
+    mr_index_code *c;
+    const mr_array *x[MR_INDEX_MAX_REG];
+} index_builder;
+
+static int
+index_find(const index_builder *ib, const mr_array *x)
+{
+    int n = ib->c->n_in + ib->c->n_const + ib->c->n_inst;
+
+    while (--n >= 0 && ib->x[n] != x)
+        ;
+    return n;
+}
+
+/* Is the array made by a member that computes an index? */
+static bool
+is_index(const builder *bu, const mr_fuse_node *n)
+{
+    return is_member(bu, n) && n->role == MR_ROLE_INDEX;
+}
+
+/* What the index is computed from, in the order of the members: inputs first,
+ * then constants. */
+static void
+index_operands(builder *bu, index_builder *ib, const mr_fuse_node *n,
+               const mr_gather_map *map, bool numbers)
+{
+    mr_index_code *c = ib->c;
+
+    for (int i = 0; i < n->x->n_in; i++) {
+        mr_array *x = n->x->in[i];
+        const void *bits = mr__fuse_constant(x);
+
+        if (is_index(bu, n->in[i])) {
+            index_operands(bu, ib, n->in[i], map, numbers);
+            continue;
+        }
+        if ((bits != NULL) != numbers || index_find(ib, x) >= 0)
+            continue;
+        ib->x[c->n_in + c->n_const] = x;
+        c->dtype[c->n_in + c->n_const] = x->dtype;
+        if (numbers) {
+            memset(&c->consts[c->n_const], 0, sizeof *c->consts);
+            memcpy(&c->consts[c->n_const++], bits,
+                   (size_t)mr__dtype_size((mr_dtype)x->dtype));
+            continue;
+        }
+        c->in[c->n_in++] = (uint8_t)bu->n_in;
+        add_in(
+            bu,
+            &(mr_block_operand){.x = x, .node = n->in[i], .axis = map->index},
+            (mr_code_source){.kind = MR_FROM_INDEX});
+    }
+}
+
+/* Its register. */
+static uint16_t
+index_emit(const builder *bu, index_builder *ib, const mr_fuse_node *n)
+{
+    mr_index_code *c = ib->c;
+    mr_inst in = {.k = (uint16_t)mr__fuse_k(n->x)};
+    int at = index_find(ib, n->x);
+
+    if (at >= 0)
+        return (uint16_t)at;
+    for (int i = 0; i < n->x->n_in; i++)
+        in.arg[i] = is_index(bu, n->in[i])
+                        ? index_emit(bu, ib, n->in[i])
+                        : (uint16_t)index_find(ib, n->x->in[i]);
+    at = c->n_in + c->n_const + c->n_inst;
+    in.dst = (uint16_t)at;
+    c->inst[c->n_inst++] = in;
+    c->dtype[at] = n->x->dtype;
+    ib->x[at] = n->x;
+    return in.dst;
+}
+
+/* The inputs that the index of a gather is computed from; which of the code's
+ * it is, from 1 on. */
+static uint8_t
+collect_index(builder *bu, const mr_fuse_node *root, const mr_gather_map *map)
+{
+    index_builder ib = {.c = &bu->indices[bu->n_indices++]};
+
+    memset(ib.c, 0, sizeof *ib.c);
+    index_operands(bu, &ib, root, map, false);
+    index_operands(bu, &ib, root, map, true);
+    index_emit(bu, &ib, root);
+    return (uint8_t)bu->n_indices;
+}
+
 /* The indices, then what is read or put through them. */
 static void
 collect_gather(builder *bu, mr_fuse_node *m)
 {
     const mr_gather_map *map = keep(bu->arena, m->gather, sizeof *map);
     bool put = m->role == MR_ROLE_PUT;
-    int from = put ? 2 : 0;
+    int from = put ? 2 : 0, index = bu->n_in;
+    uint8_t computed = 0;
 
     bu->sources = true;
     if (map == NULL) {
         bu->failed = true;
         return;
     }
-    add_in(bu,
-           &(mr_block_operand){
-               .x = m->x->in[1], .node = m->in[1], .axis = map->index},
-           (mr_code_source){.kind = MR_FROM_INDEX});
+    if (m->index != NULL)
+        computed = collect_index(bu, m->index, map);
+    else
+        add_in(bu,
+               &(mr_block_operand){
+                   .x = m->x->in[1], .node = m->in[1], .axis = map->index},
+               (mr_code_source){.kind = MR_FROM_INDEX});
     m->reg = (uint16_t)bu->n_in;
     add_in(bu,
            &(mr_block_operand){.x = m->x->in[from],
@@ -115,9 +215,10 @@ collect_gather(builder *bu, mr_fuse_node *m)
                                .axis = map->value,
                                .gather = m->x},
            (mr_code_source){.kind = put ? MR_FROM_PUT : MR_FROM_GATHER,
-                            .index = (uint8_t)(bu->n_in - 1),
+                            .index = (uint8_t)index,
                             .axis = (uint8_t)map->axis,
-                            .adds = m->adds});
+                            .adds = m->adds,
+                            .computed = computed});
 }
 
 /* An operand of rows that lacks axes of the space: which of its own go along
@@ -175,6 +276,8 @@ collect(builder *bu, mr_fuse_node *m)
         collect_gather(bu, m);
         return;
     }
+    if (m->role == MR_ROLE_INDEX) /* with its gather */
+        return;
     if (m->role == MR_ROLE_DRAW) {
         collect_draw(bu, m);
         return;
@@ -253,7 +356,8 @@ emit_all(builder *bu)
             m->role == MR_ROLE_LOOK)
             m->reg = operand(bu, m, 0);
         else if (m->role != MR_ROLE_GATHER && m->role != MR_ROLE_PUT &&
-                 m->role != MR_ROLE_DRAW && m != bu->g->product)
+                 m->role != MR_ROLE_DRAW && m->role != MR_ROLE_INDEX &&
+                 m != bu->g->product)
             emit(bu, m);
 }
 
@@ -317,6 +421,14 @@ set_code(builder *bu)
     c->inst = keep(bu->arena, bu->inst, (size_t)bu->n_inst * sizeof *bu->inst);
     c->out = keep(bu->arena, out, (size_t)n_out * sizeof *out);
     c->source = NULL;
+    c->indices = NULL;
+    c->n_indices = (uint16_t)bu->n_indices;
+    if (bu->n_indices > 0) {
+        c->indices = keep(bu->arena, bu->indices,
+                          (size_t)bu->n_indices * sizeof *bu->indices);
+        if (c->indices == NULL)
+            return false;
+    }
     if (bu->sources) {
         c->source =
             keep(bu->arena, bu->source, (size_t)bu->n_in * sizeof *bu->source);
@@ -334,7 +446,7 @@ mr__fuse_code(mr_arena *arena, mr_fuse_group *g)
 
     bu.arena = arena;
     bu.g = g;
-    bu.n_in = bu.n_const = bu.n_inst = bu.n_phases = 0;
+    bu.n_in = bu.n_const = bu.n_inst = bu.n_phases = bu.n_indices = 0;
     bu.rows = g->has_reduction;
     bu.sources = bu.failed = false;
     bu.b = mr__arena_alloc(arena, sizeof *bu.b);

@@ -23,9 +23,11 @@
 #include "eval/fuse.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "array/dtype.h"
+#include "eval/indices.h"
 #include "kernels/draw.h"
 
 static bool
@@ -553,43 +555,22 @@ chain_to_gather(const mr_fuse_group *g, mr_fuse_node *n, mr_fuse_node **chain)
     return 0;
 }
 
-/* The map of the gather at the chain's end, seen through the views: strides
- * that no sum or multiple of others is equal to say which axis is which. */
+/* The map of the gather at the chain's end, seen through the views. */
 static bool
 map_through(mr_fuse_node *const *chain, int n, mr_gather_map *out)
 {
-    const mr_array *from = chain[n - 1]->x, *to = chain[0]->x;
+    const mr_array *from = chain[n - 1]->x;
+    int8_t axes[MR_MAX_NDIM];
     mr_gather_map own;
-    mr_layout a, b;
 
-    if (!from->op->gather(from, &own))
+    if (!from->op->gather(from, &own) || !mr__axes_through(chain, n, axes))
         return false;
-    a.ndim = from->ndim;
-    a.offset = 0;
-    for (int64_t i = 0; i < from->ndim; i++) {
-        a.dim[i] = from->dim[i];
-        a.stride[i] = 1000003 * (from->ndim - i) + i * i * i + 3;
-    }
-    for (int k = n - 2; k >= 0; k--, a = b)
-        if (!chain[k]->x->op->view(chain[k]->x, &a, &b))
-            return false;
     out->axis = own.axis;
-    for (int i = 0; i < to->ndim && a.offset == 0; i++) {
-        int axis = 0;
-
-        out->value[i] = out->index[i] = -1;
-        if (a.dim[i] == 1 || a.stride[i] == 0)
-            continue;
-        while (axis < from->ndim &&
-               a.stride[i] != 1000003 * (from->ndim - (int64_t)axis) +
-                                  (int64_t)axis * axis * axis + 3)
-            axis++;
-        if (axis == from->ndim)
-            return false;
-        out->value[i] = own.value[axis];
-        out->index[i] = own.index[axis];
+    for (int i = 0; i < chain[0]->x->ndim; i++) {
+        out->value[i] = (int8_t)(axes[i] < 0 ? -1 : own.value[axes[i]]);
+        out->index[i] = (int8_t)(axes[i] < 0 ? -1 : own.index[axes[i]]);
     }
-    return a.offset == 0;
+    return true;
 }
 
 /* Whole rows are copied as fast by the gather's own kernel while the result
@@ -639,6 +620,7 @@ pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
 
     if (m->role == MR_ROLE_BRIDGE || g->columns ||
         g->n_gathers == MR_FUSE_MAX_GATHERS ||
+        g->n_through + 2 > MR_FUSE_MAX_THROUGH ||
         !(row ? g->has_reduction && is_row_form(g, n->x)
               : same_shape(n->x, g->ndim, g->dim)))
         return false;
@@ -659,6 +641,7 @@ pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
     chain[k - 1]->gather = kept;
     chain[k - 1]->of_row = row;
     g->n_gathers++;
+    g->n_through += 2;
     return true;
 }
 
@@ -829,6 +812,7 @@ pull_put(mr_arena *arena, mr_fuse_group *g, mr_fuse_node *n,
     n->adds = put->adds;
     add_member(g, n, MR_ROLE_PUT);
     g->n_gathers++;
+    g->n_through += 2;
     return true;
 }
 
@@ -845,10 +829,77 @@ pull_puts(mr_arena *arena, mr_fuse_group *g)
         for (int i = 0; i < m->x->n_in; i++)
             if ((m->role == MR_ROLE_POINT || m->role == MR_ROLE_REDUCE) &&
                 g->n_gathers < MR_FUSE_MAX_GATHERS &&
+                g->n_through + 2 <= MR_FUSE_MAX_THROUGH &&
                 g->n_members < MR_FUSE_MAX_MEMBERS &&
                 g->n_ext + 2 <= MR_FUSE_MAX_IN && is_put(g, m->in[i], &put) &&
                 !pull_put(arena, g, m->in[i], &put))
                 return false;
+    return true;
+}
+
+/* ---- indices that are computed
+ * -------------------------------------------- */
+
+/* An index for each point of the group: where there are fewer, one for each
+ * row, they are few beside what is read, and better computed all at once.  What
+ * stays in the caches is written down and read again for nothing. */
+static bool
+index_pays(const mr_fuse_group *g, const mr_fuse_node *m,
+           const mr_gather_map *map)
+{
+    const mr_array *from = m->x->in[0];
+
+    if (m->x->size < MR_FUSE_FEW_INDICES ||
+        from->size * mr__dtype_size((mr_dtype)from->dtype) > MR_FUSE_FAR_BYTES)
+        return false;
+    for (int i = 0; i < g->ndim; i++)
+        if (g->dim[i] != 1 && map->index[i] < 0)
+            return false;
+    return true;
+}
+
+static bool
+pull_index(mr_arena *arena, mr_fuse_group *g, mr_fuse_node *m,
+           mr_fuses_fn fuses)
+{
+    mr_gather_map *map;
+    int8_t axes[MR_MAX_NDIM];
+    mr_index_tree t;
+
+    if (getenv("NOIDX") != NULL)
+        return true;
+    if (!mr__index_tree(g, m, fuses, &t) ||
+        g->n_through + t.n_leaf - 1 > MR_FUSE_MAX_THROUGH ||
+        g->n_ext + t.n_leaf > MR_FUSE_MAX_IN ||
+        g->n_members + t.n_node + t.n_view > MR_FUSE_MAX_MEMBERS ||
+        !mr__axes_through(t.view, t.n_view, axes) ||
+        !index_pays(g, m, m->gather))
+        return true;
+    map = mr__arena_alloc(arena, sizeof *map);
+    if (map == NULL)
+        return false;
+    *map = *m->gather;
+    for (int i = 0; i < g->ndim; i++)
+        if (map->index[i] >= 0)
+            map->index[i] = axes[map->index[i]];
+    m->gather = map;
+    m->index = t.node[0];
+    for (int i = 0; i + 1 < t.n_view; i++)
+        add_member(g, t.view[i], MR_ROLE_INDEX);
+    for (int i = 0; i < t.n_node; i++)
+        add_member(g, t.node[i], MR_ROLE_INDEX);
+    g->n_through += t.n_leaf - 1;
+    return true;
+}
+
+/* What computes the indices of a group's gathers, once all other members are
+ * known. */
+static bool
+pull_indices(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
+{
+    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        if (m->role == MR_ROLE_GATHER && !pull_index(arena, g, m, fuses))
+            return false;
     return true;
 }
 
@@ -1018,6 +1069,7 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
         nodes[i]->later_uses = 0;
         nodes[i]->shared = nodes[i]->looked_at = nodes[i]->of_row = false;
         nodes[i]->adds = false;
+        nodes[i]->index = NULL;
     }
     for (size_t i = n; i-- > 0;) {
         mr_fuse_group *g;
@@ -1029,7 +1081,9 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
             return NULL;
         if (g->kind == MR_GROUP_BLOCK && rules->mode != MR_FUSE_OFF) {
             if (!pull_all(arena, g, rules->fuses, rules->mode) ||
-                (rules->mode == MR_FUSE_ALL && !pull_puts(arena, g)))
+                (rules->mode == MR_FUSE_ALL &&
+                 !(pull_puts(arena, g) &&
+                   pull_indices(arena, g, rules->fuses))))
                 return NULL;
             join_product(g, rules);
         }

@@ -29,10 +29,16 @@
 /* Gathers and puts of a group: each has two inputs beside those of
  * MR_FUSE_MAX_IN. */
 #define MR_FUSE_MAX_GATHERS 4
+#define MR_FUSE_MAX_THROUGH (2 * MR_FUSE_MAX_GATHERS)
 /* Draws of a group: one input each. */
 #define MR_FUSE_MAX_DRAWS 4
 /* So few words are made at once, however they lie. */
 #define MR_FUSE_FEW_WORDS 2048
+/* Fewer indices are written down before they are read. */
+#define MR_FUSE_FEW_INDICES (1 << 15)
+/* What is read anywhere in more than this waits for memory, and fewer reads are
+ * under way at once where indices are computed between them. */
+#define MR_FUSE_FAR_BYTES (8 << 20)
 /* Rows longer than this are not fused across a reduction: they leave the
  * cache between the phases. */
 #define MR_FUSE_MAX_ROW 65536
@@ -45,6 +51,7 @@ typedef enum mr_fuse_role {
     MR_ROLE_ALIAS,  /* an identity: the same register */
     MR_ROLE_GATHER, /* read through its index: an input of the program */
     MR_ROLE_LOOK,   /* a view of that: the same register */
+    MR_ROLE_INDEX,  /* computes the index of a gather, in the same place */
     MR_ROLE_DRAW,   /* random words: an input of the program */
     MR_ROLE_PUT     /* 0 but for one point of each row: an input as well */
 } mr_fuse_role;
@@ -80,9 +87,11 @@ struct mr_fuse_node {
     /* MR_ROLE_GATHER, MR_ROLE_PUT: along which axes of its inputs the axes of S
      * go */
     const mr_gather_map *gather;
-    bool adds;    /* MR_ROLE_PUT: 0 + what is put */
-    bool of_row;  /* MR_ROLE_GATHER: a value for each row */
-    uint16_t reg; /* code.c */
+    bool adds;           /* MR_ROLE_PUT: 0 + what is put */
+    bool of_row;         /* MR_ROLE_GATHER: a value for each row */
+    mr_fuse_node *index; /* MR_ROLE_GATHER: the member that computes its index,
+                            elementwise; NULL: that lies in memory */
+    uint16_t reg;        /* code.c */
 };
 
 struct mr_fuse_group {
@@ -93,6 +102,7 @@ struct mr_fuse_group {
      * without reductions), or NULL */
     mr_fuse_node *product;
     int32_t n_members, n_out, n_gathers, n_draws;
+    int32_t n_through; /* inputs of gathers and puts */
     /* blocks: */
     int32_t ndim;
     const int64_t *dim;

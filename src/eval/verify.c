@@ -55,6 +55,7 @@ member_fits(const mr_fuse_node *m, const mr_fuse_group *g)
         return m->x->size == row_size(g);
     case MR_ROLE_GATHER: /* of any shape */
     case MR_ROLE_LOOK:
+    case MR_ROLE_INDEX:
         return true;
     case MR_ROLE_ALIAS:
         return m->x->size == point_size(g) || m->x->size == row_size(g);

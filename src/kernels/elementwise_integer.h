@@ -141,14 +141,14 @@ k_floor_divide(V a, V b)
 #if MR_LANE_SIGNED
     M minus = v_eq(b, C(-1));
     V d = v_select(m_or(zero, minus), C(1), b);
-    V q = a / d;
+    V q = v_quotient(a, d);
     V r = a - q * d;
     M low = m_and(v_ne(r, C(0)), v_lt(r ^ d, C(0)));
 
     q = v_select(low, q - 1, q);
     q = v_select(minus, k_negative(a), q);
 #else
-    V q = a / v_select(zero, C(1), b);
+    V q = v_quotient(a, v_select(zero, C(1), b));
 #endif
     return v_select(zero, C(0), q);
 }

@@ -479,6 +479,8 @@ mr__lower(const mr_block_code *c, const mr_block_launch *l, const mr_tier *tier,
     o->n_step = o->n_fold = o->n_row = 0;
     o->splat_in = o->gathered = o->index_in = o->drawn = 0;
     o->source = c->source;
+    o->indices = c->indices;
+    o->n_indices = c->n_indices;
     o->n_in = c->n_in;
     registers(o, c, l);
     for (int i = 0; i < c->n_inst; i++) {

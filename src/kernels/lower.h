@@ -61,6 +61,8 @@ typedef struct mr_lowered {
                           before these, when the row is in cache */
     uint32_t drawn;    /* inputs that are random words */
     const mr_code_source *source; /* the code's */
+    const mr_index_code *indices; /* n_indices, the code's */
+    int n_indices;
     /* By register: */
     uint8_t *kind, *dtype, *phase;
     bool *row;

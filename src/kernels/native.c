@@ -506,6 +506,51 @@ whole_make(maker *k, mr_native_pass *to)
         phase_make(k, p, &to->segment[p]);
 }
 
+/* An index that is computed: its registers are numbered as a segment's are. */
+static void
+index_make(maker *k, mr_native_segment *g, const mr_index_code *c)
+{
+    int n_in = c->n_in + c->n_const;
+    mr_native_in *in = room(k, (size_t)n_in, sizeof *in);
+    mr_native_op *op = room(k, c->n_inst, sizeof *op);
+    uint16_t *out = room(k, 1, sizeof *out);
+
+    if (k->failed)
+        return;
+    for (int i = 0; i < n_in; i++)
+        in[i] = (mr_native_in){c->dtype[i],
+                               i < c->n_in ? MR_NATIVE_POINTS : MR_NATIVE_ONE};
+    for (int i = 0; i < c->n_inst; i++) {
+        const mr_inst *t = &c->inst[i];
+        int n_arg = mr__k_operands((mr_k)t->k);
+
+        op[i].k = c->dtype[t->arg[0]] == c->dtype[t->dst] && t->k == MR_K_CAST
+                      ? MR_K_COPY
+                      : t->k;
+        op[i].n_arg = (uint8_t)n_arg;
+        op[i].from = c->dtype[t->arg[n_arg - 1]];
+        op[i].to = c->dtype[t->dst];
+        for (int j = 0; j < n_arg; j++)
+            op[i].arg[j] = t->arg[j];
+    }
+    *out = (uint16_t)(n_in + c->n_inst - 1);
+    g->code = (mr_segment){.n_in = (uint16_t)n_in,
+                           .n_op = c->n_inst,
+                           .n_out = 1,
+                           .in = in,
+                           .op = op,
+                           .out = out};
+}
+
+static void
+indices_make(maker *k, mr_native_pass *to)
+{
+    to->n = k->low->n_indices;
+    to->segment = room(k, (size_t)to->n, sizeof *to->segment);
+    for (int i = 0; i < to->n && !k->failed; i++)
+        index_make(k, &to->segment[i], &k->low->indices[i]);
+}
+
 static bool
 computes(const mr_native *n)
 {
@@ -513,7 +558,7 @@ computes(const mr_native *n)
         for (int i = 0; i < n->pass[p].n; i++)
             if (n->pass[p].segment[i].code.n_op > 0)
                 return true;
-    return false;
+    return n->index.n > 0;
 }
 
 mr_native *
@@ -545,6 +590,7 @@ mr__native_make(mr_schedule *s, mr_arena *arena)
             pass_make(&k, p, &n->pass[p]);
         most = k.n_slot > most ? k.n_slot : most;
     }
+    indices_make(&k, &n->index);
     if (k.failed)
         return NULL;
     s->n_slot = most;

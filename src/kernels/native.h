@@ -104,6 +104,8 @@ typedef struct mr_native_pass {
 typedef struct mr_native {
     int n_pass;
     mr_native_pass pass[4];
+    mr_native_pass index; /* one for each index that is computed: of its inputs,
+                             then its constants */
 } mr_native;
 
 /* A launch made ready for compiled segments, in the arena; refers to c.  *ready

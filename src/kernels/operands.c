@@ -7,6 +7,7 @@
  */
 #include "kernels/copy.h"
 #include "kernels/draw.h"
+#include "kernels/index.h"
 #include "kernels/run.h"
 #include "kernels/source.h"
 
@@ -97,6 +98,85 @@ input_bring(run *r, int i, char *from, int64_t outer, int64_t inner, int64_t p)
                   size, p, inner);
 }
 
+/* How the values of gather i lie along a tile; its indices one after the other
+ * where they are computed. */
+static mr_gather_run
+gather_of(const run *r, int i, int64_t stride, int64_t index_stride)
+{
+    const mr_code_source *s = &r->low->source[i];
+    mr_gather_run how = {.size = (int64_t)reg_size(r, i),
+                         .index_dtype = (mr_dtype)r->low->dtype[s->index],
+                         .step = r->l->in[i].step,
+                         .n = r->l->in[i].n,
+                         .stride = stride,
+                         .index_stride = index_stride};
+
+    if (s->computed != 0) {
+        how.index_dtype = mr__index_dtype(&r->low->indices[s->computed - 1]);
+        how.index_stride = (int64_t)mr__elem_size(how.index_dtype);
+    }
+    return how;
+}
+
+/* Values of n points in a line. */
+static __attribute__((noinline)) void
+gather_computed(run *r, int i, char *to, const char *from, int64_t stride,
+                mr_index_line *line, int64_t n)
+{
+    int which = r->low->source[i].computed - 1;
+    const mr_index_code *c = &r->low->indices[which];
+    mr_gather_run how = gather_of(r, i, stride, 0);
+    mr_index_room room;
+
+    line->fn = r->native == NULL ? NULL : r->native->index.segment[which].fn;
+    mr__index_begin(c, line, &room);
+    for (int64_t k = 0, m; k < n; k += m) {
+        m = n - k < room.points ? n - k : room.points;
+        r->bad_index |=
+            !mr__gather_run(&how, to + k * how.size, from + k * stride,
+                            mr__index_compute(c, line, k, m, &room), m);
+    }
+}
+
+/* Of a tile whose points start at p.  Points of a row that are not one in
+ * memory come in pieces. */
+static void
+computed_bring(run *r, int i, int64_t outer, int64_t inner, int64_t p)
+{
+    const mr_geometry *g = &r->s->g;
+    const mr_block_launch *l = r->l;
+    const mr_index_code *c = &r->low->indices[r->low->source[i].computed - 1];
+    const mr_block_io *io = &l->in[i];
+    int64_t size = (int64_t)reg_size(r, i), n = inner;
+    bool apart = points_apart(r);
+    int last = l->n_kept + l->n_red - 1;
+    char *to = at_own(r, i);
+
+    for (int64_t k = 0; k < outer; k++)
+        for (int64_t q = 0; q < inner; q += n, to += n * size) {
+            mr_index_line line;
+            const char *from = r->in[i] + k * mr__stride_outer(g, l, io, size) +
+                               mr__point_offset(l, io, p + q);
+
+            if (apart)
+                n = mr__piece_length(l, p + q, inner - q);
+            for (int j = 0; j < c->n_in; j++) {
+                const mr_block_io *x = &l->in[c->in[j]];
+                int64_t bytes = (int64_t)reg_size(r, c->in[j]);
+
+                line.in[j] = r->in[c->in[j]] +
+                             k * mr__stride_outer(g, l, x, bytes) +
+                             mr__point_offset(l, x, p + q);
+                line.stride[j] =
+                    apart ? x->stride[last] : mr__stride_inner(g, l, x, bytes);
+            }
+            gather_computed(r, i, to, from,
+                            apart ? io->stride[last]
+                                  : mr__stride_inner(g, l, io, size),
+                            &line, n);
+        }
+}
+
 /* The values of a gather for a tile whose points start at p. */
 static void
 gather_bring(run *r, int i, const char *from, int64_t outer, int64_t inner,
@@ -108,17 +188,16 @@ gather_bring(run *r, int i, const char *from, int64_t outer, int64_t inner,
     const mr_block_io *io = &l->in[i], *at = &l->in[j];
     int64_t size = (int64_t)reg_size(r, i), n = inner;
     int64_t index_size = (int64_t)reg_size(r, j);
-    mr_gather_run how = {.size = size,
-                         .index_dtype = (mr_dtype)r->low->dtype[j],
-                         .step = io->step,
-                         .n = io->n,
-                         .stride = mr__stride_inner(g, l, io, size),
-                         .index_stride =
-                             mr__stride_inner(g, l, at, index_size)};
+    mr_gather_run how = gather_of(r, i, mr__stride_inner(g, l, io, size),
+                                  mr__stride_inner(g, l, at, index_size));
     int64_t so = mr__stride_outer(g, l, io, size);
     int64_t index_so = mr__stride_outer(g, l, at, index_size);
     char *to = at_own(r, i);
 
+    if (r->low->source[i].computed != 0) {
+        computed_bring(r, i, outer, inner, p);
+        return;
+    }
     if (!points_apart(r)) {
         const char *index = r->in[j] + mr__point_offset(l, at, p);
 
@@ -383,18 +462,28 @@ row_stride(const run *r, const mr_block_io *io, size_t size)
 void
 mr__run_late_row(mr_run *r, int i)
 {
-    int j = r->low->source[i].index;
+    const mr_code_source *s = &r->low->source[i];
+    int j = s->index;
     const mr_block_io *io = &r->l->in[i], *at = &r->l->in[j];
-    mr_gather_run how = {.size = (int64_t)reg_size(r, i),
-                         .index_dtype = (mr_dtype)r->low->dtype[j],
-                         .step = io->step,
-                         .n = io->n,
-                         .stride = row_stride(r, io, reg_size(r, i)),
-                         .index_stride = row_stride(r, at, reg_size(r, j))};
+    int64_t stride = row_stride(r, io, reg_size(r, i));
+    mr_gather_run how =
+        gather_of(r, i, stride, row_stride(r, at, reg_size(r, j)));
 
+    r->late &= ~(1U << i);
+    if (s->computed != 0) {
+        const mr_index_code *c = &r->low->indices[s->computed - 1];
+        mr_index_line line;
+
+        for (int k = 0; k < c->n_in; k++) {
+            line.in[k] = r->in[c->in[k]];
+            line.stride[k] =
+                row_stride(r, &r->l->in[c->in[k]], reg_size(r, c->in[k]));
+        }
+        gather_computed(r, i, at_row(r, i), r->in[i], stride, &line, r->rows);
+        return;
+    }
     r->bad_index |=
         !mr__gather_run(&how, at_row(r, i), r->in[i], r->in[j], r->rows);
-    r->late &= ~(1U << i);
 }
 
 void

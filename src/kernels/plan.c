@@ -63,6 +63,12 @@ point_cost(const mr_block_code *c)
 
     for (int i = 0; i < c->n_inst; i++)
         cost += k_cost(c->inst[i].k, (mr_dtype)c->reg_dtype[c->inst[i].arg[0]]);
+    for (int i = 0; i < c->n_indices; i++)
+        for (int k = 0; k < c->indices[i].n_inst; k++) {
+            const mr_inst *in = &c->indices[i].inst[k];
+
+            cost += k_cost(in->k, (mr_dtype)c->indices[i].dtype[in->arg[0]]);
+        }
     for (int i = 0; i < c->n_in; i++)
         cost += c->source != NULL && c->source[i].kind == MR_FROM_DRAW
                     ? DRAW_COST

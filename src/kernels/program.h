@@ -38,6 +38,12 @@
 #define MR_RED_BLOCK    4096
 #define MR_CODE_MAX_REG 256
 #define MR_CODE_MAX_IO  32
+/* Of an index that is computed: inputs, constants, instructions. */
+#define MR_INDEX_MAX_IN    3
+#define MR_INDEX_MAX_CONST 5
+#define MR_INDEX_MAX_INST  8
+#define MR_INDEX_MAX_REG                                                       \
+    (MR_INDEX_MAX_IN + MR_INDEX_MAX_CONST + MR_INDEX_MAX_INST)
 
 typedef struct mr_inst {
     uint16_t k;      /* mr_k: scalar operation or reduction */
@@ -75,11 +81,24 @@ typedef enum mr_source_kind {
 } mr_source_kind;
 
 typedef struct mr_code_source {
-    uint8_t kind;  /* mr_source_kind */
-    uint8_t index; /* gathers and puts: the input that has the indices */
-    uint8_t axis;  /* and the axis, for messages */
-    bool adds;     /* puts: 0 + what lies there, which has no -0 */
+    uint8_t kind;     /* mr_source_kind */
+    uint8_t index;    /* gathers and puts: the input that has the indices */
+    uint8_t axis;     /* and the axis, for messages */
+    bool adds;        /* puts: 0 + what lies there, which has no -0 */
+    uint8_t computed; /* gathers: 1 + which of the code's `indices` computes
+                         them, from `index` and others; 0: they lie there */
 } mr_code_source;
+
+/* Indices that are computed where they are needed, elementwise, from inputs of
+ * kind MR_FROM_INDEX.  Registers: the inputs, constants, then the results of
+ * the instructions, of 8 bytes at most; the last one is the index. */
+typedef struct mr_index_code {
+    uint8_t n_in, n_const, n_inst;
+    uint8_t in[MR_INDEX_MAX_IN]; /* the program's inputs */
+    uint8_t dtype[MR_INDEX_MAX_REG];
+    mr_inst inst[MR_INDEX_MAX_INST];
+    mr_const consts[MR_INDEX_MAX_CONST];
+} mr_index_code;
 
 /* Plain data: may be copied, compared and hashed field by field. */
 typedef struct mr_block_code {
@@ -91,6 +110,8 @@ typedef struct mr_block_code {
                                      first */
     const mr_code_out *out;       /* n_out */
     const mr_code_source *source; /* n_in; NULL: all from memory */
+    const mr_index_code *indices; /* n_indices */
+    uint16_t n_indices;
 } mr_block_code;
 
 /* Memory of an operand.  Strides are in bytes, may be 0 (broadcast) or

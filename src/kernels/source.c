@@ -15,6 +15,10 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/control.h"
+#include "kernels/index.h"
+#include "kernels/lower.h"
+
 enum { RUN = 256, AHEAD = 8 };
 
 /* Uint64 values that int64 cannot hold are out of any range. */
@@ -223,33 +227,93 @@ mr__put_rows(const mr_put_run *p, char *to, const char *value,
     return good;
 }
 
+/* The first of n indices, one after the other, that is out of range of the
+ * entries of an axis. */
+static bool
+is_bad(mr_dtype t, const char *p, int64_t hop, int64_t n, int64_t entries,
+       int64_t *index)
+{
+    for (int64_t k = 0; k < n; k++) {
+        int64_t i = mr__index_at(t, p + k * hop);
+
+        *index = i;
+        i += i < 0 ? entries : 0;
+        if (i < 0 || i >= entries)
+            return true;
+    }
+    return false;
+}
+
+/* Along the last dim, from where the others stand. */
+static bool
+bad_in_line(const mr_block_code *c, const mr_block_launch *l, int i,
+            const int64_t *at, int64_t *index)
+{
+    const mr_code_source *s = &c->source[i];
+    int last = l->n_kept + l->n_red - 1;
+    int64_t count = last < 0 ? 1 : l->dim[last], n;
+    const mr_index_code *how =
+        s->computed ? &c->indices[s->computed - 1] : NULL;
+    mr_index_line line = {.fn = NULL};
+    mr_index_room room;
+
+    for (int j = 0; j < (how == NULL ? 1 : how->n_in); j++) {
+        const mr_block_io *io = &l->in[how == NULL ? s->index : how->in[j]];
+
+        line.in[j] = io->data;
+        line.stride[j] = last < 0 ? 0 : io->stride[last];
+        for (int d = 0; d < last; d++)
+            line.in[j] += at[d] * io->stride[d];
+    }
+    if (how == NULL)
+        return is_bad((mr_dtype)c->reg_dtype[s->index], line.in[0],
+                      line.stride[0], line.stride[0] == 0 ? 1 : count,
+                      l->in[i].n, index);
+    mr__index_begin(how, &line, &room);
+    for (int64_t k = 0; k < count; k += n) {
+        mr_dtype t = mr__index_dtype(how);
+
+        n = count - k < room.points ? count - k : room.points;
+        if (is_bad(t, mr__index_compute(how, &line, k, n, &room),
+                   (int64_t)mr__elem_size(t), n, l->in[i].n, index))
+            return true;
+    }
+    return false;
+}
+
+/* Does an index of gather i change along this dim? */
+static bool
+varies(const mr_block_code *c, const mr_block_launch *l, int i, int d)
+{
+    const mr_code_source *s = &c->source[i];
+    const mr_index_code *how =
+        s->computed ? &c->indices[s->computed - 1] : NULL;
+
+    for (int j = 0; j < (how == NULL ? 1 : how->n_in); j++)
+        if (l->in[how == NULL ? s->index : how->in[j]].stride[d] != 0)
+            return true;
+    return false;
+}
+
 bool
 mr__block_bad_index(const mr_block_code *c, const mr_block_launch *l, int i,
                     int64_t *index)
 {
-    const mr_block_io *io = &l->in[c->source[i].index];
-    mr_dtype t = (mr_dtype)c->reg_dtype[c->source[i].index];
-    int ndim = l->n_kept + l->n_red;
-    int64_t at[MR_MAX_NDIM] = {0}, n = l->in[i].n;
-    const char *p = io->data;
+    int64_t at[MR_MAX_NDIM] = {0};
+    uint64_t control = mr__control_enter();
+    bool bad = false;
     int d;
 
     do {
-        int64_t k = mr__index_at(t, p);
-
-        *index = k;
-        k += k < 0 ? n : 0;
-        if (k < 0 || k >= n)
-            return true;
-        for (d = ndim - 1; d >= 0; d--) {
-            if (io->stride[d] == 0)
+        bad = bad_in_line(c, l, i, at, index);
+        for (d = l->n_kept + l->n_red - 2; d >= 0 && !bad; d--) {
+            if (!varies(c, l, i, d))
                 continue;
-            p += io->stride[d];
             if (++at[d] < l->dim[d])
                 break;
-            p -= at[d] * io->stride[d];
             at[d] = 0;
         }
-    } while (d >= 0);
-    return false;
+    } while (d >= 0 && !bad);
+    mr__control_leave(control);
+    return bad;
 }

@@ -109,7 +109,7 @@ mr_array *
 mr__build_index_gather(mr_array *a, mr_array *const *indices, int n_indices,
                        mr_ints axes, mr_ints slice_sizes)
 {
-    mr_array *in[MAX_IN];
+    mr_array *in[MAX_IN], *picked;
     mr_list list, shape;
     mr_gather_params p;
 
@@ -121,6 +121,9 @@ mr__build_index_gather(mr_array *a, mr_array *const *indices, int n_indices,
             MR_E_VALUE,
             "%lld sizes for an array of %d axes: needs one for each",
             (long long)slice_sizes.n, (int)a->ndim);
+    if (mr__pick_rows(a, indices, in + 1, n_indices, mr__ints(&list),
+                      slice_sizes, &picked))
+        return picked;
     p = (mr_gather_params){mr__ints(&list), slice_sizes};
     in[0] = a;
     return mr__node_new(&mr__op_index_gather, &p, n_indices + 1, in);

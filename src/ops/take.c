@@ -227,19 +227,28 @@ take_along_gather(const mr_node *n, mr_gather_map *out)
     return true;
 }
 
-const mr_op mr__op_take_along_axis = {
-    .id = MR_OP_TAKE_ALONG_AXIS,
-    .version = 1,
-    .n_in = 2,
-    .name = "take_along_axis",
-    .label = "take or take_along_axis",
-    MR__PARAMS(mr_axis_params, axis_fields),
-    .infer = take_along_infer,
-    .vjp = take_along_vjp,
-    .jvp = take_along_jvp,
-    .vmap = take_along_vmap,
-    .gather = take_along_gather,
-};
+#define TAKE_ALONG(called)                                                     \
+    {                                                                          \
+        .id = MR_OP_TAKE_ALONG_AXIS, .version = 1, .n_in = 2,                  \
+        .name = "take_along_axis", .label = called,                            \
+        MR__PARAMS(mr_axis_params, axis_fields), .infer = take_along_infer,    \
+        .vjp = take_along_vjp, .jvp = take_along_jvp, .vmap = take_along_vmap, \
+        .gather = take_along_gather,                                           \
+    }
+
+const mr_op mr__op_take_along_axis = TAKE_ALONG("take or take_along_axis");
+
+/* The same under the name of what reads it so. */
+static const mr_op take_picked = TAKE_ALONG("x[index] or take");
+
+mr_array *
+mr__take_picked(mr_array *x, mr_array *index, int32_t axis)
+{
+    mr_axis_params p = {axis};
+    mr_array *in[2] = {x, index};
+
+    return mr__node_new(&take_picked, &p, 2, in);
+}
 
 /* -- put_along_axis -------------------------------------------------------- */
 

@@ -31,6 +31,8 @@ typedef struct prog {
     mr_inst inst[PROG_MAX];
     mr_code_out out[MR_CODE_MAX_IO];
     const mr_code_source *source; /* of each input, or NULL */
+    const mr_index_code *indices; /* and what computes those of gathers */
+    uint16_t n_indices;
     int n_in, n_const, n_inst, n_out, n_reg;
 } prog;
 
@@ -102,7 +104,9 @@ prog_run(const prog *p, prog_how how)
                        .consts = p->consts,
                        .inst = p->inst,
                        .out = p->out,
-                       .source = p->source};
+                       .source = p->source,
+                       .indices = p->indices,
+                       .n_indices = p->n_indices};
     mr_block_launch l = p->l;
     mr_block_plan plan;
     void *scratch;

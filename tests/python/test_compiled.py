@@ -304,3 +304,79 @@ def test_tanh__of_a_nan_with_any_payload_is_nan():
     x = mx.array(nan.view("f4"))
     assert np.isnan(np.array(mx.tanh(x))).all()
     assert np.isnan(np.array(mx.compile(lambda v: mx.tanh(v) + 1)(x))).all()
+
+
+# ---- results that are views
+
+
+VIEWS = {
+    "transpose": lambda x: (x * 2).T,
+    "reshape": lambda x: (x + 1).reshape(-1),
+    "slice": lambda x: mx.exp(x)[10:],
+    "steps": lambda x: (x * 2)[:, ::2],
+    "reversed": lambda x: (x * 2)[::-1],
+    "several": lambda x: mx.moveaxis((x * 2).reshape(20, 30, 400)[1:], 0, 2),
+    "of a reshape that copies": lambda x: (x * 2).T.reshape(-1),
+    "half": lambda x: (x * 2)[:300],
+    "less than half": lambda x: (x * 2)[:200],
+    "small": lambda x: (x[:20] * 2).T,
+    "broadcast": lambda x: mx.broadcast_to((x * 2)[None], (3, 600, 400)),
+    "both": lambda x: (lambda y: (y, y.T, y[5:], y.T))(x * 2),
+    "parts": lambda x: tuple(mx.split(x * 2, 2)),
+    "of a product": lambda x: (x @ x.T).T,
+    "of a view of an argument": lambda x: x.T[3:],
+    "bits": lambda x: (x * 2).view(mx.int32).T,
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views__of_what_a_call_makes_have_its_values(name):
+    f = VIEWS[name]
+    x = mx.array(np.random.default_rng(3).standard_normal((600, 400)).astype("f4"))
+    g = mx.compile(f)
+    for _ in range(3):
+        want, got = f(x), g(x)
+        for a, b in zip(*((y if isinstance(y, tuple) else (y,)) for y in (want, got)), strict=True):
+            np.testing.assert_array_equal(np.array(a), np.array(b))
+            np.testing.assert_array_equal(np.array(a + 1), np.array(b + 1))
+    assert mx.array_equal(mx.compile(lambda x: g(x) if name in ("both", "parts") else g(x) + 0)(x)[0], got[0]).item()
+
+
+def test_views__take_no_copy_where_they_show_half():
+    x = mx.ones((600, 400))
+    for f, copies in (
+        (lambda x: (x * 2).T, 0),
+        (lambda x: (x * 2)[:300], 0),
+        (lambda x: (x * 2)[:, :199], 1),
+        (lambda x: (x[:9] * 2).T, 1),
+    ):
+        g = mx.compile(f)
+        y = g(x)
+        mx.eval(y)
+        assert g.explain().count(": copy") == copies
+        assert ("result 0 is a view of output 0" in g.explain()) == (copies == 0)
+
+
+def test_views__of_captured_arrays_are_theirs():
+    c = mx.array(np.arange(40000, dtype="f4").reshape(100, 400))
+    g = mx.compile(lambda x: (x + 1, c.T, c[50:]))
+    for _ in range(2):
+        _, a, b = g(mx.ones((3,)))
+        np.testing.assert_array_equal(np.array(a), np.array(c).T)
+        np.testing.assert_array_equal(np.array(b), np.array(c)[50:])
+
+
+def test_views__outlive_the_call_and_are_not_written_over():
+    x = mx.array(np.random.default_rng(4).standard_normal((600, 400)).astype("f4"))
+    f = mx.compile(lambda x: (x * 2, (x * 2).T))
+    y, z = f(x)
+    want = np.array(x) * np.float32(2)
+    mx.eval(y, z)
+    y += 1
+    mx.eval(y)
+    np.testing.assert_array_equal(np.array(z), want.T)
+    np.testing.assert_array_equal(np.array(y), want + 1)
+    for _ in range(3):
+        y, z = f(x)
+        del y
+        np.testing.assert_array_equal(np.array(z * 1), want.T)

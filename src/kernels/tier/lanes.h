@@ -253,6 +253,24 @@ stream_end(void)
     ((n) <= 0 ? 0 : (n) >= 64 ? ~0ULL : (1ULL << (n)) - 1)
 #endif
 
+#if !MR_LANE_FLOAT
+/* a / b, for b other than 0, and other than -1 where a is the lowest number.  A
+ * vector has no division of integers, but one of doubles, whose quotient of two
+ * words is no integer where theirs is none, so this is exact. */
+INLINE R
+v_quotient(R a, R b)
+{
+#if MR_LANE_BITS == 32
+    typedef double wide __attribute__((vector_size(VEC_BYTES * 2)));
+
+    return __builtin_convertvector(
+        __builtin_convertvector(a, wide) / __builtin_convertvector(b, wide), R);
+#else
+    return a / b;
+#endif
+}
+#endif
+
 INLINE R
 v_load_n(const lane *p, int64_t n)
 {
