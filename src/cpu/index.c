@@ -20,9 +20,7 @@
 
 enum {
     RUN = 512,
-    NEAR = 64,            /* elements that are on their way from memory */
-    PAST_BYTES = 1 << 24, /* results of as much go past the caches */
-    PAST_SLICE = 1024     /* in slices of as much */
+    NEAR = 64 /* elements that are on their way from memory */
 };
 
 /* ---- index arrays
@@ -223,7 +221,6 @@ typedef struct gather {
     int64_t slice; /* elements of a slice */
     int ndim;      /* of a slice, merged; strides in bytes */
     int64_t dim[MR_MAX_NDIM], from_stride[MR_MAX_NDIM], to_stride[MR_MAX_NDIM];
-    mr_map_fn *past; /* copies the bytes of a slice past the caches; or NULL */
 } gather;
 
 /* Elements [0, n) of this run; those of the next run, whose offsets are
@@ -346,34 +343,22 @@ gather_at_once(const gather *g, const mr_index_axis *axes, int n_axes,
     return true;
 }
 
-/* Is a slice one piece of memory? */
-static bool
-slice_is_run(const gather *g)
-{
-    return g->ndim == 1 && g->from_stride[0] == (int64_t)g->item;
-}
-
 static void
 gather_slices(void *ctx, int64_t begin, int64_t end)
 {
     const gather *g = ctx;
     int64_t item = (int64_t)g->item, bytes = g->slice * item;
-    bool run = slice_is_run(g);
+    bool run = g->ndim == 1 && g->from_stride[0] == item;
 
     for (int64_t i = begin; i < end; i++) {
         const char *from = g->from + g->offset[i] * item;
 
-        if (g->past != NULL)
-            g->past(g->to + i * bytes, (const void *[]){from}, (int64_t[]){1},
-                    bytes);
-        else if (run)
+        if (run)
             memcpy(g->to + i * bytes, from, (size_t)bytes);
         else
             mr__copy_strided(g->item, g->ndim, g->dim, g->to + i * bytes,
                              g->to_stride, from, g->from_stride);
     }
-    if (g->past != NULL)
-        mr__tier()->moves->past_end();
 }
 
 size_t
@@ -421,9 +406,6 @@ mr__cpu_gather(const mr_kernel_args *a)
     code = mr__index_offsets(axes, (int)p->axes.n, count, a->workspace);
     if (code != MR_OK || a->out[0].size == 0)
         return code;
-    if (slice_is_run(&g) && g.slice * (int64_t)g.item >= PAST_SLICE &&
-        a->out[0].size * (int64_t)g.item >= PAST_BYTES)
-        g.past = mr__tier()->dtype[MR_UINT8]->stream[MR_K_COPY];
     ns = 4.0 + 0.1 * (double)g.slice * (double)g.item;
     mr__cpu_for(count, mr__cpu_grain(ns),
                 g.slice == 1 ? gather_points : gather_slices, &g);
