@@ -444,6 +444,7 @@ number_at(U w, const int j, const mr_quant_kind kind, const bool in_place)
 #define TARGET   __attribute__((target("avx512vbmi")))
 #define NAMED(x) bytes_##x
 #define PICKS_BYTES
+#include "kernels/tier/e4m3.h"
 #include "kernels/tier/quant_dot.h"
 #endif
 

@@ -105,28 +105,6 @@ short_lanes(const uint8_t *from, const int bits, const bool in_place)
 }
 
 #ifdef PICKS_BYTES
-/* The bfloat16 of the 7 low bits of an E4M3 byte. */
-#define E4M3(c)                                                                \
-    ((c) == 0     ? 0                                                          \
-     : (c) == 127 ? 0x7fc0                                                     \
-     : (c) == 1   ? 118 << 7                                                   \
-     : (c) < 4    ? 119 << 7 | ((c)&1) << 6                                    \
-     : (c) < 8    ? 120 << 7 | ((c)&3) << 5                                    \
-                  : (((c) >> 3) + 120) << 7 | ((c)&7) << 4)
-#define HIGH(c)    (E4M3(c) >> 8)
-#define LOW(c)     (E4M3(c) & 0xff)
-#define FOUR(f, c) f(c), f((c) + 1), f((c) + 2), f((c) + 3)
-#define SIXTEEN(f, c)                                                          \
-    FOUR(f, c), FOUR(f, (c) + 4), FOUR(f, (c) + 8), FOUR(f, (c) + 12)
-#define SIXTY_FOUR(f, c)                                                       \
-    {                                                                          \
-        SIXTEEN(f, c), SIXTEEN(f, (c) + 16), SIXTEEN(f, (c) + 32),             \
-            SIXTEEN(f, (c) + 48)                                               \
-    }
-static const uint8_t e4m3_bytes[4][64] = {
-    SIXTY_FOUR(LOW, 0), SIXTY_FOUR(LOW, 64), SIXTY_FOUR(HIGH, 0),
-    SIXTY_FOUR(HIGH, 64)};
-
 /* The four E4M3 codes of each lane as bfloat16: to[0] has the first in its low
  * half and the third in its high one, to[1] the others. */
 TARGET INLINE void
@@ -134,11 +112,11 @@ e4m3_halves(U w, U *to)
 {
     const __m512i mask = _mm512_set1_epi32(0x00FF00FF);
     __m512i low =
-        _mm512_permutex2var_epi8(_mm512_loadu_si512(e4m3_bytes[0]), (__m512i)w,
-                                 _mm512_loadu_si512(e4m3_bytes[1]));
+        _mm512_permutex2var_epi8(_mm512_loadu_si512(e4m3_low), (__m512i)w,
+                                 _mm512_loadu_si512(e4m3_low + 64));
     __m512i high =
-        _mm512_permutex2var_epi8(_mm512_loadu_si512(e4m3_bytes[2]), (__m512i)w,
-                                 _mm512_loadu_si512(e4m3_bytes[3]));
+        _mm512_permutex2var_epi8(_mm512_loadu_si512(e4m3_high), (__m512i)w,
+                                 _mm512_loadu_si512(e4m3_high + 64));
 
     /* the sign; then by mask: the first where it is set, else the second */
     high = _mm512_ternarylogic_epi32(high, (__m512i)w,
@@ -154,12 +132,6 @@ half_at(const U *halves, const int j)
 {
     return (R)(j < 2 ? halves[j] << 16 : halves[j - 2] & 0xFFFF0000);
 }
-#undef E4M3
-#undef HIGH
-#undef LOW
-#undef FOUR
-#undef SIXTEEN
-#undef SIXTY_FOUR
 #endif
 
 /* A cell; x from number `at` on.  Row i of x and row r of w meet in sum i * nr

@@ -12,6 +12,7 @@
 
 #define MR_LANE_BITS  32
 #define MR_LANE_FLOAT 1
+#include "kernels/tier/e4m3.h"
 #include "kernels/tier/lanes.h"
 
 #if MR_TIER_ID == MR_TIER_AVX512
@@ -46,39 +47,18 @@
     ((c) == 7 ? 12 : (c) == 6 ? 8 : (c) == 5 ? 6 : (c)) /* of 0.5 */
 #define ELEMENT(c)                                                             \
     (((c)&8) << 12 | (((c)&7) == 0 ? 0 : INTEGER(HALVES((c)&7)) - (1 << 7)))
-/* The seven low bits of an E4M3 byte. */
-#define E4M3(c)                                                                \
-    ((c) == 0     ? 0                                                          \
-     : (c) == 127 ? 0x7fc0                                                     \
-     : (c) == 1   ? 118 << 7                                                   \
-     : (c) < 4    ? 119 << 7 | ((c)&1) << 6                                    \
-     : (c) < 8    ? 120 << 7 | ((c)&3) << 5                                    \
-                  : (((c) >> 3) + 120) << 7 | ((c)&7) << 4)
-#define E4M3_LOW(c)  (E4M3(c) & 0xff)
-#define E4M3_HIGH(c) (E4M3(c) >> 8)
-
-#define BY_FOUR(f, c) f(c), f((c) + 1), f((c) + 2), f((c) + 3)
-#define BY_SIXTEEN(f, c)                                                       \
-    BY_FOUR(f, c), BY_FOUR(f, (c) + 4), BY_FOUR(f, (c) + 8),                   \
-        BY_FOUR(f, (c) + 12)
-#define BY_32(f, c) BY_SIXTEEN(f, c), BY_SIXTEEN(f, (c) + 16)
-#define BY_64(f, c) BY_32(f, c), BY_32(f, (c) + 32)
 
 /* By the five low bits of a half, in order of the kinds. */
 static const uint16_t numbers_of[MR_N_QUANT_KINDS][32] = {
-    {BY_32(ONE, 0)},
-    {BY_32(TWO, 0)},
-    {BY_32(THREE, 0)},
-    {BY_32(FOUR, 0)},
-    {BY_32(INTEGER, 0)},
-    {BY_32(INTEGER, 0)},
-    [MR_QUANT_E2M1] = {BY_SIXTEEN(ELEMENT, 0), BY_SIXTEEN(ELEMENT, 0)}};
+    {MR_BY_32(ONE, 0)},
+    {MR_BY_32(TWO, 0)},
+    {MR_BY_32(THREE, 0)},
+    {MR_BY_32(FOUR, 0)},
+    {MR_BY_32(INTEGER, 0)},
+    {MR_BY_32(INTEGER, 0)},
+    [MR_QUANT_E2M1] = {MR_BY_SIXTEEN(ELEMENT, 0), MR_BY_SIXTEEN(ELEMENT, 0)}};
 /* The upper ones of six bits. */
-static const uint16_t numbers_above[32] = {BY_32(INTEGER, 32)};
-/* The two bytes of a half, by the seven low bits of a byte. */
-static const uint8_t e4m3_low[128] = {BY_64(E4M3_LOW, 0), BY_64(E4M3_LOW, 64)};
-static const uint8_t e4m3_high[128] = {BY_64(E4M3_HIGH, 0),
-                                       BY_64(E4M3_HIGH, 64)};
+static const uint16_t numbers_above[32] = {MR_BY_32(INTEGER, 32)};
 
 /* For each four codes of b bits the bytes that have them; where in these each
  * code begins (twice: the upper byte of a half is ignored). */
