@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import opcode
 import types
 from collections import deque
 
@@ -51,6 +52,8 @@ _PLAIN = (str, bytes, int, float, complex, types.NoneType, type, types.ModuleTyp
 _KEYS = (str, int, bytes, bool, float, types.NoneType)
 _CODE = (types.FunctionType, *_WRAPPERS, staticmethod, classmethod, property, functools.partial)
 _VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_LOAD_GLOBAL, _EXTENDED = opcode.opmap["LOAD_GLOBAL"], opcode.opmap["EXTENDED_ARG"]
+_GLOBALS = tuple(opcode.opmap[name] for name in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"))
 _NONE = object()
 _OF_CODE = -2
 
@@ -175,9 +178,9 @@ class _Walk:
         for key in ("__defaults__", "__kwdefaults__"):
             if _FUNCTION[key].__get__(f):
                 self.add(at, _FUNCTION[key], _FUNCTION[key].__get__(f), f"{f.__name__}.{key}", depth)
-        names = _code_names(f.__code__)
+        read, names = _code_names(f.__code__)
         top = self._step(at, _FUNCTION["__globals__"], NODE, dict, -1, "", True)
-        for n in names:
+        for n in read:
             x = dict.get(f.__globals__, n)
             if _is(x, types.ModuleType):
                 self.module(top, n, x, names, depth)
@@ -290,13 +293,23 @@ class _Walk:
         return steps, [name for name, k in zip(self.names, keep, strict=True) if k]
 
 
-def _code_names(code: types.CodeType) -> set[str]:
-    """The globals and attributes that code names, the functions inside it as well."""
+def _code_names(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """The globals that code reads or sets, and all names in it; of the functions inside it as well."""
     names = set(code.co_names)
+    above, top = 0, set()
+    for op, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        at = above << 8 | low
+        above = at if op == _EXTENDED else 0
+        if op == _LOAD_GLOBAL and at >> 1 < len(code.co_names):
+            top.add(code.co_names[at >> 1])  # the last bit: a NULL is pushed as well
+        elif op in _GLOBALS and at < len(code.co_names):
+            top.add(code.co_names[at])
     for c in code.co_consts:
         if isinstance(c, types.CodeType):
-            names |= _code_names(c)
-    return names
+            inner, all_inner = _code_names(c)
+            top |= inner
+            names |= all_inner
+    return top, names
 
 
 def places(
