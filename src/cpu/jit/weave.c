@@ -13,6 +13,9 @@
  * ones: which points a register has makes no difference to operations that
  * know no neighbour, and the halves then need no widening across lanes.
  *
+ * Where a segment's results are many there is a second such loop that stores
+ * them past the caches, for rows that are aligned.
+ *
  * The registers of a loop are read and written at places of their own, so
  * nothing is lost when those of the next are read before those of the last
  * are written.
