@@ -251,7 +251,7 @@ hash_of(const unsigned char *p, size_t n)
 static mr_jit_code *
 code_new(const mr_segment *s)
 {
-    uint16_t head[4] = {s->n_in, s->n_op, s->n_out, s->n_fold};
+    uint16_t head[5] = {s->n_in, s->n_op, s->n_out, s->n_fold, s->past};
     const void *part[] = {head, s->in, s->op, s->out, s->fold};
     size_t bytes[] = {sizeof head, s->n_in * sizeof *s->in,
                       s->n_op * sizeof *s->op, s->n_out * sizeof *s->out,

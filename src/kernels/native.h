@@ -57,6 +57,8 @@ typedef struct mr_native_fold {
 
 typedef struct mr_segment {
     uint16_t n_in, n_op, n_out, n_fold;
+    uint16_t past; /* 1: outputs are many; where they are aligned they may be
+                      stored past the caches (and fenced by the caller) */
     const mr_native_in *in;
     const mr_native_op *op;
     const uint16_t *out; /* registers that are stored, one a point */

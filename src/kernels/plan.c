@@ -23,6 +23,8 @@
 #define SHORT_COLUMNS     32           /* all lanes at once */
 #define LONG_COLUMNS      256
 #define STREAM_BYTES      (16LL << 20) /* outputs from this on skip the caches */
+#define STREAM_ALL_BYTES  (32LL << 20) /* compiled, with what is read... */
+#define STREAM_COST       240          /* ...or so many picoseconds a byte */
 #define TRANSPOSED_INNER  32
 #define NARROW_COLUMNS    8
 #define SMALL_COUNT       1024
@@ -122,8 +124,9 @@ wants_stream(const mr_block_code *c, const mr_block_launch *l, int64_t n)
     int64_t bytes = 0;
 
     for (int o = 0; o < c->n_out; o++) {
-        bytes +=
-            n * (int64_t)mr__elem_size((mr_dtype)c->reg_dtype[c->out[o].reg]);
+        if (!c->out[o].per_row)
+            bytes += n * (int64_t)mr__elem_size(
+                             (mr_dtype)c->reg_dtype[c->out[o].reg]);
         for (int i = 0; i < c->n_in; i++) {
             if (l->in[i].data == l->out[o].data)
                 return false;
@@ -701,6 +704,60 @@ native_rows(mr_block_room *room, const mr_block_launch *l, mr_arena *arena)
     return native;
 }
 
+/* Bytes of an operand that are not the same again. */
+static int64_t
+io_bytes(const mr_block_launch *l, const mr_block_io *io, int dtype)
+{
+    int64_t bytes = (int64_t)mr__elem_size((mr_dtype)dtype);
+
+    for (int d = 0; d < l->n_kept + l->n_red; d++)
+        if (io->stride[d] != 0)
+            bytes *= l->dim[d];
+    return bytes;
+}
+
+/* Results that the last cache can hold with what is read are best left there,
+ * unless so much is computed for each that memory takes them meanwhile. */
+static bool
+wants_native_stream(const mr_block_ready *b)
+{
+    const mr_block_code *c = b->code;
+    const mr_block_launch *l = b->schedule.l;
+    int64_t n = 1, out = 0, all;
+
+    for (int d = 0; d < l->n_kept + l->n_red; d++)
+        n *= l->dim[d];
+    if (!wants_stream(c, l, n))
+        return false;
+    for (int o = 0; o < c->n_out; o++)
+        if (!c->out[o].per_row)
+            out += io_bytes(l, &l->out[o], c->reg_dtype[c->out[o].reg]);
+    all = out;
+    for (int i = 0; i < c->n_in; i++)
+        all += io_bytes(l, &l->in[i], c->reg_dtype[i]);
+    return all > STREAM_ALL_BYTES || n * point_cost(c) >= STREAM_COST * out;
+}
+
+/* Segments that store nothing but outputs may store them past the caches.
+ * Beside words they are brought near before (mr__run_foresee). */
+static void
+native_stream(mr_block_ready *b, mr_native *native)
+{
+    if (b->schedule.g.strategy == MR_RUN_COLS || b->low.drawn != 0 ||
+        !wants_native_stream(b))
+        return;
+    b->plan.strategy |= MR_PLAN_STREAM;
+    for (int p = 0; p < native->n_pass; p++) {
+        for (int i = 0; i < native->pass[p].n; i++) {
+            mr_native_segment *s = &native->pass[p].segment[i];
+
+            s->code.past = s->code.n_out > 0;
+            for (int o = 0; o < s->code.n_out; o++)
+                s->code.past &= s->slot[o] < 0;
+        }
+    }
+}
+
 static mr_code
 native_keep(mr_block_room *room, const mr_block_launch *l, mr_native *native,
             mr_arena *arena, const void **ready, mr_native **segments)
@@ -743,6 +800,8 @@ mr__block_make_native(const mr_block_code *c, const mr_block_launch *l,
     if (native != NULL && b->schedule.g.strategy == MR_RUN_ROWS &&
         b->schedule.g.inner >= MR_NATIVE_NARROW)
         native = native_rows(&room, l, arena);
+    if (native != NULL)
+        native_stream(b, native);
     return native_keep(&room, l, native, arena, ready, segments);
 }
 

@@ -60,6 +60,40 @@ def test_native__random_programs_equal_eager(llvm: None, seed: int) -> None:
     compare("fuzz", str(100 + seed), "150", MARRAM_CPU="avx2" if seed == 3 else "")
 
 
+MANY = """
+import numpy as np
+import marram.core as mx
+
+def layer_norm(x):
+    d = x - mx.mean(x, -1, keepdims=True)
+    return d * mx.rsqrt(mx.mean(d * d, -1, keepdims=True) + 1e-5)
+
+def chain(x):
+    return mx.abs(x * 1.5 + 0.25) * x, x - 2.0
+
+def softmax(x):
+    e = mx.exp(x - mx.max(x, -1, keepdims=True))
+    return e / mx.sum(e, -1, keepdims=True)
+
+for f, dtype, shape in (
+        (layer_norm, mx.bfloat16, (8192, 1024)), (layer_norm, mx.bfloat16, (8200, 1031)),  # aligned and not
+        (layer_norm, mx.float32, (4200, 1040)), (softmax, mx.float16, (8200, 1040)), (softmax, mx.float32, (140, 32000)),
+        (chain, mx.float32, (4200, 1001)), (chain, mx.float64, (2100, 1040)), (chain, mx.bfloat16, (8200, 1040))):
+    x = mx.array(np.random.default_rng(5).standard_normal(shape).astype("f4")).astype(dtype)
+    with_code, without = mx.compile(f)(x), f(x)
+    for a, b in zip(*(y if isinstance(y, tuple) else (y,) for y in (with_code, without))):
+        a, b = (np.array(y.astype(mx.float64)) for y in (a, b))
+        assert np.array_equal(a, b), (f, dtype, shape)
+print("equal")
+"""
+
+
+@pytest.mark.parametrize("tier", ["", "avx2"])
+def test_many_results__past_the_caches_have_the_same_bits(llvm: None, tier: str) -> None:
+    got = run(MANY, MARRAM_JIT="now", MARRAM_CPU=tier)
+    assert got.stdout == "equal\n", got.stderr
+
+
 HOT = ABOUT + """
 import numpy as np, marram.core as mx
 def f(x, y):

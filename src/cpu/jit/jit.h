@@ -45,7 +45,9 @@ LLVMModuleRef mr__jit_emit(const mr_jit *j, LLVMContextRef context,
                            const mr_segment *s, const char *name);
 
 /* weave.c: the loops of an optimised function take several registers at a
- * time, where that is faster. */
-void mr__jit_weave(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn);
+ * time, where that is faster.  past: such loops store past the caches what does
+ * not lie on the stack. */
+void mr__jit_weave(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn,
+                   bool past);
 
 #endif

@@ -194,7 +194,7 @@ module_add(mr_jit *j, const mr_segment *s, const char *name,
         LLVMOrcDisposeThreadSafeContext(safe);
         return rc;
     }
-    mr__jit_weave(j, context, LLVMGetNamedFunction(m, name));
+    mr__jit_weave(j, context, LLVMGetNamedFunction(m, name), s->past != 0);
     error = LLVMOrcLLJITAddLLVMIRModuleWithRT(
         j->lljit, tracker, LLVMOrcCreateNewThreadSafeModule(m, safe));
     LLVMOrcDisposeThreadSafeContext(safe); /* the module keeps it */

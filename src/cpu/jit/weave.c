@@ -13,6 +13,9 @@
  * ones: which points a register has makes no difference to operations that
  * know no neighbour, and the halves then need no widening across lanes.
  *
+ * Where a segment's results are many there is a second such loop that stores
+ * them past the caches, for rows that are aligned.
+ *
  * The registers of a loop are read and written at places of their own, so
  * nothing is lost when those of the next are read before those of the last
  * are written.
@@ -43,6 +46,7 @@ typedef struct loop {
     int n_lanes;            /* accumulators of sums over the row */
     LLVMValueRef lanes[MR_NATIVE_FOLDS];
     LLVMTypeRef lanes_type[MR_NATIVE_FOLDS];
+    bool past; /* the woven loop that is made stores past the caches */
     int copies;
     LLVMValueRef number[MAX_COPIES]; /* of the register */
     LLVMValueRef copy[MAX_COPIES][MAX_BODY];
@@ -333,6 +337,62 @@ on_the_way(const loop *l, LLVMValueRef v)
     return v;
 }
 
+/* Does it store what is no piece of the stack: an output? */
+static bool
+is_output(LLVMValueRef store)
+{
+    LLVMValueRef base = LLVMGetOperand(store, 1);
+
+    while (is_opcode(base, LLVMGetElementPtr))
+        base = LLVMGetOperand(base, 0);
+    return LLVMIsAAllocaInst(base) == NULL;
+}
+
+/* Bytes that are stored at once. */
+static unsigned
+bytes_of(LLVMTypeRef type)
+{
+    LLVMTypeRef e = LLVMGetElementType(type);
+    unsigned n = LLVMGetVectorSize(type);
+
+    switch ((int)LLVMGetTypeKind(e)) {
+    case LLVMFloatTypeKind:
+        return 4 * n;
+    case LLVMDoubleTypeKind:
+        return 8 * n;
+    case LLVMIntegerTypeKind:
+        return LLVMGetIntTypeWidth(e) / 8 * n;
+    default:
+        return 0;
+    }
+}
+
+/* Less than half a line at once is not worth it. */
+static bool
+may_go_past(const loop *l, LLVMValueRef store)
+{
+    LLVMTypeRef type = LLVMTypeOf(LLVMGetOperand(store, 0));
+    unsigned bytes;
+
+    if (!is_vector(LLVMGetOperand(store, 0)) || !is_output(store))
+        return false;
+    bytes = bytes_of(type) * (l->pairs ? 2 : 1);
+    return bytes == 32 || bytes == 64;
+}
+
+/* The copy of a store that may. */
+static void
+go_past(const loop *l, LLVMValueRef copy, unsigned bytes)
+{
+    LLVMMetadataRef one = LLVMValueAsMetadata(
+        LLVMConstInt(LLVMInt32TypeInContext(l->c), 1, false));
+
+    LLVMSetAlignment(copy, bytes);
+    LLVMSetMetadata(
+        copy, LLVMGetMDKindIDInContext(l->c, "nontemporal", 11),
+        LLVMMetadataAsValue(l->c, LLVMMDNodeInContext2(l->c, &one, 1)));
+}
+
 static LLVMValueRef
 operand_of(const loop *l, int copy, LLVMValueRef v)
 {
@@ -353,6 +413,8 @@ copy_make(loop *l, int copy, int i)
         LLVMSetOperand(v, (unsigned)k,
                        operand_of(l, copy, LLVMGetOperand(v, (unsigned)k)));
     LLVMInsertIntoBuilder(l->b, v);
+    if (l->past && is_opcode(v, LLVMStore) && may_go_past(l, l->inst[i]))
+        go_past(l, v, bytes_of(LLVMTypeOf(LLVMGetOperand(v, 0))));
     l->copy[copy][i] = v;
 }
 
@@ -401,6 +463,8 @@ pair_store(loop *l, int copy, int i)
     low = LLVMBuildStore(l->b, LLVMBuildOr(l->b, low, high, ""),
                          operand_of(l, copy, LLVMGetOperand(v, 1)));
     LLVMSetAlignment(low, LLVMGetAlignment(v));
+    if (l->past && may_go_past(l, v))
+        go_past(l, low, bytes_of(words));
 }
 
 static void
@@ -512,22 +576,17 @@ old_loop_enter(loop *l, LLVMBasicBlockRef before, LLVMBasicBlockRef after,
     }
 }
 
-static void
-loop_weave(loop *l)
+/* A woven loop over the first m registers; goes on in block after. */
+static LLVMBasicBlockRef
+woven_make(loop *l, LLVMBasicBlockRef before, LLVMBasicBlockRef after,
+           LLVMValueRef m, bool past)
 {
-    LLVMBasicBlockRef before = block_before(l), woven = block_before(l),
-                      after = block_before(l);
+    LLVMBasicBlockRef woven = block_before(l);
     LLVMTypeRef type = LLVMTypeOf(l->j);
-    LLVMValueRef zero = LLVMConstInt(type, 0, false), m, next;
+    LLVMValueRef zero = LLVMConstInt(type, 0, false), next;
     unsigned copies = (unsigned)l->copies;
 
-    lead_to(l, before);
-    LLVMPositionBuilderAtEnd(l->b, before);
-    m = LLVMBuildSub(
-        l->b, l->n,
-        LLVMBuildURem(l->b, l->n, LLVMConstInt(type, copies, false), ""), "");
-    LLVMBuildCondBr(l->b, LLVMBuildICmp(l->b, LLVMIntNE, m, zero, ""), woven,
-                    l->body);
+    l->past = past;
     LLVMPositionBuilderAtEnd(l->b, woven);
     l->number[0] = LLVMBuildPhi(l->b, type, "");
     for (unsigned i = 1; i < copies; i++)
@@ -541,6 +600,62 @@ loop_weave(loop *l)
                     after);
     LLVMAddIncoming(l->number[0], (LLVMValueRef[]){zero, next},
                     (LLVMBasicBlockRef[]){before, woven}, 2);
+    return woven;
+}
+
+/* Where register 0 is stored, of all that may go past the caches: the bits of
+ * the places that must not be set; NULL if there is none. */
+static LLVMValueRef
+places_unaligned(loop *l)
+{
+    LLVMValueRef all = NULL;
+
+    l->number[0] = LLVMConstInt(LLVMTypeOf(l->j), 0, false);
+    for (int i = 0; i < l->n_inst; i++) {
+        LLVMValueRef v = l->inst[i], place;
+        unsigned bytes;
+
+        if (l->counted[i] && l->varies[i])
+            copy_make(l, 0, i);
+        if (!is_opcode(v, LLVMStore) || !may_go_past(l, v))
+            continue;
+        bytes = bytes_of(LLVMTypeOf(LLVMGetOperand(v, 0))) * (l->pairs ? 2 : 1);
+        place = LLVMBuildPtrToInt(l->b, operand_of(l, 0, LLVMGetOperand(v, 1)),
+                                  LLVMTypeOf(l->j), "");
+        place = LLVMBuildAnd(
+            l->b, place, LLVMConstInt(LLVMTypeOf(l->j), bytes - 1, false), "");
+        all = all == NULL ? place : LLVMBuildOr(l->b, all, place, "");
+    }
+    return all;
+}
+
+static void
+loop_weave(loop *l, bool past)
+{
+    LLVMBasicBlockRef before = block_before(l), choose = block_before(l),
+                      after = block_before(l), woven, other;
+    LLVMTypeRef type = LLVMTypeOf(l->j);
+    LLVMValueRef zero = LLVMConstInt(type, 0, false), m, some, unaligned;
+    unsigned copies = (unsigned)l->copies;
+
+    lead_to(l, before);
+    LLVMPositionBuilderAtEnd(l->b, before);
+    m = LLVMBuildSub(
+        l->b, l->n,
+        LLVMBuildURem(l->b, l->n, LLVMConstInt(type, copies, false), ""), "");
+    some = LLVMBuildICmp(l->b, LLVMIntNE, m, zero, "");
+    LLVMBuildCondBr(l->b, some, choose, l->body);
+    LLVMPositionBuilderAtEnd(l->b, choose);
+    unaligned = past ? places_unaligned(l) : NULL;
+    woven = woven_make(l, choose, after, m, false);
+    other = unaligned == NULL ? woven : woven_make(l, choose, after, m, true);
+    LLVMPositionBuilderAtEnd(l->b, choose);
+    if (unaligned == NULL)
+        LLVMBuildBr(l->b, woven);
+    else
+        LLVMBuildCondBr(l->b,
+                        LLVMBuildICmp(l->b, LLVMIntNE, unaligned, zero, ""),
+                        woven, other);
     LLVMPositionBuilderAtEnd(l->b, after);
     lanes_sort(l);
     LLVMBuildCondBr(l->b, LLVMBuildICmp(l->b, LLVMIntULT, m, l->n, ""), l->body,
@@ -571,7 +686,8 @@ loop_find(loop *l, LLVMContextRef context, LLVMBasicBlockRef body)
 }
 
 void
-mr__jit_weave(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn)
+mr__jit_weave(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn,
+              bool past)
 {
     LLVMBasicBlockRef body[MAX_LOOPS];
     LLVMBuilderRef b = LLVMCreateBuilderInContext(context);
@@ -591,7 +707,7 @@ mr__jit_weave(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn)
         l.b = b;
         l.copies = copies_of(j, &l, work);
         if (l.copies > 1)
-            loop_weave(&l);
+            loop_weave(&l, past);
     }
     LLVMDisposeBuilder(b);
 }
