@@ -95,7 +95,9 @@ MR_API mr_code mr_array_copy_out(mr_array *x, void *out, size_t bytes);
 MR_API mr_code mr_array_copy_f32(mr_array *x, float *out, int64_t n);
 MR_API mr_code mr_array_copy_f64(mr_array *x, double *out, int64_t n);
 MR_API mr_code mr_array_copy_i64(mr_array *x, int64_t *out, int64_t n);
-/* The value of an array of size 1. */
+/* The value of an array of size 1.  While a function is compiled or mapped its
+ * arrays have none (MR_E_STATE): unless the function takes that error, the
+ * call of the function fails with it. */
 MR_API mr_code mr_array_item(mr_array *x, mr_scalar *out);
 MR_API double mr_array_item_f64(mr_array *x); /* NaN on failure */
 /* Borrowed pointer to the evaluated memory (first element), with strides in

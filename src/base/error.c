@@ -389,6 +389,7 @@ mr_error_take(void)
     mr_error e = mr_error_last();
 
     mr__error_here.code = MR_OK;
+    mr__error_here.unread = false;
     return e;
 }
 

@@ -30,6 +30,10 @@ struct mr__error_text;
 struct mr__error_thread {
     struct mr__door door;
     mr_code code;
+    /* A value that a trace does not have was asked for, and nobody has taken
+     * the error: what was computed since may depend on what was given instead
+     * (NaN, where only a number can be given). */
+    bool unread;
     struct mr__error_text *text;
 };
 extern _Thread_local struct mr__error_thread mr__error_here

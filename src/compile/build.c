@@ -654,7 +654,7 @@ add_block(builder *bu, mr_fuse_group *g)
     for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
         if (m->shared && !view_slot(bu, (build_node *)m))
             return false;
-    bu->p->cost += 60.0 + 0.15 * (double)g->root->x->size * b->code.n_inst;
+    bu->p->cost += 60.0 + 0.15 * (double)mr__block_points(b) * b->code.n_inst;
     return true;
 }
 
@@ -719,7 +719,7 @@ add_joined(builder *bu, mr_fuse_group *g)
     }
     if (!kernel_workspace(bu, s))
         return false;
-    bu->p->cost += 0.15 * (double)x->size * b->code.n_inst;
+    bu->p->cost += 0.15 * (double)mr__block_points(b) * b->code.n_inst;
     for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
         if (m->shared && !view_slot(bu, (build_node *)m))
             return false;

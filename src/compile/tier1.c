@@ -84,13 +84,10 @@ mr__tier1_release(mr_tier1 *t)
 static bool
 is_worth_it(const mr_step *s)
 {
-    int64_t points = 1;
-
     if (s->block == NULL || s->ready == NULL)
         return false;
-    for (int i = 0; i < s->block->n_kept + s->block->n_red; i++)
-        points *= s->block->dim[i];
-    return points >= SMALL_POINTS || mr__jit_mode() == MR_JIT_NOW;
+    return mr__block_points(s->block) >= SMALL_POINTS ||
+           mr__jit_mode() == MR_JIT_NOW;
 }
 
 static void

@@ -92,10 +92,8 @@ block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int first, int k,
 static double
 block_cost(const mr_task *t, const mr_block_group *b)
 {
-    double bytes = 0.0, points = 1.0;
+    double bytes = 0.0, points = (double)mr__block_points(b);
 
-    for (int i = 0; i < b->n_kept + b->n_red; i++)
-        points *= (double)b->dim[i];
     for (int i = 0; i < t->n_in; i++)
         bytes += (double)(t->in[i].size * mr__dtype_size(t->in[i].dtype));
     for (int i = 0; i < t->n_out; i++)

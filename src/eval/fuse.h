@@ -185,6 +185,17 @@ typedef struct mr_block_group {
     int32_t product; /* of a group with one: the operand that it is, else -1 */
 } mr_block_group;
 
+/* How many points the block computes, those that it reduces too. */
+static inline int64_t
+mr__block_points(const mr_block_group *b)
+{
+    int64_t points = 1;
+
+    for (int i = 0; i < b->n_kept + b->n_red; i++)
+        points *= b->dim[i];
+    return points;
+}
+
 /* The block program of a group; all memory is the arena's.  NULL with
  * MR_E_MEMORY set. */
 mr_block_group *mr__fuse_code(mr_arena *arena, mr_fuse_group *g);

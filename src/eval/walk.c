@@ -51,6 +51,7 @@ refuse_placeholder(const mr_plan *p, const mr_array *x)
     const char *of = mr__placeholder_of(x);
     bool live = mr__trace_live(x->trace);
 
+    mr__error_here.unread = true;
     return mr__fail(
         MR_E_STATE,
         "an array%s%s that depends on the inputs of %s%s has no value%s",

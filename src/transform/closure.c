@@ -90,6 +90,22 @@ mr__closure_callee(const mr_closure *c)
     return c->callee;
 }
 
+/* A function in C that went on after it asked for a value which the trace does
+ * not have may have computed anything: its result is no result.  Bindings make
+ * exceptions of errors, which cannot go unseen. */
+static mr_tree *
+result_of(const mr_callee *f, mr_tree *out)
+{
+    if (!out && !mr__error_pending())
+        mr__fail(MR_E_NULL, "the function gave NULL without an error; "
+                            "a function without result gives "
+                            "mr_tree_none()");
+    if (!out || f->foreign || !mr__error_here.unread)
+        return out;
+    mr_tree_release(out);
+    return NULL;
+}
+
 /* In a scope the result is the scope's: ours is one more reference.  Under a
  * barrier the function gives us its own. */
 mr_tree *
@@ -106,14 +122,15 @@ mr__callee_call(const mr_callee *f, const mr_tree *in)
     door = mr__error_door(NULL, NULL);
     s = f->foreign ? mr_scope_none() : mr_scope_begin();
     if (s.token != 0) {
+        bool unread = mr__error_here.unread;
+
         mr__lock_assert_none("a closure");
+        mr__error_here.unread = false;
         out = f->fn(f->ctx, in);
         if (out && !f->foreign)
             out = mr_tree_retain(out);
-        if (!out && !mr__error_pending())
-            mr__fail(MR_E_NULL, "the function gave NULL without an error; "
-                                "a function without result gives "
-                                "mr_tree_none()");
+        out = result_of(f, out);
+        mr__error_here.unread |= unread;
         mr_scope_end(s);
     }
     mr__error_door_restore(door);

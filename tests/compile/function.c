@@ -2,6 +2,7 @@
  *
  * function.c -- compiled functions: traces, hits, keys, threads, failures.
  */
+#include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <time.h>
@@ -215,6 +216,46 @@ trace__reading_a_value_is_an_error_that_says_what_to_do(void **state)
     (void)state;
     assert_null(mr_call(f, MR_ARRAYS(mr_float(1.0))));
     mrt_assert_error(MR_E_STATE, "peeks");
+    mr_function_release(f);
+}
+
+/* |sum|, by a branch; `*ctx`: whether it looks for the error */
+static mr_tree *
+branches_on_a_value(void *ctx, const mr_tree *in)
+{
+    mr_array *s = mr_sum(mr_tree_array_at(in, 0), MR_AXES_ALL, false);
+    double value = mr_array_item_f64(s);
+
+    if (*(const bool *)ctx && isnan(value)) {
+        mr_error_take();
+        return mr_tree_leaf(mr_abs(s));
+    }
+    return mr_tree_leaf(value > 0 ? s : mr_negative(s));
+}
+
+static void
+trace__a_branch_on_a_value_that_is_not_there_fails(void **state)
+{
+    bool looks = false;
+    mr_function *f = mr_compile(branches_on_a_value, &looks, NULL);
+    mr_tree *args = MR_ARRAYS(ramp(3, 1));
+
+    (void)state;
+    mrt_assert_f32(mr_tree_array(branches_on_a_value(&looks, args)),
+                   (float[]){3}, 1);
+    assert_null(mr_call(f, args));
+    mrt_assert_error(MR_E_STATE, "while it is traced");
+    assert_null(
+        mr_vmap(branches_on_a_value, &looks, args, (int32_t[]){0}, 1, NULL, 0));
+    mrt_assert_error(MR_E_STATE, "while it is traced");
+    /* who takes the error has seen it */
+    looks = true;
+    mrt_assert_f32(mr_tree_array(mr_call(f, args)), (float[]){3}, 1);
+    /* gradients have values */
+    looks = false;
+    mrt_assert_f32(
+        mr_tree_array(mr_grad(branches_on_a_value, &looks, args, NULL, 0)),
+        (float[]){1, 1, 1}, 3);
     mr_function_release(f);
 }
 
@@ -637,6 +678,7 @@ main(void)
         mrt_test(cache__keeps_to_its_limit),
         mrt_test(key__static_bytes_are_part_of_it),
         mrt_test(trace__reading_a_value_is_an_error_that_says_what_to_do),
+        mrt_test(trace__a_branch_on_a_value_that_is_not_there_fails),
         mrt_test(trace__a_compiled_function_inside_is_inlined),
         mrt_test(trace__gradient_inside_is_right),
         mrt_test(trace__gradient_of_a_compiled_function_is_right),

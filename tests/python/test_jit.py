@@ -116,6 +116,12 @@ def test_background__swaps_code_into_a_hot_program(llvm: None) -> None:
     assert got.stdout.split() == ["background", "True", "1", "0"], got.stderr
 
 
+def test_background__a_loss_of_many_points_is_hot_as_well(llvm: None) -> None:
+    """Its cost is that of the points, though one number comes out."""
+    got = run(HOT.replace("return mx", "return (mx").replace(") * y\nx, y", ") * y).mean()\nx, y"), MARRAM_JIT="background")
+    assert got.stdout.split() == ["background", "True", "1", "0"], got.stderr
+
+
 def test_off__loads_no_llvm() -> None:
     got = run(HOT + "print('LLVM' in open('/proc/self/maps').read())", MARRAM_JIT="off")
     assert got.stdout.split() == ["off", "False", "0", "0", "False"], got.stderr
