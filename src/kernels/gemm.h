@@ -81,7 +81,8 @@ void mr__gemm_pack(const mr_gemm_side *s, int width, int64_t panel,
 /* Is a product of this dtype faster in pairs? */
 bool mr__gemm_pairs(mr_dtype t);
 /* The same for pairs: width * ((depth + 1) / 2) of them; depth0 is even.
- * False when some number is below 2^-126 and not 0. */
+ * False when some number is below 2^-63 and not 0: products of two
+ * such may be below the normal range, and are 0 to the instruction. */
 bool mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
                          int64_t depth0, int64_t depth, float *to);
 
@@ -199,10 +200,11 @@ typedef struct mr_gemm_pairs {
     void (*zip)(uint32_t *to, const uint16_t *low, const uint16_t *high,
                 int64_t lanes, int64_t width);
     /* The same of all columns of n panels, depths `row` apart, but in the
-     * order of the tiles; is one neither 0 nor normal? */
+     * order of the tiles; is one below 2^-63 and not 0? */
     bool (*zip_cols)(uint32_t *to, const uint16_t *from, int64_t row,
                      int64_t pairs, int64_t n, int64_t apart);
-    /* the halves of each pair change places; is one neither 0 nor normal? */
+    /* the halves of each pair change places; is one below 2^-63 and not
+     * 0? */
     bool (*order)(uint32_t *pairs, int64_t n);
 } mr_gemm_pairs;
 

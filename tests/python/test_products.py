@@ -297,3 +297,20 @@ def test_matmul__gradient_of_a_sum_over_rows_is_right(dtype: str):
     x, w, v = mx.ones((256, 200), t), mx.ones((200, 64), t), mx.ones((64,), t)
     g = mx.grad(lambda w: ((x @ w).sum(axis=0) * v).sum())(w)
     assert np.array_equal(np.array(g), np.full((200, 64), 256.0))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5, 16, 64])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_matmul__of_tiny_operands_is_not_zero(rows: int, dtype: str) -> None:
+    """Products near the lower end of float32: sums of them are in its range."""
+    size = 1e-19 if dtype != "float16" else 6e-5
+    a, b = mx.full((rows, 4096), size, dtype=getattr(mx, dtype)), mx.full((4096, 64), size, dtype=getattr(mx, dtype))
+    want = 4096 * float(a[0, 0].item()) * float(b[0, 0].item())
+    got = np.array((a @ b).astype(mx.float32), dtype=np.float64)
+    assert np.abs(got / want - 1).max() < 0.01
+
+
+def test_conv2d__of_tiny_operands_is_not_zero() -> None:
+    x, w = mx.full((1, 8, 8, 512), 1e-19, dtype=mx.bfloat16), mx.full((16, 3, 3, 512), 1e-19, dtype=mx.bfloat16)
+    got = np.array(mx.conv2d(x, w).astype(mx.float32), dtype=np.float64)
+    assert np.abs(got / (9 * 512 * float(x[0, 0, 0, 0].item()) ** 2) - 1).max() < 0.01

@@ -138,8 +138,12 @@ typedef uint16_t HALVES __attribute__((vector_size(64)));
 #define TWO(i)   (i) + 32, (i)
 #define EIGHT(i) TWO(i), TWO((i) + 1), TWO((i) + 2), TWO((i) + 3)
 
-/* The least of these and of what a half is above 1, its sign apart: below 0x7F
- * it is neither 0 nor normal. */
+/* The instruction takes results below the normal range for 0.  Of two numbers
+ * that are 0 or at least 2^-63 the product is none of these. */
+#define SMALL (64 << 7) /* the bits of 2^-63 */
+
+/* The least of these and of what a half is above 1, its sign apart: below SMALL
+ * - 1 it is small and not 0. */
 INLINE HALVES
 least_of(HALVES least, HALVES x)
 {
@@ -152,7 +156,7 @@ static bool
 has_small(HALVES least)
 {
     for (int i = 0; i < (int)(sizeof least / sizeof least[0]); i++)
-        if (least[i] < 0x7F)
+        if (least[i] < SMALL - 1)
             return true;
     return false;
 }
@@ -188,7 +192,7 @@ zip_cols(uint32_t *to, const uint16_t *from, int64_t row, int64_t pairs,
 }
 
 /* The halves of each pair change places: they come as memory has them.  Is
- * there one that is neither 0 nor normal?  n is a multiple of 4. */
+ * there one that is small and not 0?  n is a multiple of 4. */
 static bool
 order(uint32_t *pairs, int64_t n)
 {
