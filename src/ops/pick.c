@@ -117,7 +117,8 @@ picks(const mr_array *x, mr_array *const *indices, int n, const mr_ints *axes,
     if (p->along == p->ndim)
         p->ndim++;
     p->order[p->along] = axes->v[p->t];
-    return true;
+    /* an error names the axis that the user sees */
+    return p->along == axes->v[p->t];
 }
 
 /* x with the axes in this order, cut to the rows that are counted. */
