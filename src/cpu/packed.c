@@ -31,8 +31,6 @@ enum {
     GROUP_BYTES = 32 << 20,
     AHEAD_COLS = 512, /* rows of a large a pass by fast: fetched ahead */
     AHEAD_BYTES = 2 << 20,
-    AHEAD_PANELS = 4,
-    PACK_PANELS = MR_GEMM_MAX_PANELS, /* of b at a time: 1 KB of each row */
     LINE = 64
 };
 
@@ -160,82 +158,28 @@ chunk_depth(const packed *s, int64_t chunk)
     return left < s->chunk ? left : s->chunk;
 }
 
-/* Panels of a that are packed before the blocks, of all items. */
+/* Panels of all items that are packed before the blocks. */
 static int64_t
 a_units(const packed *s)
 {
     return s->alone ? 0 : (s->a_shared ? 1 : s->n_items) * s->a_panels;
 }
 
-/* b is packed some panels at a time, and some depth. */
-static int64_t
-b_groups(const packed *s)
-{
-    return (s->b_panels - 1) / PACK_PANELS + 1;
-}
-
 static int64_t
 b_units(const packed *s)
 {
-    return s->lies ? 0 : (s->b_shared ? 1 : s->n_items) * b_groups(s);
+    return s->lies ? 0 : (s->b_shared ? 1 : s->n_items) * s->b_panels;
 }
 
-/* Panels of a or b. */
+/* One panel of a or b. */
 static void
-panels_pack(packed *s, const mr_gemm_side *side, int width, int64_t panel,
-            int64_t n, int64_t depth0, int64_t depth, float *to)
+panel_pack(packed *s, const mr_gemm_side *side, int width, int64_t panel,
+           int64_t depth0, int64_t depth, float *to)
 {
-    int64_t apart = steps_of(s, depth) * width * s->words;
-
-    if (!mr__gemm_pack_panels(side, width, panel, n, depth0, depth, s->p->pairs,
-                              to, apart))
+    if (!s->p->pairs)
+        mr__gemm_pack(side, width, panel, depth0, depth, to);
+    else if (!mr__gemm_pack_pairs(side, width, panel, depth0, depth, to))
         atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
-}
-
-/* What is packed: panels of an item's a or b, of one chunk. */
-typedef struct packing {
-    int64_t item, panel, n;
-    int64_t chunk;
-} packing;
-
-/* A panel of a. */
-static void
-a_pack(packed *s, const packing *k)
-{
-    int64_t depth = chunk_depth(s, k->chunk), first = k->chunk * s->chunk;
-    mr_gemm_side a, b;
-    void *c;
-
-    mr__product_item(s->p, s->item0 + k->item, &a, &b, &c);
-    panels_pack(
-        s, &a, s->rows, k->panel, 1, s->depth0 + first, depth,
-        s->a + k->item * s->a_floats +
-            (s->a_panels * steps_of(s, first) + k->panel * steps_of(s, depth)) *
-                s->rows * s->words);
-}
-
-/* Panels of b. */
-static void
-b_pack(packed *s, const packing *k)
-{
-    int64_t depth = chunk_depth(s, k->chunk), first = k->chunk * s->chunk;
-    int64_t apart = steps_of(s, depth) * s->cols * s->words;
-    float *to = s->b + k->item * s->b_floats +
-                s->b_panels * steps_of(s, first) * s->cols * s->words +
-                k->panel * apart;
-    mr_gemm_side a, b;
-    void *c;
-
-    if (!s->p->pack_b) {
-        mr__product_item(s->p, s->item0 + k->item, &a, &b, &c);
-        panels_pack(s, &b, s->cols, k->panel, k->n, s->depth0 + first, depth,
-                    to);
-        return;
-    }
-    for (int64_t i = 0; i < k->n; i++)
-        s->p->pack_b(s->p->pack_ctx,
-                     mr__product_offset(s->p, s->item0 + k->item), s->cols,
-                     k->panel + i, s->depth0 + first, depth, to + i * apart);
 }
 
 /* Units: the panels of a of all items, then those of b; of each chunk. */
@@ -243,23 +187,32 @@ static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     packed *s = ctx;
-    int64_t n_a = a_units(s), n_b = b_units(s), groups = b_groups(s);
+    int64_t n_a = a_units(s), n_b = b_units(s);
 
     for (int64_t k = begin; k < end; k++) {
-        int64_t u = k % (n_a + n_b);
-        packing p = {.chunk = k / (n_a + n_b)};
+        int64_t u = k % (n_a + n_b), chunk = k / (n_a + n_b);
+        bool is_a = u < n_a;
+        int64_t panels = is_a ? s->a_panels : s->b_panels;
+        int64_t item = (is_a ? u : u - n_a) / panels;
+        int64_t panel = (is_a ? u : u - n_a) % panels;
+        int64_t depth = chunk_depth(s, chunk), first = chunk * s->chunk;
+        int width = is_a ? s->rows : s->cols;
+        float *to =
+            is_a ? s->a + item * s->a_floats : s->b + item * s->b_floats;
+        mr_gemm_side a, b;
+        void *c;
 
-        if (u < n_a) {
-            p.item = u / s->a_panels;
-            p.panel = u % s->a_panels;
-            a_pack(s, &p);
+        to += (panels * steps_of(s, first) + panel * steps_of(s, depth)) *
+              width * s->words;
+        if (!is_a && s->p->pack_b) {
+            s->p->pack_b(s->p->pack_ctx,
+                         mr__product_offset(s->p, s->item0 + item), width,
+                         panel, s->depth0 + first, depth, to);
             continue;
         }
-        p.item = (u - n_a) / groups;
-        p.panel = (u - n_a) % groups * PACK_PANELS;
-        p.n = s->b_panels - p.panel;
-        p.n = p.n < PACK_PANELS ? p.n : PACK_PANELS;
-        b_pack(s, &p);
+        mr__product_item(s->p, s->item0 + item, &a, &b, &c);
+        panel_pack(s, is_a ? &a : &b, width, panel, s->depth0 + first, depth,
+                   to);
     }
 }
 
@@ -295,24 +248,22 @@ rows_fetch(const packed *s, const mr_gemm_side *a, int64_t panel, int64_t at,
     const char *from =
         (const char *)a->data + (row * a->lane_stride + at) * size;
 
-    for (int64_t l = lines * part / parts; l < lines * (part + 1) / parts; l++)
-        for (int64_t k = 0; k < rows; k++)
-            __builtin_prefetch(from + k * a->lane_stride * size + l * LINE, 0,
-                               2);
+    for (int64_t k = rows * lines * part / parts;
+         k < rows * lines * (part + 1) / parts; k++)
+        __builtin_prefetch(
+            from + k / lines * a->lane_stride * size + k % lines * LINE, 0, 2);
 }
 
-/* Panel i of a meets b; with the last panels of b the next one of a is asked
- * for: sooner it would be gone again. */
+/* Panel i of a meets b while the next one is asked for. */
 static void
 panel_meet(const packed *s, const mr_gemm_side *a, const mr_gemm_chunk *g,
            const block *k, int64_t i, int64_t at, int64_t depth)
 {
-    int64_t late = k->j1 - k->j0 < AHEAD_PANELS ? k->j1 - k->j0 : AHEAD_PANELS;
+    int64_t wide = k->j1 - k->j0;
 
-    mr__gemm_block(g, i, i + 1, k->j0, k->j1 - late);
-    for (int64_t j = 0; j < late; j++) {
-        rows_fetch(s, a, i + 1, at, depth, j, late);
-        mr__gemm_block(g, i, i + 1, k->j1 - late + j, k->j1 - late + j + 1);
+    for (int64_t j = 0; j < wide; j++) {
+        rows_fetch(s, a, i + 1, at, depth, j, wide);
+        mr__gemm_block(g, i, i + 1, k->j0 + j, k->j0 + j + 1);
     }
 }
 
@@ -329,7 +280,7 @@ chunk_alone(packed *s, const mr_gemm_side *a, const mr_gemm_chunk *chunk,
 
     g.a = panel;
     for (int64_t i = k->i0; i < k->i1 && !unfit(s); i++) {
-        panels_pack(s, a, s->rows, i, 1, at, depth, panel);
+        panel_pack(s, a, s->rows, i, at, depth, panel);
         g.a_first = i;
         if (ahead && i + 1 < k->i1)
             panel_meet(s, a, &g, k, i, at, depth);
