@@ -5,8 +5,8 @@
 usage: wheel.py BUILD DIST
 
 The wheel holds the package, libmarram, the command `marram`, its private
-OpenBLAS and SLEEF.  What else libmarram needs (cJSON) is bundled by auditwheel, which also finds out how
-old a system the result runs on and names it so.
+OpenBLAS and SLEEF.  What else libmarram needs (cJSON) is bundled by auditwheel,
+which also finds out how old a system the result runs on and names it so.
 """
 
 import base64

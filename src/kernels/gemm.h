@@ -32,9 +32,10 @@
 #define MR_GEMM_MAX_COLS 32
 
 /* Pairs: bfloat16 stays as it is, two depths in an element of a panel, where
- * the processor multiplies such pairs faster than floats.  Numbers below 2^-126
- * count as 0 there, so operands that have some must not go this way.  Chunks
- * are twice as deep: beyond one, the last bits are others than without pairs.
+ * the processor multiplies such pairs faster than floats.  Operands and
+ * results below 2^-126 count as 0 there, so operands with numbers below 2^-63
+ * must not go this way.  Chunks are twice as deep: beyond one, the last bits
+ * are others than without pairs.
  */
 #define MR_GEMM_PAIRS_DEPTH 1024
 

@@ -441,3 +441,23 @@ def test_eval__takes_registered_objects():
     t.w = mx.exp(X)
     mx.eval({"t": [t]})
     assert mx.memory_report(t)["pending"] == 0
+
+
+def test_input__a_name_of_an_attribute_is_no_global():
+    p = P()
+    scope = {"mx": mx, "p": p}
+    exec("f = mx.compile(lambda x: p.w * x, captures='input')", scope)
+    p.w = value(2)
+    for n in range(4):
+        scope["w"] = mx.ones(n + 1)  # not what p.w reads
+        assert scope["f"](X).tolist() == [2.0, 4.0]
+    assert scope["f"].cache_info()["traces"] == 1
+
+
+def test_input__a_global_beyond_the_first_256_names_is_found():
+    names = [f"g{i}" for i in range(300)]
+    scope = {"mx": mx, **{n: value(1) for n in names}}
+    exec(f"f = mx.compile(lambda x: x * ({' + '.join(names)}), captures='input')", scope)
+    assert scope["f"](X).tolist() == [300.0, 600.0]
+    scope["g299"] = value(11)
+    assert scope["f"](X).tolist() == [310.0, 620.0]

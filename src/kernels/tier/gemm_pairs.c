@@ -6,9 +6,9 @@
  * An element of a panel is a pair of halves, of depths 2 p + 1 and 2 p, in one
  * lane of 32 bits; else panels and tiles are those of gemm.c.  The instruction
  * is two fused multiply-adds, the upper half's first, so the sums have the bits
- * of widened operands; all that is lost are numbers below 2^-126, which it
- * takes for 0.  Hence `order` says whether operands have such, and the caller
- * widens then.
+ * of widened operands; all that is lost are operands and results below 2^-126,
+ * which it takes for 0.  Hence `order` says whether operands have numbers of
+ * which such results may come, and the caller widens then.
  */
 #include "kernels/gemm.h"
 
