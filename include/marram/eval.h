@@ -8,6 +8,7 @@
 #ifndef MARRAM_EVAL_H
 #define MARRAM_EVAL_H
 
+#include "marram/error.h"
 #include "marram/types.h"
 
 MR_EXTERN_C_BEGIN
@@ -20,6 +21,16 @@ MR_API mr_code mr_eval_tree(const mr_tree *t);
 /* Start and return; errors surface at the next touch.  May block while too
  * much work is in flight. */
 MR_API mr_code mr_async_eval(mr_array *const *x, int n);
+/* Has x failed for good, with `why` (as mr_error_take gave it), or with any
+ * error when that is NULL?  No evaluation; false for NULL. */
+MR_API bool mr_array_failed(const mr_array *x, const mr_error *why);
+/* For bindings whose objects are updated in place, and go back when the update
+ * failed: x was made from `was` as its new value, and has failed, or has not
+ * been computed for the failure of an input.  A new reference of `was`, whose
+ * elements are as they were; NULL without an error when x is computed or does
+ * not lead to it.  `was` may be gone: it is compared, and read only where it is
+ * found among what x keeps.  Any thread. */
+MR_API mr_array *mr_array_former(mr_array *x, mr_array *was);
 
 /* Streams: ordered queues.  {0} means the calling thread's default stream of
  * the default device. */

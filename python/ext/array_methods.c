@@ -478,6 +478,11 @@ to_numpy(PyObject *self, PyObject *args, PyObject *kw)
         return NULL;
     a = mr_array_dtype(ext_x(self)) == MR_BFLOAT16 ? numpy_bfloat16(numpy, self)
                                                    : numpy_view(numpy, self);
+    if (!a && mr_array_failed(ext_x(self), NULL)) {
+        PyErr_Clear(); /* raised for good this time, so an update is undone */
+        mr_eval(ext_x(self));
+        ext_raise();
+    }
     if (a && dtype != Py_None) {
         b = PyObject_CallMethod(a, "astype", "O", dtype);
         Py_DECREF(a);

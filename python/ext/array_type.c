@@ -44,6 +44,7 @@ ext_rebind(PyObject *array, mr_array *x)
 {
     mr_array *old = ext_x(array);
 
+    ext_past_note((ext_array_object *)array);
     ((ext_array_object *)array)->x = x;
     mr_release(old);
 }
@@ -53,6 +54,7 @@ array_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
 
+    ext_past_drop((ext_array_object *)self);
     mr_release(ext_x(self));
     PyObject_Free(self);
     Py_DECREF(type);

@@ -135,7 +135,7 @@ view_open(view_state *s, PyObject *self, void **data)
         mr_release(x);
         if (PyErr_Occurred())
             lost_keep(self);
-        return ext_raise() != NULL;
+        return ext_raise_again() != NULL; /* NumPy asks __array__ next */
     }
     shape = mr_array_shape(x);
     for (int i = 0; i < shape.n; i++) {

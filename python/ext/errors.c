@@ -104,34 +104,60 @@ ext_wrong_type(PyObject *o, const char *wanted, ...)
 /* Of ext_failure_pend. */
 static _Thread_local ext_failure pending;
 
+/* The thread's error, taken, as the exception that is set. */
+static void
+set_exception(const mr_error *e)
+{
+    const char *here = ext_site();
+    PyObject *type = exception_of(e->code), *exception = NULL;
+    PyObject *text = PyUnicode_DecodeUTF8(
+        e->message, (Py_ssize_t)strlen(e->message), "replace");
+
+    if (text)
+        exception = PyObject_CallFunctionObjArgs(type, text, NULL);
+    Py_XDECREF(text);
+    if (exception && add_notes(exception, e, here))
+        PyErr_SetObject(type, exception);
+    Py_XDECREF(exception);
+}
+
+static bool
+raise_last(mr_error *e)
+{
+    *e = mr_error_take();
+    if (PyErr_Occurred()) /* a conversion failed first */
+        return false;
+    if (e->code == MR_E_USER && pending.type) {
+        ext_failure_raise(&pending);
+        return false;
+    }
+    if (e->code == MR_OK) {
+        PyErr_SetString(PyExc_RuntimeError, "failed without saying why");
+        return false;
+    }
+    return true;
+}
+
 PyObject *
 ext_raise(void)
 {
-    mr_error e = mr_error_take();
-    PyObject *type, *text, *exception;
-    const char *here;
+    mr_error e;
 
-    if (PyErr_Occurred()) /* a conversion failed first */
-        return NULL;
-    if (e.code == MR_E_USER && pending.type)
-        return ext_failure_raise(&pending);
-    here = ext_site();
-    if (e.code == MR_OK) {
-        PyErr_SetString(PyExc_RuntimeError, "failed without saying why");
-        return NULL;
+    if (raise_last(&e)) {
+        ext_past_fail(&e);
+        set_exception(&e);
+        ext_past_restore();
     }
-    type = exception_of(e.code);
-    text = PyUnicode_DecodeUTF8(e.message, (Py_ssize_t)strlen(e.message),
-                                "replace");
-    if (!text)
-        return NULL;
-    exception = PyObject_CallFunctionObjArgs(type, text, NULL);
-    Py_DECREF(text);
-    if (!exception)
-        return NULL;
-    if (add_notes(exception, &e, here))
-        PyErr_SetObject(type, exception);
-    Py_DECREF(exception);
+    return NULL;
+}
+
+PyObject *
+ext_raise_again(void)
+{
+    mr_error e;
+
+    if (raise_last(&e))
+        set_exception(&e);
     return NULL;
 }
 

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "marram/error.h"
 #include "marram/types.h"
 
 /* CPython's tables of slots hold functions as void *. */
@@ -28,6 +29,7 @@
  * another node there. */
 typedef struct ext_array_object {
     PyObject_HEAD mr_array *x;
+    struct ext_past *past; /* NULL: never updated in place */
 } ext_array_object;
 
 /* Set once at import, then only read. */
@@ -58,13 +60,27 @@ ext_x(PyObject *o)
 /* An array object that takes the caller's reference of x; NULL raises the
  * thread's error. */
 PyObject *ext_wrap(mr_array *x);
-/* Puts x (taken) into an array object, releasing what was there. */
+/* Puts x (taken), which is made from what is there, into an array object. */
 void ext_rebind(PyObject *array, mr_array *x);
+
+/* ---- updates that fail (past.c) ---------------------------------------------
+ */
+/* The object's node is about to be replaced by one that is made from it. */
+void ext_past_note(ext_array_object *o);
+void ext_past_drop(ext_array_object *o);
+/* An error is about to be raised: marks the objects whose last update failed
+ * with it. */
+void ext_past_fail(const mr_error *why);
+/* They have their old values again.  Keeps the exception that is set. */
+void ext_past_restore(void);
 
 /* ---- errors ----------------------------------------------------------------
  */
 /* Raises the thread's Marram error as an exception; always NULL. */
 PyObject *ext_raise(void);
+/* The same where the caller may go on and ask again: updates that failed are
+ * not undone (past.c). */
+PyObject *ext_raise_again(void);
 /* TypeError: what was wanted (a format), then ", not " and the type of o.
  * Always false. */
 bool ext_wrong_type(PyObject *o, const char *wanted, ...);

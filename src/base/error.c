@@ -330,6 +330,13 @@ mr__error_raise(const mr_error_record *r)
         put_text(mr__error_here.text->notes, NOTES_BYTES, r->notes);
 }
 
+bool
+mr__error_record_is(const mr_error_record *r, const mr_error *e)
+{
+    return r->code == e->code && strcmp(r->message, e->message) == 0 &&
+           strcmp(r->site, e->site) == 0;
+}
+
 static bool
 record_is_constant(const mr_error_record *r)
 {

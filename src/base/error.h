@@ -9,6 +9,7 @@
 #ifndef MR_BASE_ERROR_H
 #define MR_BASE_ERROR_H
 
+#include "marram/error.h"
 #include "marram/types.h"
 
 /* Set the thread's error and give the code back. */
@@ -102,6 +103,8 @@ void mr__error_raise(const mr_error_record *r); /* copies it to the thread */
 mr_error_record *mr__error_retain(mr_error_record *r);
 void mr__error_release(mr_error_record *r);
 mr_code mr__error_record_code(const mr_error_record *r);
+/* Is e, which somebody took, this failure? */
+bool mr__error_record_is(const mr_error_record *r, const mr_error *e);
 
 /* Add operator and site to the thread's error where it has none yet (the
  * operator also in front of the message), and a note line.  op, site and fmt

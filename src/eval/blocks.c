@@ -64,6 +64,19 @@ donor(const mr_plan *p, const mr_fuse_group *g, const mr_block_group *b,
     return -1;
 }
 
+/* The checking mode looks at inputs afterwards; a bad index is found when some
+ * is written already, and what an array was before is kept (former.c). */
+static bool
+may_donate(const mr_fuse_group *g, const mr_block_group *b)
+{
+    const mr_code_source *from = b->code.source;
+
+    for (int i = 0; from != NULL && i < b->code.n_in; i++)
+        if (from[i].kind == MR_FROM_GATHER || from[i].kind == MR_FROM_PUT)
+            return false;
+    return mr__donate_forgotten(g) && !mr__checking();
+}
+
 static bool
 block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int first, int k,
              int from)
@@ -175,8 +188,7 @@ mr__reserve_block(mr_plan *p, mr_fuse_group *g)
         }
         mr__reserve_operand(&t->in[j], &w, b->in[j].x);
     }
-    /* the checking mode looks at inputs afterwards */
-    donate = !g->has_reduction && mr__donate_forgotten(g) && !mr__checking();
+    donate = !g->has_reduction && may_donate(g, b);
     for (int k = 0; k < t->n_out; k++) {
         int from = donate ? donor(p, g, b, t, 0, k, taken) : -1;
 
@@ -237,7 +249,7 @@ static bool
 joined_block_outputs(mr_plan *p, mr_task *t, const mr_fuse_group *g,
                      const mr_block_group *b, bool *taken, int *host)
 {
-    bool donate = mr__donate_forgotten(g) && !mr__checking();
+    bool donate = may_donate(g, b);
     const mr_array *x = g->product->x;
 
     *host = -1;

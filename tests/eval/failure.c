@@ -63,6 +63,82 @@ index_out_of_range__names_operator_and_line(void **state)
     mr_release(x);
 }
 
+/* An update that may lie over the old value looks at its indices first. */
+static void
+former_value__is_there_after_an_update_that_failed(void **state)
+{
+    mr_array *i = mr_array_from_i32((int32_t[]){1, 9}, MR_SHAPE(2));
+    mr_array *x = mr_full(MR_SHAPE(4), 3.0, MR_FLOAT32);
+    mr_array *one = mr_full(MR_SHAPE(2), 1.0, MR_FLOAT32);
+    mr_array *bad, *after, *last, *was = x, *back;
+    mr_error why;
+
+    (void)state;
+    assert_int_equal(mr_eval(x), MR_OK);
+    bad = mr_put_along_axis(x, i, one, 0);
+    assert_null(mr_array_former(NULL, x));
+    assert_null(mr_array_former(bad, NULL));
+    mr_release(x); /* nobody's but the update's */
+    after = mr_negative(bad);
+    last = mr_exp(after);
+    assert_false(mr_array_failed(last, NULL));
+    assert_int_equal(mr_eval(last), MR_E_INDEX);
+    why = mr_error_take();
+    assert_true(mr_array_failed(last, &why));
+    assert_true(mr_array_failed(bad, NULL));
+    assert_false(mr_array_failed(one, NULL));
+    assert_false(mr_array_failed(NULL, &why));
+    assert_null(mr_array_former(bad, after)); /* made of it, not it of that */
+    back = mr_array_former(last, was);
+    assert_ptr_equal(back, was);
+    assert_all(back, 4, 3.0F);
+    mr_release(back);
+    back = mr_array_former(bad, was);
+    assert_all(back, 4, 3.0F);
+    assert_null(mr_array_former(back, bad)); /* it is computed */
+    mr_release(back);
+    why.message = "something else";
+    assert_false(mr_array_failed(last, &why));
+    mr_release(last);
+    mr_release(after);
+    mr_release(bad);
+    mr_release(one);
+    mr_release(i);
+}
+
+/* A sum of gathered entries would lie over what it is added to. */
+static void
+former_value__is_not_written_over_by_a_block_that_may_fail(void **state)
+{
+    enum { N = 1 << 16 };
+    int32_t *at = calloc(N, sizeof *at);
+    mr_array *source = mr_full(MR_SHAPE(N), 2.0, MR_FLOAT32);
+    mr_array *i, *x, *y, *back;
+
+    (void)state;
+    assert_non_null(at);
+    at[N - 1] = N;
+    i = mr_array_from_i32(at, MR_SHAPE(N));
+    free(at);
+    x = mr_full(MR_SHAPE(N), 5.0, MR_FLOAT32);
+    assert_int_equal(mr_eval(x), MR_OK);
+    back = mr_take(source, i, 0);
+    y = mr_add(x, back);
+    mr_release(back);
+    mr_release(x);
+    assert_int_equal(mr_eval(y), MR_E_INDEX);
+    mr_error_take();
+    back = mr_array_former(y, x);
+    assert_non_null(back);
+    x = mr_sum(back, MR_AXES_ALL, false);
+    assert_true(mr_array_item_f64(x) == 5.0 * N);
+    mr_release(x);
+    mr_release(back);
+    mr_release(y);
+    mr_release(i);
+    mr_release(source);
+}
+
 static void
 failed_kernel__fails_its_dependents_alone(void **state)
 {
@@ -492,6 +568,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(index_out_of_range__names_operator_and_line),
+        TEST(former_value__is_there_after_an_update_that_failed),
+        TEST(former_value__is_not_written_over_by_a_block_that_may_fail),
         TEST(failed_kernel__fails_its_dependents_alone),
         TEST(failure_under_a_copy__reaches_the_kernel),
         TEST(failure_on_another_stream__arrives),
