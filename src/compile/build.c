@@ -599,17 +599,31 @@ fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k)
 }
 
 static bool
+is_empty(const mr_array *x)
+{
+    if (!(x->flags & MR_NODE_TUPLE))
+        return x->size == 0;
+    for (int k = 0; k < x->n_out; k++)
+        if (x->tuple[k].size != 0)
+            return false;
+    return true;
+}
+
+static bool
 add_kernel(builder *bu, mr_fuse_group *g)
 {
-    const mr_array *x = g->root->x;
+    build_node *n = (build_node *)g->root;
+    const mr_array *x = n->f.x;
     const mr_kernel *k = mr__device_kernel(bu->p->device, x->op->id);
-    if (k == NULL && x->size > 0) {
+
+    if (is_empty(x)) /* nothing to compute, as eval/ has it */
+        return x->flags & MR_NODE_TUPLE ? place_tuple(bu, n)
+                                        : place_value(bu, n);
+    if (k == NULL) {
         mr__fail(MR_E_UNSUPPORTED, "the device %s has no kernel for %s",
                  bu->p->device->name, x->op->name);
         return false;
     }
-    if (k == NULL) /* nothing to compute: no elements */
-        return place_value(bu, (build_node *)g->root);
     return fill_kernel(bu, g, k);
 }
 
@@ -792,6 +806,20 @@ copy_others(builder *bu, mr_array *const *outs, int n)
     return true;
 }
 
+/* Which value each output is: said before memory is shared. */
+static void
+note_values(builder *bu)
+{
+    mr_program *p = bu->p;
+
+    p->n_values = bu->values.n;
+    for (int k = 0; k < p->n_out; k++)
+        p->outs[k].value = -1;
+    for (int32_t v = 0; v < bu->values.n; v++)
+        if (bu->values.value[v].out >= 0)
+            p->outs[bu->values.value[v].out].value = v;
+}
+
 /* The place of the last group that makes something which g reads. */
 static int64_t
 last_maker(const mr_fuse_group *g)
@@ -895,8 +923,11 @@ build(builder *bu, mr_array *const *outs, int n_outs)
     for (size_t i = first; i < bu->order.n; i++)
         ((build_node *)bu->order.v[i])->late = true;
     link_inputs(bu);
-    return mark_outputs(bu, outs, n_outs) && build_steps(bu) &&
-           copy_others(bu, outs, n_outs) && mr__place(&bu->values);
+    if (!mark_outputs(bu, outs, n_outs) || !build_steps(bu) ||
+        !copy_others(bu, outs, n_outs))
+        return false;
+    note_values(bu);
+    return mr__place(&bu->values);
 }
 
 static bool

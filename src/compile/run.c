@@ -19,6 +19,7 @@
 #include "compile/tier1.h"
 #include "eval/check.h"
 #include "graph/read.h"
+#include "marram/error.h"
 
 const mr_program *
 mr__program_of(const mr_array *holder)
@@ -164,17 +165,21 @@ kernel_args(mr_kernel_args *k, mr_kernel_view *v, const mr_kernel_args *a,
                           .workspace = step_workspace(a, s)};
 }
 
+/* A joined step's operands lie as it was built for, or not. */
+enum as { AS_BUILT, AS_THEY_ARE };
+
 /* Apart, so that other kernels need no room for a launch. */
 static __attribute__((noinline)) mr_code
 run_joined(const mr_step *s, mr_kernel_args *k, const mr_task_operand *in,
-           const mr_task_operand *out)
+           const mr_task_operand *out, enum as as)
 {
     mr_block_launch l;
-    mr_epilogue e = {.code = &s->block->code,
-                     .launch = &l,
-                     .ready = s->ready,
-                     .pieces = mr__tier1_ready(s)};
+    mr_epilogue e = {.code = &s->block->code, .launch = &l};
 
+    if (as == AS_BUILT) {
+        e.ready = s->ready;
+        e.pieces = mr__tier1_ready(s);
+    }
     mr__block_launch_rows(s->block, in + k->n_in, out, &l);
     k->epilogue = &e;
     return s->kernel->run(k);
@@ -182,7 +187,7 @@ run_joined(const mr_step *s, mr_kernel_args *k, const mr_task_operand *in,
 
 static mr_code
 run_kernel(const mr_kernel_args *a, const mr_step *s, const mr_task_operand *in,
-           const mr_task_operand *out)
+           const mr_task_operand *out, enum as as)
 {
     mr_kernel_view *v =
         mr__alloc_array((size_t)(s->n_in + s->n_out + 1), sizeof *v);
@@ -192,20 +197,22 @@ run_kernel(const mr_kernel_args *a, const mr_step *s, const mr_task_operand *in,
     if (v == NULL)
         return MR_E_MEMORY;
     kernel_args(&k, v, a, s, in, out);
-    rc =
-        mr__step_is_joined(s) ? run_joined(s, &k, in, out) : s->kernel->run(&k);
+    rc = mr__step_is_joined(s) ? run_joined(s, &k, in, out, as)
+                               : s->kernel->run(&k);
     mr__dealloc(v);
     return rc;
 }
 
-/* The operands of a step in this call, inputs first. */
-typedef struct operands {
-    mr_task_operand few[64], *o;
-} operands;
+mr_code
+mr__step_run_joined(const mr_kernel_args *a, const mr_step *s,
+                    const mr_task_operand *in, const mr_task_operand *out)
+{
+    return run_kernel(a, s, in, out, AS_THEY_ARE);
+}
 
-static bool
-operands_fill(operands *f, const mr_program *p, const mr_kernel_args *a,
-              const mr_step *s)
+bool
+mr__step_operands(mr_step_operands *f, const mr_program *p,
+                  const mr_kernel_args *a, const mr_step *s)
 {
     f->o = f->few;
     if (s->n_in + s->n_out > 64) {
@@ -218,8 +225,8 @@ operands_fill(operands *f, const mr_program *p, const mr_kernel_args *a,
     return true;
 }
 
-static void
-operands_end(operands *f)
+void
+mr__step_operands_end(mr_step_operands *f)
 {
     if (f->o != f->few)
         mr__dealloc(f->o);
@@ -228,20 +235,20 @@ operands_end(operands *f)
 static mr_code
 run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
-    operands f;
+    mr_step_operands f;
     mr_code rc;
 
     if (s->ready != NULL && s->kernel == NULL)
         return run_ready(p, a, s);
-    if (!operands_fill(&f, p, a, s))
+    if (!mr__step_operands(&f, p, a, s))
         return MR_E_MEMORY;
     if (s->kernel != NULL)
-        rc = run_kernel(a, s, f.o, f.o + s->n_in);
+        rc = run_kernel(a, s, f.o, f.o + s->n_in, AS_BUILT);
     else if (s->block != NULL)
         rc = mr__run_block(p->device, s->block, f.o, f.o + s->n_in);
     else
         rc = mr__run_copy(p->device, &f.o[0], &f.o[s->n_in]);
-    operands_end(&f);
+    mr__step_operands_end(&f);
     return rc;
 }
 
@@ -249,14 +256,14 @@ run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 static __attribute__((cold)) mr_code
 check_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
-    operands f;
+    mr_step_operands f;
     mr_code rc;
 
-    if (!operands_fill(&f, p, a, s))
+    if (!mr__step_operands(&f, p, a, s))
         return MR_E_MEMORY;
     rc = mr__check_outputs(s->node, s->block != NULL ? &s->block->code : NULL,
                            s->n_in, f.o, s->n_out, f.o + s->n_in);
-    operands_end(&f);
+    mr__step_operands_end(&f);
     return rc;
 }
 
@@ -268,34 +275,38 @@ failed_in(const mr_array *x, mr_code rc)
     return rc;
 }
 
-/* The operator of a step that failed: of a block the gather inside. */
-static __attribute__((cold)) const mr_array *
-to_blame(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+/* Steps take their little scratch before they write, so one that had no memory
+ * for it can run again: when nothing else can give some back. */
+static __attribute__((cold)) mr_code
+run_step_again(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
-    const mr_array *x = NULL;
-    operands f;
+    mr_error_take();
+    mr__pool_trim(p->device->pool(p->device->self), 0);
+    return run_step(p, a, s);
+}
 
-    if (s->block == NULL || s->block->code.source == NULL)
-        return s->node;
-    if (operands_fill(&f, p, a, s)) {
-        x = mr__block_blame(s->block, f.o, f.o + s->n_in);
-        operands_end(&f);
-    }
-    return x != NULL ? x : s->node;
+mr_code
+mr__step_run(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+{
+    mr_code rc = run_step(p, a, s);
+
+    if (__builtin_expect(rc == MR_E_MEMORY, 0))
+        rc = run_step_again(p, a, s);
+    return rc == MR_OK && mr__checking() ? check_step(p, a, s) : rc;
 }
 
 static mr_code
 compiled_run(const void *plan, const mr_kernel_args *a)
 {
     const mr_program *p = plan;
+    mr_code rc = MR_OK;
 
+    if (__builtin_expect(a->partial->in != NULL, 0))
+        return mr__program_go_on(p, a, 0, MR_OK);
     for (int i = 0; i < p->n_steps; i++) {
-        mr_code rc = run_step(p, a, &p->steps[i]);
-
-        if (rc == MR_OK && mr__checking())
-            rc = check_step(p, a, &p->steps[i]);
-        if (rc != MR_OK)
-            return failed_in(to_blame(p, a, &p->steps[i]), rc);
+        rc = mr__step_run(p, a, &p->steps[i]);
+        if (__builtin_expect(rc != MR_OK, 0))
+            return mr__program_go_on(p, a, i, rc);
     }
     mr__tier1_ran(p);
     return MR_OK;
@@ -336,10 +347,10 @@ launch_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
     mr_launch l = {.workspace = step_workspace(a, s), .origin = s->node};
     mr_kernel_args *k = memory;
     mr_block_launch block;
-    operands f;
+    mr_step_operands f;
     mr_code rc;
 
-    if (!operands_fill(&f, p, a, s))
+    if (!mr__step_operands(&f, p, a, s))
         return MR_E_MEMORY;
     if (s->kernel != NULL) {
         kernel_args(k, (mr_kernel_view *)(k + 1), a, s, f.o, f.o + s->n_in);
@@ -354,7 +365,7 @@ launch_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
         l.block = &block;
     }
     rc = p->device->launch(p->device->self, queue, &l);
-    operands_end(&f);
+    mr__step_operands_end(&f);
     return rc;
 }
 

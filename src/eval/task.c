@@ -15,6 +15,7 @@
  */
 #include "eval/task.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -22,6 +23,7 @@
 #include "base/lock.h"
 #include "eval/check.h"
 #include "eval/fork.h"
+#include "eval/parts.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
 #include "eval/stats.h"
@@ -272,23 +274,6 @@ mr__block_launch_make(const mr_block_group *b, const mr_task_operand *in,
     mr__block_normalise(&b->code, l);
 }
 
-const mr_array *
-mr__block_blame(const mr_block_group *b, const mr_task_operand *in,
-                const mr_task_operand *out)
-{
-    mr_block_launch l;
-    int64_t index;
-
-    if (b->code.source == NULL || mr__error_code() != MR_E_INDEX)
-        return NULL;
-    mr__block_launch_make(b, in, out, &l);
-    for (int i = 0; i < b->code.n_in; i++)
-        if (b->in[i].gather != NULL &&
-            mr__block_bad_index(&b->code, &l, i, &index))
-            return b->in[i].gather;
-    return NULL;
-}
-
 void
 mr__block_launch_rows(const mr_block_group *b, const mr_task_operand *in,
                       const mr_task_operand *out, mr_block_launch *l)
@@ -435,7 +420,8 @@ mr__task_args(mr_task *t)
                                .params = t->node->params,
                                .n_in = t->n_in,
                                .in = v,
-                               .out = v + t->n_in};
+                               .out = v + t->n_in,
+                               .partial = &t->partial};
     mr__task_args_out(t);
     return true;
 }
@@ -456,10 +442,13 @@ run_joined(mr_task *t)
 {
     mr_block_launch l;
     mr_epilogue e = {.code = &t->block->code, .launch = &l};
+    mr_code rc;
 
     mr__block_launch_rows(t->block, t->in + t->args.n_in, t->out, &l);
     t->args.epilogue = &e;
-    return t->kernel->run(&t->args);
+    rc = t->kernel->run(&t->args);
+    t->args.epilogue = NULL;
+    return rc;
 }
 
 static mr_code
@@ -484,11 +473,12 @@ drop_references(mr_task *t)
         if (!t->in[i].borrowed)
             mr__buffer_release(t->in[i].buffer);
         mr__release(t->in[i].keep);
+        if (__builtin_expect(t->in[i].why != NULL, 0))
+            mr__error_release(t->in[i].why);
     }
     for (int i = 0; i < t->n_out; i++)
         mr__buffer_release(t->out[i].buffer);
     mr__buffer_release(t->workspace);
-    mr__error_release(t->input_error);
     for (int i = 0; i < t->n_done; i++)
         mr__release(t->done[i]);
     mr__release(t->node);
@@ -496,24 +486,66 @@ drop_references(mr_task *t)
 }
 
 static void
+complete_node(mr_array *x)
+{
+    mr__wait_wake(mr__wait_finish(x, MR_DONE));
+    if (x->trace == 0 || !mr__trace_live(x->trace))
+        mr__node_detach(x);
+}
+
+static void
 complete(mr_task *t)
 {
-    for (int i = 0; i < t->n_done; i++) {
-        mr_array *x = t->done[i];
-
-        mr__wait_wake(mr__wait_finish(x, MR_DONE));
-        if (x->trace == 0 || !mr__trace_live(x->trace))
-            mr__node_detach(x);
-    }
+    for (int i = 0; i < t->n_done; i++)
+        complete_node(t->done[i]);
 }
 
 /* The data's error sticks. */
 static void
+fail_node(mr_array *x, mr_error_record *why)
+{
+    x->error = mr__error_retain(why);
+    mr__wait_wake(mr__wait_finish(x, MR_FAILED));
+}
+
+static void
 fail(mr_task *t, mr_error_record *why)
 {
+    for (int i = 0; i < t->n_done; i++)
+        fail_node(t->done[i], why);
+}
+
+/* The output in whose memory x lies: each has a buffer of its own, which x has
+ * if it is the output or a view of it. */
+static int
+output_of(const mr_task *t, const mr_array *x)
+{
+    int k = 0;
+
+    while (k < t->n_out && t->out[k].buffer != x->buffer)
+        k++;
+    assert(k < t->n_out);
+    return k;
+}
+
+/* Some outputs are there: a tuple is done, and says itself which are not. */
+static __attribute__((cold)) void
+complete_some(mr_task *t, mr_error_record *why)
+{
     for (int i = 0; i < t->n_done; i++) {
-        t->done[i]->error = mr__error_retain(why);
-        mr__wait_wake(mr__wait_finish(t->done[i], MR_FAILED));
+        mr_array *x = t->done[i];
+        mr_error_record *part;
+
+        if (x->flags & MR_NODE_TUPLE) {
+            x->error = mr__error_retain(why);
+            complete_node(x);
+            continue;
+        }
+        part = mr__error_part(why, output_of(t, x));
+        if (part == NULL)
+            complete_node(x);
+        else
+            fail_node(x, part);
     }
 }
 
@@ -554,22 +586,17 @@ retract(mr_task *t, mr_error_record *why)
     mr__wait_wake(woken);
 }
 
-static bool
-is_transient(mr_code rc)
-{
-    return rc == MR_E_MEMORY || rc == MR_E_CANCELLED || rc == MR_E_DEVICE;
-}
-
 /* Does x still have the memory that was planned for?  After a retraction
  * another plan may have computed it elsewhere.  The operand's reference keeps
- * the address from being used again. */
+ * the address from being used again.  *k: of a tuple the result that it is. */
 static bool
-is_same_memory(const mr_array *x, const mr_buffer *b)
+is_same_memory(const mr_array *x, const mr_buffer *b, int *k)
 {
+    *k = 0;
     if (!(x->flags & MR_NODE_TUPLE))
         return x->buffer == b;
-    for (int k = 0; k < x->n_out; k++)
-        if (x->tuple[k].buffer == b)
+    for (; *k < x->n_out; ++*k)
+        if (x->tuple[*k].buffer == b)
             return true;
     return false;
 }
@@ -590,31 +617,44 @@ reason_given_up(const mr_array *x)
     return mr__error_capture();
 }
 
-/* A producer that did not make it: its reason, retained, or NULL. */
+/* Why operand i, which a producer was to make, is not there: retained, or NULL
+ * when it is. */
 static mr_error_record *
-input_failure(const mr_task *t)
+why_of_input(const mr_task *t, int i)
 {
-    if (t->input_error != NULL)
-        return mr__error_retain(t->input_error);
-    for (int i = 0; i < t->n_in; i++) {
-        const mr_array *x = t->in[i].keep;
+    const mr_array *x = t->in[i].keep;
+    int k;
 
-        if (!t->in[i].is_source)
-            continue;
-        switch (mr__state(x)) {
-        case MR_DONE:
-            if (is_same_memory(x, t->in[i].buffer))
-                continue;
+    if (__builtin_expect(t->in[i].why != NULL, 0))
+        return mr__error_retain(t->in[i].why);
+    if (!t->in[i].is_source)
+        return NULL;
+    switch (mr__state(x)) {
+    case MR_DONE:
+        if (!is_same_memory(x, t->in[i].buffer, &k))
             return reason_given_up(x);
-        case MR_FAILED:
-            return mr__error_retain(x->error);
-        case MR_NEW:
-        case MR_SUBMITTED:
-        default:
-            return reason_given_up(x);
-        }
+        /* of one that is done: a tuple that lacks results */
+        return __builtin_expect(x->error == NULL, 1)
+                   ? NULL
+                   : mr__error_retain(mr__error_part(x->error, k));
+    case MR_FAILED:
+        return mr__error_retain(x->error);
+    case MR_NEW:
+    case MR_SUBMITTED:
+    default:
+        return reason_given_up(x);
     }
-    return NULL;
+}
+
+/* The first operand that is not there, or n_in, and why. */
+static int
+first_lacking(const mr_task *t, mr_error_record **why)
+{
+    *why = NULL;
+    for (int i = 0; i < t->n_in; i++)
+        if ((*why = why_of_input(t, i)) != NULL)
+            return i;
+    return t->n_in;
 }
 
 static mr_code
@@ -672,15 +712,17 @@ put_once(mr_task *t, void *queue)
     }
 }
 
+static void
+blame(const mr_array *x)
+{
+    mr__error_annotate(mr__op_label(x->op), x->site, "while computing %s",
+                       mr__op_label(x->op));
+}
+
 static mr_error_record *
 capture_with_operator(const mr_task *t)
 {
-    const mr_array *x =
-        t->block == NULL ? NULL : mr__block_blame(t->block, t->in, t->out);
-
-    x = x == NULL ? t->node : x;
-    mr__error_annotate(mr__op_label(x->op), x->site, "while computing %s",
-                       mr__op_label(x->op));
+    blame(t->node);
     return mr__error_capture();
 }
 
@@ -695,35 +737,220 @@ check(const mr_task *t)
                              t->n_in, t->in, t->n_out, t->out);
 }
 
+/* ---- what some inputs lack, or some results
+ * ---------------------------------------------------------- */
+
+static void
+work_blames(const mr_work *w, const mr_array *x)
+{
+    (void)w;
+    blame(x);
+}
+
+/* A task as work, with its arguments to change. */
+typedef struct task_work {
+    mr_work w; /* first */
+    mr_task *task;
+} task_work;
+
+/* The operands are the task's own: those that are blank by now are so. */
+static mr_code
+work_runs_joined(const mr_work *w)
+{
+    mr_task *t = ((const task_work *)w)->task;
+
+    t->args.workspace = workspace_of(t);
+    return run_joined(t);
+}
+
+static void
+work_of_task(task_work *p, mr_task *t, mr_error_record **in,
+             mr_error_record **out)
+{
+    bool kernel = t->kind == MR_TASK_KERNEL;
+
+    for (int k = 0; k < t->n_out; k++)
+        out[k] = NULL;
+    p->task = t;
+    p->w = (mr_work){.device = t->device,
+                     .node = t->node,
+                     .kernel = kernel ? t->kernel : NULL,
+                     .block = t->block,
+                     .n_kernel_in = kernel ? t->args.n_in : 0,
+                     .n_in = t->n_in,
+                     .n_out = t->n_out,
+                     .in = t->in,
+                     .out = t->out,
+                     .in_why = in,
+                     .out_why = out,
+                     .blame = work_blames,
+                     .run_joined = work_runs_joined};
+}
+
+/* What is known of the outputs as one record, or NULL: all are there. */
+static mr_error_record *
+outcome_of_work(mr_work *w, mr_code rc)
+{
+    mr_error_record *why = NULL;
+    bool any = false;
+
+    for (int k = 0; k < w->n_out; k++)
+        any = any || w->out_why[k] != NULL;
+    if (rc == MR_OK && any) {
+        why = mr__error_parts(w->n_out, w->out_why);
+        rc = why == NULL ? MR_E_MEMORY : MR_OK;
+    }
+    mr__work_end(w);
+    if (rc == MR_OK)
+        return why;
+    w->blame(w, w->node);
+    return mr__error_capture();
+}
+
+/* Blocks have so many operands, and kernels in front of them a few more; what
+ * has several results and more operands runs itself. */
+enum { WORK_IN_MAX = MR_CODE_MAX_IO + 8 };
+
+/* The block has failed: a gather in it is to blame, and what depends on it. */
+static __attribute__((cold)) mr_error_record *
+block_failed(mr_task *t, mr_code rc)
+{
+    mr_error_record *in[WORK_IN_MAX] = {NULL}, *out[MR_CODE_MAX_IO];
+    task_work p;
+
+    work_of_task(&p, t, in, out);
+    return outcome_of_work(&p.w, mr__work_failed(&p.w, rc));
+}
+
+/* Has it several results that do not depend on all of its inputs? */
+static bool
+depends_in_parts(const mr_task *t)
+{
+    bool own = t->kind == MR_TASK_KERNEL && t->kernel == NULL;
+
+    return own ? t->n_out > 1
+               : t->block != NULL && t->n_out > 1 && t->n_in <= WORK_IN_MAX;
+}
+
+/* Why the operands are not there, from `first` on, whose reason is here
+ * already; NULL: nothing to be tried again is among them, else that. */
+static mr_error_record *
+reasons(const mr_task *t, int first, mr_error_record **in)
+{
+    mr_error_record *again = NULL;
+
+    for (int i = 0; i < t->n_in; i++) {
+        if (i != first)
+            in[i] = i < first ? NULL : why_of_input(t, i);
+        if (again == NULL && in[i] != NULL &&
+            mr__error_is_transient(mr__error_record_code(in[i])))
+            again = mr__error_retain(in[i]);
+    }
+    return again;
+}
+
+static void
+release_all(int n, mr_error_record **why)
+{
+    for (int i = 0; i < n; i++)
+        mr__error_release(why[i]);
+}
+
+static mr_error_record *
+block_without(mr_task *t, int first, mr_error_record *why)
+{
+    mr_error_record *in[WORK_IN_MAX], *out[MR_CODE_MAX_IO], *again;
+    mr_code rc = MR_OK;
+    task_work p;
+
+    in[first] = why;
+    again = reasons(t, first, in);
+    if (again != NULL) {
+        release_all(t->n_in, in);
+        return again;
+    }
+    work_of_task(&p, t, in, out);
+    if (t->flight == NULL)
+        rc = mr__work_run(&p.w);
+    else if (mr__work_spread(&p.w) && t->flight->why != NULL) {
+        mr__work_end(&p.w); /* a device's: no results are there */
+        return mr__error_retain(t->flight->why);
+    }
+    return outcome_of_work(&p.w, rc);
+}
+
+static mr_error_record *run(mr_task *t);
+
+/* An operator that runs itself does without. */
+static mr_error_record *
+own_without(mr_task *t, int first, mr_error_record *why)
+{
+    mr_error_record **in = mr__alloc_array((size_t)t->n_in, sizeof *in);
+    mr_error_record *again;
+
+    if (in == NULL) {
+        mr__error_release(why);
+        return capture_with_operator(t);
+    }
+    in[first] = why;
+    again = reasons(t, first, in);
+    t->partial.in = in;
+    why = again != NULL ? again : run(t);
+    t->partial.in = NULL;
+    release_all(t->n_in, in);
+    mr__dealloc(in);
+    return why;
+}
+
+/* Takes why. */
+static __attribute__((cold)) mr_error_record *
+run_without(mr_task *t, int first, mr_error_record *why)
+{
+    if (!depends_in_parts(t) ||
+        mr__error_is_transient(mr__error_record_code(why)))
+        return why;
+    return t->block != NULL ? block_without(t, first, why)
+                            : own_without(t, first, why);
+}
+
+/* ---- running, to its end
+ * ---------------------------------------------------------------------- */
+
 /* Kernels take their little scratch before they write, so one that had no
- * memory for it can run again: when nothing else can give some back. */
+ * memory for it can run again: when nothing else can give some back.  An
+ * operator that runs itself sees to that. */
 static mr_error_record *
 run(mr_task *t)
 {
     mr_code rc = run_once(t);
 
-    if (rc == MR_E_MEMORY) {
+    if (rc == MR_E_MEMORY && t->args.plan == NULL) {
         mr_error_take();
         mr__pool_trim(t->device->pool(t->device->self), 0);
         rc = run_once(t);
     }
     if (rc == MR_OK && mr__checking())
         rc = check(t);
-    return rc == MR_OK ? NULL : capture_with_operator(t);
+    if (rc == MR_OK)
+        return t->partial.out;
+    return t->kind == MR_TASK_BLOCK && t->block != NULL
+               ? block_failed(t, rc)
+               : capture_with_operator(t);
 }
 
 /* A task that flew has run already; what it found in bad inputs is nothing. */
 static mr_error_record *
 outcome(mr_task *t)
 {
-    mr_error_record *why = input_failure(t);
+    mr_error_record *why;
+    int first = first_lacking(t, &why);
 
     if (__builtin_expect(t->flight == NULL, 1))
-        return why == NULL ? run(t) : why;
+        return __builtin_expect(why == NULL, 1) ? run(t)
+                                                : run_without(t, first, why);
     if (why == NULL)
-        return t->flight->why;
-    mr__error_release(t->flight->why);
-    return why;
+        return mr__error_retain(t->flight->why);
+    return run_without(t, first, why);
 }
 
 void
@@ -731,17 +958,22 @@ mr__task_run(mr_task *t)
 {
     mr_error_record *why = outcome(t);
 
-    if (why == NULL)
+    if (__builtin_expect(why == NULL, 1))
         complete(t);
-    else if (is_transient(mr__error_record_code(why)) && !t->destructive)
+    else if (mr__error_has_parts(why))
+        complete_some(t, why);
+    else if (mr__error_is_transient(mr__error_record_code(why)) &&
+             !t->destructive)
         retract(t, why);
     else
         fail(t, why);
-    if (why != NULL && t->feeds != NULL && t->feeds->input_error == NULL)
-        t->feeds->input_error = mr__error_retain(why);
+    if (why != NULL && t->feeds != NULL)
+        t->feeds->in[t->feeds_in].why = mr__error_retain(why);
     mr__error_release(why);
-    if (t->flight != NULL)
+    if (t->flight != NULL) {
+        mr__error_release(t->flight->why);
         mr__stream_landed(t);
+    }
     drop_references(t);
 }
 

@@ -41,10 +41,12 @@ typedef enum mr_task_kind {
 /* An operand; references are the task's. */
 typedef struct mr_task_operand {
     char *data;
-    mr_buffer *buffer; /* NULL: a constant of `keep` */
-    mr_array *keep;    /* NULL, or retained: the source, or the owner */
-    bool is_source;    /* keep may fail: look before running */
-    bool borrowed;     /* the buffer is kept alive by the task's node */
+    mr_buffer *buffer;    /* NULL: a constant of `keep` */
+    mr_array *keep;       /* NULL, or retained: the source, or the owner */
+    bool is_source;       /* keep may fail: look before running */
+    bool borrowed;        /* the buffer is kept alive by the task's node */
+    mr_error_record *why; /* retained: a copy in front of a kernel that was to
+                             make it failed, and how; or NULL */
     mr_dtype dtype;
     int32_t ndim;
     int64_t size;
@@ -84,7 +86,7 @@ typedef struct mr_task {
     /* A copy in front of a kernel: what the kernel is to fail with when the
      * copy does.  Both are in one stream, so one drainer orders them. */
     struct mr_task *feeds;
-    mr_error_record *input_error; /* retained, or NULL */
+    int feeds_in; /* which operand of it */
     int n_in, n_out, n_done, done_cap;
     mr_task_operand *in;
     mr_task_operand *out; /* memory written */
@@ -99,17 +101,13 @@ typedef struct mr_task {
     /* MR_TASK_KERNEL */
     const mr_kernel *kernel; /* NULL: the operator runs itself */
     mr_kernel_args args;     /* made at planning: running allocates nothing */
+    mr_partial partial;      /* of operators that run themselves */
 } mr_task;
 
 /* The normalised launch of a block program over these operands. */
 void mr__block_launch_make(const mr_block_group *block,
                            const mr_task_operand *in,
                            const mr_task_operand *out, mr_block_launch *l);
-/* After a failure: the gather inside the block that has a bad index, or
- * NULL. */
-const mr_array *mr__block_blame(const mr_block_group *block,
-                                const mr_task_operand *in,
-                                const mr_task_operand *out);
 /* The launch of what follows a kernel (struct mr_epilogue). */
 void mr__block_launch_rows(const mr_block_group *block,
                            const mr_task_operand *in,

@@ -70,20 +70,41 @@ static mr_code
 look(const mr_plan *p, mr_array *x, bool *walk)
 {
     *walk = false;
-    switch (mr__alone_forbid(x)) {
-    case MR_FAILED:
-        mr__error_raise(x->error);
-        return mr__error_record_code(x->error);
-    case MR_NEW:
-        if (x->flags & MR_NODE_PLACEHOLDER)
-            return refuse_placeholder(p, x);
-        *walk = x->plan == NULL;
+    if (mr__alone_forbid(x) != MR_NEW)
         return MR_OK;
-    case MR_SUBMITTED:
-    case MR_DONE:
-    default:
-        return MR_OK;
-    }
+    if (x->flags & MR_NODE_PLACEHOLDER)
+        return refuse_placeholder(p, x);
+    *walk = x->plan == NULL;
+    return MR_OK;
+}
+
+/* The first input that failed, or NULL. */
+static const mr_array *
+input_that_failed(const mr_array *x)
+{
+    for (int i = 0; i < x->n_in; i++)
+        if (mr__state(x->in[i]) == MR_FAILED)
+            return x->in[i];
+    return NULL;
+}
+
+/* x reads what failed, so it fails at once, for the same reason: others of the
+ * plan do not.  Only an operator that runs itself may have results that do not
+ * depend on it. */
+static bool
+fails_at_once(mr_plan *p, mr_array *x)
+{
+    const mr_array *in = x->op->exec != NULL ? NULL : input_that_failed(x);
+
+    if (__builtin_expect(in == NULL, 1))
+        return false;
+    p->met_failure = true;
+    mr__strides_fresh(x->ndim, x->dim, mr__strides(x));
+    mr__error_release(x->error); /* of an attempt that may be repeated */
+    x->error = mr__error_retain(in->error);
+    /* release: pairs with the acquire of walkers; nobody waits for a new one */
+    atomic_store_explicit(&x->state, MR_FAILED, memory_order_release);
+    return true;
 }
 
 static bool
@@ -175,7 +196,7 @@ advance(mr_plan *p)
 
     if (rc != MR_OK)
         return rc;
-    if (!walk) {
+    if (!walk || (e->child == 0 && fails_at_once(p, x))) {
         pop(p, false);
         return MR_OK;
     }
@@ -193,6 +214,10 @@ advance(mr_plan *p)
     }
     if (!inputs_are_placed(x)) {
         e->child = 0;
+        return MR_OK;
+    }
+    if (fails_at_once(p, x)) {
+        pop(p, false);
         return MR_OK;
     }
     rc = emit(p, x);

@@ -145,6 +145,8 @@ typedef struct mr_op_exec {
     int (*lies_in)(const void *plan, int k);
     size_t (*workspace)(const void *plan);
     double (*cost)(const void *plan); /* nanoseconds, estimated */
+    /* MR_OK also when data is bad: a->partial says then which results have no
+     * elements; others have theirs. */
     mr_code (*run)(const void *plan, const struct mr_kernel_args *a);
     /* Of a device with queues: is input i taken as it lies?  Else it is made
      * row-major. */
