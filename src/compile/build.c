@@ -944,7 +944,7 @@ keep_steps(builder *bu)
     p->steps = steps;
     p->launch_bytes = 64;
     for (int i = 0; i < p->n_steps; i++)
-        p->launch_bytes += mr__step_launch_bytes(&steps[i]);
+        p->launch_bytes += mr__step_launch_bytes(p, &steps[i]);
     for (int i = 0; i < p->n_steps && p->heat == NULL; i++)
         if (steps[i].ready != NULL) {
             p->heat = mr__arena_zero(&p->arena, sizeof *p->heat);

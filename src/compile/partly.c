@@ -13,6 +13,9 @@
  * Why a value is not there stands with its number (place.h): the numbers are
  * those from before memory was shared, and each is written by one step.
  *
+ * On a device with queues all steps run, over whatever is there.  Which of them
+ * failed is asked by events, and what depends on them is found out at the end.
+ *
  * Called by: run.c, when a step or an argument has failed, under no lock.
  */
 #include <string.h>
@@ -186,7 +189,7 @@ step_failed(const partly *q, const mr_step *s, mr_code rc)
         return rc;
     if (!work_begin(&f, q, s))
         return MR_E_MEMORY;
-    if (rc == MR_E_VALUE && s->block != NULL)
+    if (rc == MR_E_VALUE && mr__checking() && s->block != NULL)
         rc = check_outputs(&f);
     else
         rc = mr__work_failed(&f.w, rc);
@@ -276,5 +279,116 @@ mr__program_go_on(const mr_program *p, const mr_kernel_args *a, int at,
         mr__error_annotate(mr__op_label(p->steps[at].node->op),
                            p->steps[at].node->site,
                            "inside a compiled function");
+    return rc;
+}
+
+/* ---- on a device with queues
+ * ---------------------------------------------------------------- */
+
+/* The reason that one of the events brought which says nothing of the data, or
+ * not of which step it is: that of all results; or NULL. */
+static mr_error_record *
+reason_of_all(const mr_program *p, void *memory)
+{
+    char *at = memory;
+
+    for (int i = 0; i < p->n_steps; i++) {
+        const mr_step_watch *w = mr__step_watch(p, &p->steps[i], at);
+
+        at += mr__step_launch_bytes(p, &p->steps[i]);
+        if (w != NULL && w->before.why != NULL)
+            return w->before.why;
+        if (w != NULL && w->at.why != NULL &&
+            mr__error_is_transient(mr__error_record_code(w->at.why)))
+            return w->at.why;
+    }
+    return NULL;
+}
+
+static void
+drop_reasons(const mr_program *p, void *memory)
+{
+    char *at = memory;
+
+    for (int i = 0; i < p->n_steps; i++) {
+        mr_step_watch *w = mr__step_watch(p, &p->steps[i], at);
+
+        at += mr__step_launch_bytes(p, &p->steps[i]);
+        if (w == NULL)
+            continue;
+        mr__error_release(w->before.why);
+        mr__error_release(w->at.why);
+        w->before.why = w->at.why = NULL;
+    }
+}
+
+static mr_code
+step_ran(const partly *q, const mr_step *s, mr_error_record *why)
+{
+    bool there = inputs_are_there(q, s);
+    step_work f;
+    mr_code rc = MR_OK;
+
+    if (there && why == NULL)
+        return MR_OK;
+    if (!work_begin(&f, q, s))
+        return MR_E_MEMORY;
+    if (there) {
+        mr__error_raise(why);
+        rc = mr__work_failed(&f.w, mr__error_record_code(why));
+    } else {
+        mr__work_spread(&f.w);
+    }
+    work_finish(&f);
+    return rc;
+}
+
+static mr_code
+all_ran(partly *q, void *memory)
+{
+    const mr_program *p = q->p;
+    mr_code rc = MR_OK;
+    char *at = memory;
+
+    for (int i = 0; rc == MR_OK && i < p->n_steps; i++) {
+        const mr_step_watch *w = mr__step_watch(p, &p->steps[i], at);
+
+        at += mr__step_launch_bytes(p, &p->steps[i]);
+        rc = step_ran(q, &p->steps[i], w == NULL ? NULL : w->at.why);
+    }
+    return rc == MR_OK && !say(q) ? MR_E_MEMORY : rc;
+}
+
+static bool
+any_watched(const mr_program *p)
+{
+    static char here;
+
+    for (int i = 0; i < p->n_steps; i++)
+        if (mr__step_watch(p, &p->steps[i], &here) != NULL)
+            return true;
+    return false;
+}
+
+mr_code
+mr__program_ran(const mr_program *p, const mr_kernel_args *a, void *memory)
+{
+    mr_error_record *all;
+    mr_code rc = MR_OK;
+    partly q;
+
+    if (p->n_out == 1 || (a->partial->in == NULL && !any_watched(p)))
+        return MR_OK;
+    all = reason_of_all(p, memory);
+    if (all != NULL) {
+        mr__error_raise(all);
+        rc = mr__error_record_code(all);
+    } else if (!partly_begin(&q, p, a)) {
+        rc = MR_E_MEMORY;
+    } else {
+        rc = all_ran(&q, memory);
+        partly_end(&q);
+    }
+    drop_reasons(p, memory);
     return rc;
 }

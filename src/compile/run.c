@@ -331,12 +331,33 @@ compiled_launch_bytes(const void *plan)
 }
 
 size_t
-mr__step_launch_bytes(const mr_step *s)
+mr__step_launch_bytes(const mr_program *p, const mr_step *s)
 {
+    static char here;
+    bool watched = mr__step_watch(p, s, &here) != NULL;
+
     if (s->kernel == NULL)
         return 0;
-    return sizeof(mr_kernel_args) +
+    return (watched ? sizeof(mr_step_watch) : 0) + sizeof(mr_kernel_args) +
            (size_t)(s->n_in + s->n_out + 1) * sizeof(mr_kernel_view);
+}
+
+/* On a thread of the provider's: the error is of a launch since the last event,
+ * and has its operator's name. */
+static void
+watch_done(mr_event *e, mr_code rc)
+{
+    mr_error_record **why = (mr_error_record **)(void *)(e + 1);
+
+    if (rc != MR_OK)
+        *why = mr__error_capture();
+}
+
+static void
+watch(const mr_program *p, void *queue, mr_event *e)
+{
+    e->done = watch_done;
+    p->device->record(p->device->self, queue, e);
 }
 
 /* What a kernel's launch refers to lies at `memory`. */
@@ -365,6 +386,11 @@ launch_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
         l.block = &block;
     }
     rc = p->device->launch(p->device->self, queue, &l);
+    if (rc == MR_E_MEMORY) { /* nothing was put there */
+        mr_error_take();
+        mr__pool_trim(p->device->pool(p->device->self), 0);
+        rc = p->device->launch(p->device->self, queue, &l);
+    }
     mr__step_operands_end(&f);
     return rc;
 }
@@ -376,17 +402,31 @@ compiled_launch(const void *plan, const mr_kernel_args *a, void *queue,
                 void *memory)
 {
     const mr_program *p = plan;
+    bool asked = true; /* after all that stands before */
     char *at = memory;
 
     for (int i = 0; i < p->n_steps; i++) {
         const mr_step *s = &p->steps[i];
-        mr_code rc = launch_step(p, a, s, queue, at);
+        mr_step_watch *w = mr__step_watch(p, s, at);
+        mr_code rc;
 
+        if (w != NULL && !asked)
+            watch(p, queue, &w->before.event);
+        rc = launch_step(p, a, s, queue, at + (w != NULL ? sizeof *w : 0));
         if (rc != MR_OK)
             return failed_in(s->node, rc);
-        at += mr__step_launch_bytes(s);
+        if (w != NULL)
+            watch(p, queue, &w->at.event);
+        asked = w != NULL;
+        at += mr__step_launch_bytes(p, s);
     }
     return MR_OK;
+}
+
+static mr_code
+compiled_landed(const void *plan, const mr_kernel_args *a, void *memory)
+{
+    return mr__program_ran(plan, a, memory);
 }
 
 static const mr_op_exec compiled_exec = {
@@ -401,6 +441,7 @@ static const mr_op_exec compiled_exec = {
     .as_it_lies = compiled_as_it_lies,
     .launch_bytes = compiled_launch_bytes,
     .launch = compiled_launch,
+    .landed = compiled_landed,
 };
 
 const mr_op mr__op_compiled = {

@@ -155,7 +155,22 @@ const mr_program *mr__program_kept(const mr_program *base,
 /* A slot as the operand of a task, at this address. */
 void mr__slot_operand(const mr_slot *s, void *data, mr_task_operand *o);
 /* Memory that the step's launch refers to. */
-size_t mr__step_launch_bytes(const mr_step *s);
+size_t mr__step_launch_bytes(const mr_program *p, const mr_step *s);
+/* What a step of a device with queues, asked after, failed with; of steps
+ * before it: since the last that was. */
+typedef struct mr_step_watch {
+    struct {
+        mr_event event; /* first */
+        mr_error_record *why;
+    } before, at;
+} mr_step_watch;
+/* Where its watch lies in the memory of its launch: NULL: it has none. */
+static inline mr_step_watch *
+mr__step_watch(const mr_program *p, const mr_step *s, void *memory)
+{
+    return p->n_out > 1 && s->kernel != NULL && s->kernel->refuses ? memory
+                                                                   : NULL;
+}
 extern const mr_op mr__op_compiled; /* id 5: reserved by the graph */
 /* The operands of a step in this call, inputs first. */
 typedef struct mr_step_operands {
@@ -178,5 +193,8 @@ mr_code mr__step_run_joined(const mr_kernel_args *a, const mr_step *s,
  * transient. */
 mr_code mr__program_go_on(const mr_program *p, const mr_kernel_args *a, int at,
                           mr_code rc);
+/* The same for a device with queues: all has run, `memory` is its launch's. */
+mr_code mr__program_ran(const mr_program *p, const mr_kernel_args *a,
+                        void *memory);
 
 #endif

@@ -102,6 +102,12 @@ typedef struct mr_kernel {
     uint8_t over;
     /* runs what args->epilogue says: out[0] has one axis or more */
     bool epilogue;
+    /* may find data that it cannot compute with: an index out of range, a
+     * singular matrix.  Of devices with queues: a call of several results then
+     * asks after it by an event; the failure of a row that does not say so is
+     * one of all results.  One with an epilogue
+     * finds it before it writes. */
+    bool refuses;
 } mr_kernel;
 
 /* Must input i be row-major? */

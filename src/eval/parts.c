@@ -11,7 +11,8 @@
  * values together, but for reductions, whose order is fixed.
  *
  * A kernel of its own needs all of its inputs, and all its results fail
- * together.  With a block behind it the block alone can run.
+ * together.  With a block behind it the block alone can run: a kernel that
+ * takes one and refuses its data does so before it writes.
  *
  * Called by: task.c, compile/partly.c, after something failed, under no lock.
  */
@@ -114,6 +115,16 @@ set_all(mr_work *w, mr_error_record *why)
             set_why(&w->out_why[k], why);
 }
 
+/* Of joined work: why the block does not have the product, whose own reason
+ * stands with the operand. */
+static mr_error_record *
+why_of_product(const mr_work *w)
+{
+    mr_error_record *why = why_of_kernel(w);
+
+    return why != NULL ? why : w->in_why[w->n_kernel_in + w->block->product];
+}
+
 static void
 spread_block(mr_work *w)
 {
@@ -122,7 +133,7 @@ spread_block(mr_work *w)
     mr_error_record *out[MR_CODE_MAX_IO], *product = NULL;
 
     if (is_joined(w)) {
-        product = why_of_kernel(w);
+        product = why_of_product(w);
         set_why(&w->in_why[first + b->product], product);
     }
     spread(&b->code, w->in_why + first, out);
@@ -213,6 +224,7 @@ suspect_all_indices(mr_work *w, mr_error_record *why)
             set_why(&w->in_why[j], why);
 }
 
+/* With no memory a capture gives an error that says so. */
 static bool
 has_memory_for_errors(const mr_work *w)
 {
@@ -228,34 +240,7 @@ has_memory_for_errors(const mr_work *w)
     return all;
 }
 
-mr_code
-mr__work_failed(mr_work *w, mr_code rc)
-{
-    mr_error_record *why;
-
-    if (mr__error_is_transient(rc))
-        return rc;
-    if (rc != MR_E_INDEX || w->block == NULL || is_joined(w)) {
-        why = captured(w, w->node);
-        set_all(w, why);
-        mr__error_release(why);
-    } else {
-        if (!find_bad_indices(w)) {
-            why = captured(w, w->node);
-            suspect_all_indices(w, why);
-            mr__error_release(why);
-        }
-        mr_error_take();
-        spread_block(w);
-    }
-    return has_memory_for_errors(w)
-               ? MR_OK
-               : mr__fail(MR_E_MEMORY, "no memory to keep an error");
-}
-
-/* ---- running with what there is -------------------------------------------
- */
-
+/* Kernel and block as far as they can run, or the block. */
 static mr_code
 run_block(mr_work *w)
 {
@@ -264,9 +249,55 @@ run_block(mr_work *w)
     for (int j = first; j < w->n_in; j++)
         if (w->in_why[j] != NULL)
             make_blank(&w->in[j]);
-    if (is_joined(w) && why_of_kernel(w) == NULL)
+    if (is_joined(w) && why_of_product(w) == NULL)
         return w->run_joined(w);
     return mr__run_block(w->device, w->block, w->in + first, w->out);
+}
+
+/* The block has run to its end. */
+static void
+block_failed(mr_work *w)
+{
+    if (!find_bad_indices(w)) {
+        mr_error_record *why = captured(w, w->node);
+
+        suspect_all_indices(w, why);
+        mr__error_release(why);
+    }
+    mr_error_take();
+    spread_block(w);
+}
+
+/* The kernel has: before it wrote, so the block has not begun. */
+static mr_code
+joined_failed(mr_work *w)
+{
+    w->in_why[w->n_kernel_in + w->block->product] = captured(w, w->node);
+    spread_block(w);
+    return any_is_good(w) ? run_block(w) : MR_OK;
+}
+
+mr_code
+mr__work_failed(mr_work *w, mr_code rc)
+{
+    mr_error_record *why;
+
+    if (mr__error_is_transient(rc))
+        return rc;
+    if (is_joined(w)) {
+        rc = joined_failed(w);
+    } else if (w->block != NULL && rc == MR_E_INDEX) {
+        rc = MR_OK;
+        block_failed(w);
+    } else {
+        rc = MR_OK;
+        why = captured(w, w->node);
+        set_all(w, why);
+        mr__error_release(why);
+    }
+    if (rc != MR_OK || has_memory_for_errors(w))
+        return rc;
+    return mr__fail(MR_E_MEMORY, "no memory to keep an error");
 }
 
 mr_code

@@ -728,7 +728,7 @@ exec_workspace(mr_plan *p, mr_task *t)
 
     mr__task_args_out(t);
     if (__builtin_expect(t->flight != NULL, 0) &&
-        (t->flight->memory = mr__arena_alloc(
+        (t->flight->memory = mr__arena_zero(
              &p->window->arena, e->launch_bytes(t->args.plan))) == NULL)
         return false;
     if (bytes == 0)

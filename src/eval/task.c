@@ -11,6 +11,8 @@
  * launches stand before it in the queue.  So whether the inputs are good is
  * asked at landing; what was computed from bad ones is thrown away.
  *
+ * Of several results those fail that depend on what failed: partly.c.
+ *
  * Called by: stream.c, under no lock.
  */
 #include "eval/task.h"
@@ -23,6 +25,7 @@
 #include "base/lock.h"
 #include "eval/check.h"
 #include "eval/fork.h"
+#include "eval/partly.h"
 #include "eval/parts.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
@@ -437,13 +440,14 @@ mr__task_args_out(mr_task *t)
 }
 
 /* Apart, so that other kernels need no room for a launch. */
-static __attribute__((noinline)) mr_code
-run_joined(mr_task *t)
+__attribute__((noinline)) mr_code
+mr__task_run_joined(mr_task *t)
 {
     mr_block_launch l;
     mr_epilogue e = {.code = &t->block->code, .launch = &l};
     mr_code rc;
 
+    t->args.workspace = workspace_of(t);
     mr__block_launch_rows(t->block, t->in + t->args.n_in, t->out, &l);
     t->args.epilogue = &e;
     rc = t->kernel->run(&t->args);
@@ -456,7 +460,7 @@ run_kernel(mr_task *t)
 {
     t->args.workspace = workspace_of(t);
     if (t->block != NULL)
-        return run_joined(t);
+        return mr__task_run_joined(t);
     return t->kernel != NULL ? t->kernel->run(&t->args)
                              : t->node->op->exec->run(t->args.plan, &t->args);
 }
@@ -617,10 +621,8 @@ reason_given_up(const mr_array *x)
     return mr__error_capture();
 }
 
-/* Why operand i, which a producer was to make, is not there: retained, or NULL
- * when it is. */
-static mr_error_record *
-why_of_input(const mr_task *t, int i)
+mr_error_record *
+mr__task_why_of_input(const mr_task *t, int i)
 {
     const mr_array *x = t->in[i].keep;
     int k;
@@ -652,7 +654,7 @@ first_lacking(const mr_task *t, mr_error_record **why)
 {
     *why = NULL;
     for (int i = 0; i < t->n_in; i++)
-        if ((*why = why_of_input(t, i)) != NULL)
+        if ((*why = mr__task_why_of_input(t, i)) != NULL)
             return i;
     return t->n_in;
 }
@@ -712,8 +714,8 @@ put_once(mr_task *t, void *queue)
     }
 }
 
-static void
-blame(const mr_array *x)
+void
+mr__task_blame(const mr_array *x)
 {
     mr__error_annotate(mr__op_label(x->op), x->site, "while computing %s",
                        mr__op_label(x->op));
@@ -722,7 +724,7 @@ blame(const mr_array *x)
 static mr_error_record *
 capture_with_operator(const mr_task *t)
 {
-    blame(t->node);
+    mr__task_blame(t->node);
     return mr__error_capture();
 }
 
@@ -737,190 +739,11 @@ check(const mr_task *t)
                              t->n_in, t->in, t->n_out, t->out);
 }
 
-/* ---- what some inputs lack, or some results
- * ---------------------------------------------------------- */
-
-static void
-work_blames(const mr_work *w, const mr_array *x)
-{
-    (void)w;
-    blame(x);
-}
-
-/* A task as work, with its arguments to change. */
-typedef struct task_work {
-    mr_work w; /* first */
-    mr_task *task;
-} task_work;
-
-/* The operands are the task's own: those that are blank by now are so. */
-static mr_code
-work_runs_joined(const mr_work *w)
-{
-    mr_task *t = ((const task_work *)w)->task;
-
-    t->args.workspace = workspace_of(t);
-    return run_joined(t);
-}
-
-static void
-work_of_task(task_work *p, mr_task *t, mr_error_record **in,
-             mr_error_record **out)
-{
-    bool kernel = t->kind == MR_TASK_KERNEL;
-
-    for (int k = 0; k < t->n_out; k++)
-        out[k] = NULL;
-    p->task = t;
-    p->w = (mr_work){.device = t->device,
-                     .node = t->node,
-                     .kernel = kernel ? t->kernel : NULL,
-                     .block = t->block,
-                     .n_kernel_in = kernel ? t->args.n_in : 0,
-                     .n_in = t->n_in,
-                     .n_out = t->n_out,
-                     .in = t->in,
-                     .out = t->out,
-                     .in_why = in,
-                     .out_why = out,
-                     .blame = work_blames,
-                     .run_joined = work_runs_joined};
-}
-
-/* What is known of the outputs as one record, or NULL: all are there. */
-static mr_error_record *
-outcome_of_work(mr_work *w, mr_code rc)
-{
-    mr_error_record *why = NULL;
-    bool any = false;
-
-    for (int k = 0; k < w->n_out; k++)
-        any = any || w->out_why[k] != NULL;
-    if (rc == MR_OK && any) {
-        why = mr__error_parts(w->n_out, w->out_why);
-        rc = why == NULL ? MR_E_MEMORY : MR_OK;
-    }
-    mr__work_end(w);
-    if (rc == MR_OK)
-        return why;
-    w->blame(w, w->node);
-    return mr__error_capture();
-}
-
-/* Blocks have so many operands, and kernels in front of them a few more; what
- * has several results and more operands runs itself. */
-enum { WORK_IN_MAX = MR_CODE_MAX_IO + 8 };
-
-/* The block has failed: a gather in it is to blame, and what depends on it. */
-static __attribute__((cold)) mr_error_record *
-block_failed(mr_task *t, mr_code rc)
-{
-    mr_error_record *in[WORK_IN_MAX] = {NULL}, *out[MR_CODE_MAX_IO];
-    task_work p;
-
-    work_of_task(&p, t, in, out);
-    return outcome_of_work(&p.w, mr__work_failed(&p.w, rc));
-}
-
-/* Has it several results that do not depend on all of its inputs? */
-static bool
-depends_in_parts(const mr_task *t)
-{
-    bool own = t->kind == MR_TASK_KERNEL && t->kernel == NULL;
-
-    return own ? t->n_out > 1
-               : t->block != NULL && t->n_out > 1 && t->n_in <= WORK_IN_MAX;
-}
-
-/* Why the operands are not there, from `first` on, whose reason is here
- * already; NULL: nothing to be tried again is among them, else that. */
-static mr_error_record *
-reasons(const mr_task *t, int first, mr_error_record **in)
-{
-    mr_error_record *again = NULL;
-
-    for (int i = 0; i < t->n_in; i++) {
-        if (i != first)
-            in[i] = i < first ? NULL : why_of_input(t, i);
-        if (again == NULL && in[i] != NULL &&
-            mr__error_is_transient(mr__error_record_code(in[i])))
-            again = mr__error_retain(in[i]);
-    }
-    return again;
-}
-
-static void
-release_all(int n, mr_error_record **why)
-{
-    for (int i = 0; i < n; i++)
-        mr__error_release(why[i]);
-}
-
-static mr_error_record *
-block_without(mr_task *t, int first, mr_error_record *why)
-{
-    mr_error_record *in[WORK_IN_MAX], *out[MR_CODE_MAX_IO], *again;
-    mr_code rc = MR_OK;
-    task_work p;
-
-    in[first] = why;
-    again = reasons(t, first, in);
-    if (again != NULL) {
-        release_all(t->n_in, in);
-        return again;
-    }
-    work_of_task(&p, t, in, out);
-    if (t->flight == NULL)
-        rc = mr__work_run(&p.w);
-    else if (mr__work_spread(&p.w) && t->flight->why != NULL) {
-        mr__work_end(&p.w); /* a device's: no results are there */
-        return mr__error_retain(t->flight->why);
-    }
-    return outcome_of_work(&p.w, rc);
-}
-
-static mr_error_record *run(mr_task *t);
-
-/* An operator that runs itself does without. */
-static mr_error_record *
-own_without(mr_task *t, int first, mr_error_record *why)
-{
-    mr_error_record **in = mr__alloc_array((size_t)t->n_in, sizeof *in);
-    mr_error_record *again;
-
-    if (in == NULL) {
-        mr__error_release(why);
-        return capture_with_operator(t);
-    }
-    in[first] = why;
-    again = reasons(t, first, in);
-    t->partial.in = in;
-    why = again != NULL ? again : run(t);
-    t->partial.in = NULL;
-    release_all(t->n_in, in);
-    mr__dealloc(in);
-    return why;
-}
-
-/* Takes why. */
-static __attribute__((cold)) mr_error_record *
-run_without(mr_task *t, int first, mr_error_record *why)
-{
-    if (!depends_in_parts(t) ||
-        mr__error_is_transient(mr__error_record_code(why)))
-        return why;
-    return t->block != NULL ? block_without(t, first, why)
-                            : own_without(t, first, why);
-}
-
-/* ---- running, to its end
- * ---------------------------------------------------------------------- */
-
 /* Kernels take their little scratch before they write, so one that had no
  * memory for it can run again: when nothing else can give some back.  An
  * operator that runs itself sees to that. */
-static mr_error_record *
-run(mr_task *t)
+mr_error_record *
+mr__task_run_here(mr_task *t)
 {
     mr_code rc = run_once(t);
 
@@ -929,28 +752,26 @@ run(mr_task *t)
         mr__pool_trim(t->device->pool(t->device->self), 0);
         rc = run_once(t);
     }
-    if (rc == MR_OK && mr__checking())
-        rc = check(t);
-    if (rc == MR_OK)
-        return t->partial.out;
-    return t->kind == MR_TASK_BLOCK && t->block != NULL
-               ? block_failed(t, rc)
-               : capture_with_operator(t);
+    if (__builtin_expect(rc != MR_OK, 0))
+        return t->block != NULL ? mr__task_block_failed(t, rc)
+                                : capture_with_operator(t);
+    if (mr__checking() && check(t) != MR_OK)
+        return capture_with_operator(t);
+    return t->partial.out;
 }
 
-/* A task that flew has run already; what it found in bad inputs is nothing. */
+/* A task that flew has run already. */
 static mr_error_record *
 outcome(mr_task *t)
 {
     mr_error_record *why;
     int first = first_lacking(t, &why);
 
-    if (__builtin_expect(t->flight == NULL, 1))
-        return __builtin_expect(why == NULL, 1) ? run(t)
-                                                : run_without(t, first, why);
-    if (why == NULL)
-        return mr__error_retain(t->flight->why);
-    return run_without(t, first, why);
+    if (__builtin_expect(t->flight != NULL, 0))
+        return mr__task_landed(t, first, why);
+    return __builtin_expect(why == NULL, 1)
+               ? mr__task_run_here(t)
+               : mr__task_run_without(t, first, why);
 }
 
 void
@@ -1016,7 +837,8 @@ put(mr_task *t, void *queue)
 {
     mr_code rc = put_once(t, queue);
 
-    if (rc == MR_E_MEMORY) {
+    /* what an operator of its own has put there refers to its memory */
+    if (rc == MR_E_MEMORY && t->args.plan == NULL) {
         mr_error_take();
         mr__pool_trim(t->device->pool(t->device->self), 0);
         rc = put_once(t, queue);

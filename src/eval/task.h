@@ -134,6 +134,16 @@ bool mr__task_args(mr_task *t);
 void mr__task_args_out(mr_task *t);
 /* Run and complete it, or complete what has flown; frees it.  Under no lock. */
 void mr__task_run(mr_task *t);
+/* Why operand i, which a producer was to make, is not there: retained, or NULL
+ * when it is. */
+mr_error_record *mr__task_why_of_input(const mr_task *t, int i);
+/* Run what it does, all inputs at hand or left out of t->partial: why all
+ * results or some (mr__error_part) are not there, retained, or NULL. */
+mr_error_record *mr__task_run_here(mr_task *t);
+/* A kernel with the block that follows it. */
+mr_code mr__task_run_joined(mr_task *t);
+/* Name x as the operator of the thread's error. */
+void mr__task_blame(const mr_array *x);
 /* Put it into the stream's queue (made here when *queue is NULL); it may have
  * landed when this returns.  Under no lock, by the stream's drainer. */
 void mr__task_launch(mr_task *t, const mr_device_table *device, void **queue)
