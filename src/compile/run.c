@@ -232,14 +232,12 @@ mr__step_operands_end(mr_step_operands *f)
         mr__dealloc(f->o);
 }
 
-static mr_code
-run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+static __attribute__((noinline)) mr_code
+run_operands(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
     mr_step_operands f;
     mr_code rc;
 
-    if (s->ready != NULL && s->kernel == NULL)
-        return run_ready(p, a, s);
     if (!mr__step_operands(&f, p, a, s))
         return MR_E_MEMORY;
     if (s->kernel != NULL)
@@ -250,6 +248,13 @@ run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
         rc = mr__run_copy(p->device, &f.o[0], &f.o[s->n_in]);
     mr__step_operands_end(&f);
     return rc;
+}
+
+static inline mr_code
+run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+{
+    return s->ready != NULL && s->kernel == NULL ? run_ready(p, a, s)
+                                                 : run_operands(p, a, s);
 }
 
 /* In the checking mode. */
@@ -275,36 +280,40 @@ failed_in(const mr_array *x, mr_code rc)
     return rc;
 }
 
-/* Steps take their little scratch before they write, so one that had no memory
- * for it can run again: when nothing else can give some back. */
-static __attribute__((cold)) mr_code
-run_step_again(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+/* What follows when a step failed, or is looked at in the checking mode.  Steps
+ * take their little scratch before they write, so one that had no memory for it
+ * can run again: when nothing else can give some back. */
+static __attribute__((cold, noinline)) mr_code
+look_at_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
+             mr_code rc)
 {
-    mr_error_take();
-    mr__pool_trim(p->device->pool(p->device->self), 0);
-    return run_step(p, a, s);
+    if (rc == MR_E_MEMORY) {
+        mr_error_take();
+        mr__pool_trim(p->device->pool(p->device->self), 0);
+        rc = run_step(p, a, s);
+    }
+    return rc == MR_OK && mr__checking() ? check_step(p, a, s) : rc;
 }
 
-mr_code
+__attribute__((cold)) mr_code
 mr__step_run(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
-    mr_code rc = run_step(p, a, s);
-
-    if (__builtin_expect(rc == MR_E_MEMORY, 0))
-        rc = run_step_again(p, a, s);
-    return rc == MR_OK && mr__checking() ? check_step(p, a, s) : rc;
+    return look_at_step(p, a, s, run_step(p, a, s));
 }
 
 static mr_code
 compiled_run(const void *plan, const mr_kernel_args *a)
 {
     const mr_program *p = plan;
-    mr_code rc = MR_OK;
 
     if (__builtin_expect(a->partial->in != NULL, 0))
         return mr__program_go_on(p, a, 0, MR_OK);
     for (int i = 0; i < p->n_steps; i++) {
-        rc = mr__step_run(p, a, &p->steps[i]);
+        const mr_step *s = &p->steps[i];
+        mr_code rc = run_step(p, a, s);
+
+        if (__builtin_expect(rc != MR_OK || mr__checking(), 0))
+            rc = look_at_step(p, a, s, rc);
         if (__builtin_expect(rc != MR_OK, 0))
             return mr__program_go_on(p, a, i, rc);
     }

@@ -320,7 +320,7 @@ set_operand(mr_task_operand *o, const mr_place *w, mr_dtype t, int32_t ndim,
     o->keep = w->source != NULL ? w->source : w->owner;
     o->is_source = w->source != NULL;
     o->borrowed = false;
-    o->why = NULL;
+    o->lacks = false;
     o->dtype = t;
     o->ndim = ndim;
     o->size = size;

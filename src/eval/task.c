@@ -476,8 +476,9 @@ drop_references(mr_task *t)
     for (int i = 0; i < t->n_in; i++) {
         if (!t->in[i].borrowed)
             mr__buffer_release(t->in[i].buffer);
-        mr__release(t->in[i].keep);
-        if (__builtin_expect(t->in[i].why != NULL, 0))
+        if (__builtin_expect(!t->in[i].lacks, 1))
+            mr__release(t->in[i].keep);
+        else
             mr__error_release(t->in[i].why);
     }
     for (int i = 0; i < t->n_out; i++)
@@ -621,13 +622,13 @@ reason_given_up(const mr_array *x)
     return mr__error_capture();
 }
 
-mr_error_record *
-mr__task_why_of_input(const mr_task *t, int i)
+static inline mr_error_record *
+why_of_input(const mr_task *t, int i)
 {
     const mr_array *x = t->in[i].keep;
     int k;
 
-    if (__builtin_expect(t->in[i].why != NULL, 0))
+    if (__builtin_expect(t->in[i].lacks, 0))
         return mr__error_retain(t->in[i].why);
     if (!t->in[i].is_source)
         return NULL;
@@ -648,13 +649,19 @@ mr__task_why_of_input(const mr_task *t, int i)
     }
 }
 
+mr_error_record *
+mr__task_why_of_input(const mr_task *t, int i)
+{
+    return why_of_input(t, i);
+}
+
 /* The first operand that is not there, or n_in, and why. */
-static int
+static inline int
 first_lacking(const mr_task *t, mr_error_record **why)
 {
     *why = NULL;
     for (int i = 0; i < t->n_in; i++)
-        if ((*why = mr__task_why_of_input(t, i)) != NULL)
+        if ((*why = why_of_input(t, i)) != NULL)
             return i;
     return t->n_in;
 }
@@ -788,8 +795,11 @@ mr__task_run(mr_task *t)
         retract(t, why);
     else
         fail(t, why);
-    if (why != NULL && t->feeds != NULL)
+    if (why != NULL && t->feeds != NULL) {
+        assert(t->feeds->in[t->feeds_in].keep == NULL);
         t->feeds->in[t->feeds_in].why = mr__error_retain(why);
+        t->feeds->in[t->feeds_in].lacks = true;
+    }
     mr__error_release(why);
     if (t->flight != NULL) {
         mr__error_release(t->flight->why);

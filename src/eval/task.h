@@ -41,12 +41,16 @@ typedef enum mr_task_kind {
 /* An operand; references are the task's. */
 typedef struct mr_task_operand {
     char *data;
-    mr_buffer *buffer;    /* NULL: a constant of `keep` */
-    mr_array *keep;       /* NULL, or retained: the source, or the owner */
-    bool is_source;       /* keep may fail: look before running */
-    bool borrowed;        /* the buffer is kept alive by the task's node */
-    mr_error_record *why; /* retained: a copy in front of a kernel that was to
-                             make it failed, and how; or NULL */
+    mr_buffer *buffer; /* NULL: a constant of `keep` */
+    union {
+        mr_array *keep; /* NULL, or retained: the source, or the owner */
+        /* retained, when it lacks: how the copy in front of a kernel failed
+         * that was to make it (which has no source, nor owner) */
+        mr_error_record *why;
+    };
+    bool is_source; /* keep may fail: look before running */
+    bool borrowed;  /* the buffer is kept alive by the task's node */
+    bool lacks;
     mr_dtype dtype;
     int32_t ndim;
     int64_t size;

@@ -67,11 +67,16 @@ refuse_placeholder(const mr_plan *p, const mr_array *x)
 
 /* Is there something to compute for x, and may there be? */
 static mr_code
-look(const mr_plan *p, mr_array *x, bool *walk)
+look(mr_plan *p, mr_array *x, bool *walk)
 {
+    mr_state s = mr__alone_forbid(x);
+
     *walk = false;
-    if (mr__alone_forbid(x) != MR_NEW)
+    if (s != MR_NEW) {
+        if (__builtin_expect(s == MR_FAILED, 0))
+            p->met_failure = true;
         return MR_OK;
+    }
     if (x->flags & MR_NODE_PLACEHOLDER)
         return refuse_placeholder(p, x);
     *walk = x->plan == NULL;
@@ -91,14 +96,13 @@ input_that_failed(const mr_array *x)
 /* x reads what failed, so it fails at once, for the same reason: others of the
  * plan do not.  Only an operator that runs itself may have results that do not
  * depend on it. */
-static bool
-fails_at_once(mr_plan *p, mr_array *x)
+static __attribute__((cold)) bool
+fails_at_once(mr_array *x)
 {
     const mr_array *in = x->op->exec != NULL ? NULL : input_that_failed(x);
 
-    if (__builtin_expect(in == NULL, 1))
+    if (in == NULL)
         return false;
-    p->met_failure = true;
     mr__strides_fresh(x->ndim, x->dim, mr__strides(x));
     mr__error_release(x->error); /* of an attempt that may be repeated */
     x->error = mr__error_retain(in->error);
@@ -196,7 +200,7 @@ advance(mr_plan *p)
 
     if (rc != MR_OK)
         return rc;
-    if (!walk || (e->child == 0 && fails_at_once(p, x))) {
+    if (!walk) {
         pop(p, false);
         return MR_OK;
     }
@@ -216,7 +220,7 @@ advance(mr_plan *p)
         e->child = 0;
         return MR_OK;
     }
-    if (fails_at_once(p, x)) {
+    if (__builtin_expect(p->met_failure, 0) && fails_at_once(x)) {
         pop(p, false);
         return MR_OK;
     }
