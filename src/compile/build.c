@@ -24,6 +24,7 @@
 #include "eval/check.h"
 #include "eval/registry.h"
 #include "graph/read.h"
+#include "marram/error.h"
 #include "marram/eval.h"
 #include "marram/ops.h"
 #include "marram/scope.h"
@@ -233,21 +234,36 @@ slot_arg(builder *bu, mr_array *x, mr_slot *s)
     return false;
 }
 
+/* False with the error set.  One whose data is bad is kept as it is: what
+ * depends on it fails with each call. */
+static bool
+const_evaluate(const builder *bu, mr_array *x)
+{
+    mr_code rc = is_on_host(bu) ? mr__array_ready(x) : mr_eval(x);
+
+    if (rc != MR_OK && mr__state(x) == MR_FAILED) {
+        mr_error_take();
+        rc = MR_OK;
+    }
+    return rc == MR_OK;
+}
+
 /* A captured array's place in the list.  The base evaluates it: on the host its
  * strides are known only then. */
 static bool
 const_add(builder *bu, mr_array *x)
 {
     if (bu->p->base == NULL) {
-        if ((is_on_host(bu) ? mr__array_ready(x) : mr_eval(x)) != MR_OK ||
-            !mr__vec_push(&bu->consts, x))
+        if (!const_evaluate(bu, x) || !mr__vec_push(&bu->consts, x))
             return false;
         mr__retain(x);
-        return true;
+    } else if (!mr__vec_push(&bu->consts, x)) {
+        return false;
     }
     /* the base has read it, or somebody has evaluated a view since */
-    assert(mr__state(x) == MR_DONE);
-    return mr__vec_push(&bu->consts, x);
+    assert(mr__state(x) == MR_DONE || mr__state(x) == MR_FAILED);
+    bu->p->lacks_const |= mr__state(x) == MR_FAILED;
+    return true;
 }
 
 /* Does x fill its memory, its axes in some order? */

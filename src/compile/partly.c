@@ -78,6 +78,8 @@ why_of_slot(const partly *q, const mr_slot *s)
 
     if (s->value >= 0)
         return q->value[s->value];
+    if (s->kind == MR_SLOT_CONST) /* NULL but of one that failed */
+        return q->p->consts[s->index]->error;
     /* the holder stands in front */
     return s->kind == MR_SLOT_ARG && in != NULL ? in[s->index + 1] : NULL;
 }

@@ -89,6 +89,8 @@ slot_data(const mr_program *p, const mr_kernel_args *a, const mr_slot *s)
 
         if (x->flags & MR_NODE_SCALAR_CONST) /* only read */
             return (char *)(uintptr_t)mr__scalar_const(x);
+        if (__builtin_expect(x->error != NULL, 0)) /* it failed: not read */
+            return NULL;
         /* on the host since the program was built; only read */
         return (char *)(uintptr_t)mr__array_first(x) + s->byte_offset;
     }
@@ -306,7 +308,7 @@ compiled_run(const void *plan, const mr_kernel_args *a)
 {
     const mr_program *p = plan;
 
-    if (__builtin_expect(a->partial->in != NULL, 0))
+    if (__builtin_expect(a->partial->in != NULL || p->lacks_const, 0))
         return mr__program_go_on(p, a, 0, MR_OK);
     for (int i = 0; i < p->n_steps; i++) {
         const mr_step *s = &p->steps[i];

@@ -98,6 +98,7 @@ struct mr_program {
     int n_args, n_consts, n_steps, n_out;
     int n_nodes; /* of the trace, simplified */
     int n_values;
+    bool lacks_const; /* one of those has failed */
     mr_simplified simplified;
     mr_array **consts; /* evaluated; retained by the base */
     mr_array **keep;   /* the trace's placeholders and roots, retained by the

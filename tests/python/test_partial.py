@@ -149,9 +149,12 @@ def check(seed: int) -> list[tuple[str, Any]]:
         same(read(outs, random.Random(seed + again)), want, f"seed {seed}, call {again}")
         for x, y in zip(args or [], kept):
             assert np.array_equal(np.array(x), y), f"seed {seed}: an argument has changed"
-    # from one call to the next
+    # from one call to the next, evaluated by then or not
     after = mx.compile(lambda *v: [x * 2 for x in v] + [v[0] + v[-1]])
-    last = after(*compiled(*program.arguments()))
+    outs = compiled(*program.arguments())
+    if seed % 2:
+        read(outs, random.Random(seed))
+    last = after(*outs)
     first = [mx.array(np.frombuffer(w[1][1], np.float32).reshape(w[1][0])) if w[0] == "done" else None for w in want]
     for k, x in enumerate(first):
         assert (outcome(last[k])[0] == "done") == (x is not None), f"seed {seed}: result {k} of the next call"
@@ -167,6 +170,20 @@ def digest(first: int, last: int) -> str:
         for kind, what in check(seed):
             h.update(kind.encode() + (what[1] if kind == "done" else b""))
     return h.hexdigest()
+
+
+def check_from_host(stream: Any) -> None:
+    """Arguments that failed where they have no memory, for a program of a device."""
+    outs = mx.compile(lambda x, i: (x[i], x + 1))(mx.arange(3.0), mx.array([0, 1, 5]))
+    assert [outcome(x)[0] for x in outs] == ["IndexError", "done"]
+    with mx.stream(stream):
+        f = mx.compile(lambda a, b: (a * 2, b * 2, a @ b, mx.sort(b)))
+        for _ in range(2):
+            last = f(outs[0], outs[1])
+            assert [outcome(x)[0] for x in last] == ["IndexError", "done", "IndexError", "done"]
+            assert last[1].tolist() == [2, 4, 6] and last[3].tolist() == [1, 2, 3]
+            swapped = f(outs[1][::-1], outs[0][::-1])
+            assert [outcome(x)[0] for x in swapped] == ["done"] + 3 * ["IndexError"]
 
 
 def other_process(*args: object, **env: str) -> str:
@@ -266,6 +283,23 @@ def test_shared_and_viewed_results__fail_with_theirs() -> None:
     assert outs["given"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_constants__that_fail_are_the_error_of_what_reads_them() -> None:
+    x, table, at = mx.arange(3.0), mx.arange(5.0), mx.array([1, 2, 7])
+
+    @mx.compile
+    def f(x: mx.array) -> tuple[mx.array, ...]:
+        return x + table[at], x + table[at % 5], table[at], (table[at] * 2)[1:] + x[:2]
+
+    for _ in range(2):
+        outs = f(x)
+        for k in (0, 2, 3):
+            with pytest.raises(IndexError, match="index 7 is out of range"):
+                mx.eval(outs[k])
+        assert outs[1].tolist() == [1, 3, 4]
+    with pytest.raises(IndexError, match="index 7"):
+        mx.eval(f(mx.arange(6.0)[::2])[0])
+
+
 def test_captured_outputs__are_the_old_ones_or_right() -> None:
     state = {"seen": mx.zeros(3), "count": mx.zeros(())}
 
@@ -341,7 +375,9 @@ if __name__ == "__main__":
     if words[0] == "far":
         from marram import _core
 
-        with mx.stream(mx.new_stream(_core._test_device(0))):
+        far = mx.new_stream(_core._test_device(0))
+        check_from_host(far)
+        with mx.stream(far):
             print(digest(int(words[1]), int(words[2])))
     else:
         print(digest(int(words[0]), int(words[1])))
