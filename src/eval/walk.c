@@ -99,7 +99,8 @@ input_that_failed(const mr_array *x)
 static __attribute__((cold)) bool
 fails_at_once(mr_array *x)
 {
-    const mr_array *in = x->op->exec != NULL ? NULL : input_that_failed(x);
+    bool parts = x->op->exec != NULL && x->n_out > 1;
+    const mr_array *in = parts ? NULL : input_that_failed(x);
 
     if (in == NULL)
         return false;
