@@ -149,12 +149,19 @@ pop(mr_plan *p, bool emitted)
 /* Was an input given up after the walk had passed it, in an earlier window, or
  * taken since? */
 static bool
-inputs_are_placed(const mr_array *x)
+inputs_are_placed(mr_plan *p, const mr_array *x)
 {
-    for (int i = 0; i < x->n_in; i++)
-        if (x->in[i]->plan == NULL &&
-            (mr__state(x->in[i]) == MR_NEW || mr__alone_is_taken(x->in[i])))
+    for (int i = 0; i < x->n_in; i++) {
+        mr_state s;
+
+        if (x->in[i]->plan != NULL)
+            continue;
+        s = mr__state(x->in[i]);
+        if (s == MR_NEW || mr__alone_is_taken(x->in[i]))
             return false;
+        if (__builtin_expect(s == MR_FAILED, 0))
+            p->met_failure = true;
+    }
     return true;
 }
 
@@ -217,7 +224,7 @@ advance(mr_plan *p)
         if (__builtin_expect(mr__alone_is_taken(in), 0))
             return step_back(p, in);
     }
-    if (!inputs_are_placed(x)) {
+    if (!inputs_are_placed(p, x)) {
         e->child = 0;
         return MR_OK;
     }
