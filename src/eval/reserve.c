@@ -633,22 +633,6 @@ wants_row_major(const mr_task *t, const mr_array *x, int i)
                : t->flight != NULL && !x->op->exec->as_it_lies(x, i);
 }
 
-/* What failed before it had memory: on the host nobody looks there, elsewhere
- * kernels read something. */
-static __attribute__((cold)) bool
-place_of_nothing(mr_plan *p, const mr_task *t, const mr_array *in, mr_place *w)
-{
-    if (t->space == 0)
-        return true;
-    w->buffer = mr__plan_buffer(
-        p, t->device,
-        (size_t)in->size * (size_t)mr__dtype_size((mr_dtype)in->dtype));
-    if (w->buffer == NULL)
-        return false;
-    w->data = w->buffer->data;
-    return true;
-}
-
 bool
 mr__reserve_inputs(mr_plan *p, mr_task *t, mr_array *x)
 {
@@ -656,9 +640,6 @@ mr__reserve_inputs(mr_plan *p, mr_task *t, mr_array *x)
         mr_array *in = x->in[i];
         mr_place w = mr__place_of(p, in), copied;
 
-        if (__builtin_expect(w.data == NULL, 0) && w.buffer == NULL &&
-            !place_of_nothing(p, t, in, &w))
-            return false;
         if (!mr__place_is_in(&w, t->space) && !stays_on_host(x, i) &&
             !mr__place_bring(p, x, in, t->space, &w))
             return false;
