@@ -38,7 +38,9 @@ struct mr__error_text {
 struct mr_error_record {
     atomic_int refs; /* 0: a constant, never freed */
     mr_code code;
+    int n_parts; /* 0: it is of all results */
     const char *op, *site, *message, *notes;
+    mr_error_record **part; /* counted; NULL: that result is good */
 };
 
 _Thread_local struct mr__error_thread mr__error_here;
@@ -315,6 +317,7 @@ mr__error_capture(void)
     at = (char *)(r + 1);
     atomic_init(&r->refs, 1);
     r->code = e.code;
+    r->n_parts = 0;
     r->op = pack_text(&at, e.op);
     r->site = pack_text(&at, e.site);
     r->message = pack_text(&at, e.message);
@@ -359,14 +362,59 @@ mr__error_release(mr_error_record *r)
         return;
     /* acq_rel, paired with itself: the last release frees after the reads of
      * all others. */
-    if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1)
-        mr__dealloc(r);
+    if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (int i = 0; i < r->n_parts; i++) /* which have none themselves */
+        mr__error_release(r->part[i]);
+    mr__dealloc(r);
 }
 
 mr_code
 mr__error_record_code(const mr_error_record *r)
 {
     return r->code;
+}
+
+/* -- of several results --------------------------------------------------- */
+
+mr_error_record *
+mr__error_parts(int n, mr_error_record *const *part)
+{
+    mr_error_record *r, *first = NULL;
+    bool same = true;
+
+    for (int i = n; i-- > 0;)
+        first = part[i] != NULL ? part[i] : first;
+    for (int i = 0; i < n; i++)
+        same = same && part[i] == first;
+    if (same)
+        return mr__error_retain(first);
+    r = mr__alloc(sizeof *r + (size_t)n * sizeof(mr_error_record *));
+    if (r == NULL)
+        return NULL;
+    atomic_init(&r->refs, 1);
+    r->code = first->code;
+    r->n_parts = n;
+    r->op = first->op; /* the part's, which lives as long */
+    r->site = first->site;
+    r->message = first->message;
+    r->notes = first->notes;
+    r->part = (mr_error_record **)(void *)(r + 1);
+    for (int i = 0; i < n; i++)
+        r->part[i] = mr__error_retain(part[i]);
+    return r;
+}
+
+bool
+mr__error_has_parts(const mr_error_record *r)
+{
+    return r->n_parts > 0;
+}
+
+mr_error_record *
+mr__error_part(mr_error_record *r, int i)
+{
+    return r->n_parts > 0 ? r->part[i] : r;
 }
 
 /* -- the public half ------------------------------------------------------- */

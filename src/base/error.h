@@ -106,6 +106,14 @@ mr_code mr__error_record_code(const mr_error_record *r);
 /* Is e, which somebody took, this failure? */
 bool mr__error_record_is(const mr_error_record *r, const mr_error *e);
 
+/* What several results of one operator fail with: part[i], retained, or NULL
+ * for a result that is good.  NULL with MR_E_MEMORY set, or when all are good;
+ * the one record of all where they have one.  Raised, it is the first. */
+mr_error_record *mr__error_parts(int n, mr_error_record *const *part);
+bool mr__error_has_parts(const mr_error_record *r);
+/* Why result i fails, borrowed: r itself if it is of all; NULL: it is good. */
+mr_error_record *mr__error_part(mr_error_record *r, int i);
+
 /* Add operator and site to the thread's error where it has none yet (the
  * operator also in front of the message), and a note line.  op, site and fmt
  * may be NULL.  Without a pending error nothing happens. */

@@ -24,6 +24,7 @@
 #include "eval/check.h"
 #include "eval/registry.h"
 #include "graph/read.h"
+#include "marram/error.h"
 #include "marram/eval.h"
 #include "marram/ops.h"
 #include "marram/scope.h"
@@ -233,21 +234,36 @@ slot_arg(builder *bu, mr_array *x, mr_slot *s)
     return false;
 }
 
+/* False with the error set.  One whose data is bad is kept as it is: what
+ * depends on it fails with each call. */
+static bool
+const_evaluate(const builder *bu, mr_array *x)
+{
+    mr_code rc = is_on_host(bu) ? mr__array_ready(x) : mr_eval(x);
+
+    if (rc != MR_OK && mr__state(x) == MR_FAILED) {
+        mr_error_take();
+        rc = MR_OK;
+    }
+    return rc == MR_OK;
+}
+
 /* A captured array's place in the list.  The base evaluates it: on the host its
  * strides are known only then. */
 static bool
 const_add(builder *bu, mr_array *x)
 {
     if (bu->p->base == NULL) {
-        if ((is_on_host(bu) ? mr__array_ready(x) : mr_eval(x)) != MR_OK ||
-            !mr__vec_push(&bu->consts, x))
+        if (!const_evaluate(bu, x) || !mr__vec_push(&bu->consts, x))
             return false;
         mr__retain(x);
-        return true;
+    } else if (!mr__vec_push(&bu->consts, x)) {
+        return false;
     }
     /* the base has read it, or somebody has evaluated a view since */
-    assert(mr__state(x) == MR_DONE);
-    return mr__vec_push(&bu->consts, x);
+    assert(mr__state(x) == MR_DONE || mr__state(x) == MR_FAILED);
+    bu->p->lacks_const |= mr__state(x) == MR_FAILED;
+    return true;
 }
 
 /* Does x fill its memory, its axes in some order? */
@@ -599,17 +615,31 @@ fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k)
 }
 
 static bool
+is_empty(const mr_array *x)
+{
+    if (!(x->flags & MR_NODE_TUPLE))
+        return x->size == 0;
+    for (int k = 0; k < x->n_out; k++)
+        if (x->tuple[k].size != 0)
+            return false;
+    return true;
+}
+
+static bool
 add_kernel(builder *bu, mr_fuse_group *g)
 {
-    const mr_array *x = g->root->x;
+    build_node *n = (build_node *)g->root;
+    const mr_array *x = n->f.x;
     const mr_kernel *k = mr__device_kernel(bu->p->device, x->op->id);
-    if (k == NULL && x->size > 0) {
+
+    if (is_empty(x)) /* nothing to compute, as eval/ has it */
+        return x->flags & MR_NODE_TUPLE ? place_tuple(bu, n)
+                                        : place_value(bu, n);
+    if (k == NULL) {
         mr__fail(MR_E_UNSUPPORTED, "the device %s has no kernel for %s",
                  bu->p->device->name, x->op->name);
         return false;
     }
-    if (k == NULL) /* nothing to compute: no elements */
-        return place_value(bu, (build_node *)g->root);
     return fill_kernel(bu, g, k);
 }
 
@@ -792,6 +822,20 @@ copy_others(builder *bu, mr_array *const *outs, int n)
     return true;
 }
 
+/* Which value each output is: said before memory is shared. */
+static void
+note_values(builder *bu)
+{
+    mr_program *p = bu->p;
+
+    p->n_values = bu->values.n;
+    for (int k = 0; k < p->n_out; k++)
+        p->outs[k].value = -1;
+    for (int32_t v = 0; v < bu->values.n; v++)
+        if (bu->values.value[v].out >= 0)
+            p->outs[bu->values.value[v].out].value = v;
+}
+
 /* The place of the last group that makes something which g reads. */
 static int64_t
 last_maker(const mr_fuse_group *g)
@@ -895,8 +939,11 @@ build(builder *bu, mr_array *const *outs, int n_outs)
     for (size_t i = first; i < bu->order.n; i++)
         ((build_node *)bu->order.v[i])->late = true;
     link_inputs(bu);
-    return mark_outputs(bu, outs, n_outs) && build_steps(bu) &&
-           copy_others(bu, outs, n_outs) && mr__place(&bu->values);
+    if (!mark_outputs(bu, outs, n_outs) || !build_steps(bu) ||
+        !copy_others(bu, outs, n_outs))
+        return false;
+    note_values(bu);
+    return mr__place(&bu->values);
 }
 
 static bool
@@ -913,7 +960,7 @@ keep_steps(builder *bu)
     p->steps = steps;
     p->launch_bytes = 64;
     for (int i = 0; i < p->n_steps; i++)
-        p->launch_bytes += mr__step_launch_bytes(&steps[i]);
+        p->launch_bytes += mr__step_launch_bytes(p, &steps[i]);
     for (int i = 0; i < p->n_steps && p->heat == NULL; i++)
         if (steps[i].ready != NULL) {
             p->heat = mr__arena_zero(&p->arena, sizeof *p->heat);

@@ -19,6 +19,7 @@
 #include "compile/tier1.h"
 #include "eval/check.h"
 #include "graph/read.h"
+#include "marram/error.h"
 
 const mr_program *
 mr__program_of(const mr_array *holder)
@@ -88,6 +89,8 @@ slot_data(const mr_program *p, const mr_kernel_args *a, const mr_slot *s)
 
         if (x->flags & MR_NODE_SCALAR_CONST) /* only read */
             return (char *)(uintptr_t)mr__scalar_const(x);
+        if (__builtin_expect(x->error != NULL, 0)) /* it failed: not read */
+            return NULL;
         /* on the host since the program was built; only read */
         return (char *)(uintptr_t)mr__array_first(x) + s->byte_offset;
     }
@@ -164,17 +167,21 @@ kernel_args(mr_kernel_args *k, mr_kernel_view *v, const mr_kernel_args *a,
                           .workspace = step_workspace(a, s)};
 }
 
+/* A joined step's operands lie as it was built for, or not. */
+enum as { AS_BUILT, AS_THEY_ARE };
+
 /* Apart, so that other kernels need no room for a launch. */
 static __attribute__((noinline)) mr_code
 run_joined(const mr_step *s, mr_kernel_args *k, const mr_task_operand *in,
-           const mr_task_operand *out)
+           const mr_task_operand *out, enum as as)
 {
     mr_block_launch l;
-    mr_epilogue e = {.code = &s->block->code,
-                     .launch = &l,
-                     .ready = s->ready,
-                     .pieces = mr__tier1_ready(s)};
+    mr_epilogue e = {.code = &s->block->code, .launch = &l};
 
+    if (as == AS_BUILT) {
+        e.ready = s->ready;
+        e.pieces = mr__tier1_ready(s);
+    }
     mr__block_launch_rows(s->block, in + k->n_in, out, &l);
     k->epilogue = &e;
     return s->kernel->run(k);
@@ -182,7 +189,7 @@ run_joined(const mr_step *s, mr_kernel_args *k, const mr_task_operand *in,
 
 static mr_code
 run_kernel(const mr_kernel_args *a, const mr_step *s, const mr_task_operand *in,
-           const mr_task_operand *out)
+           const mr_task_operand *out, enum as as)
 {
     mr_kernel_view *v =
         mr__alloc_array((size_t)(s->n_in + s->n_out + 1), sizeof *v);
@@ -192,20 +199,22 @@ run_kernel(const mr_kernel_args *a, const mr_step *s, const mr_task_operand *in,
     if (v == NULL)
         return MR_E_MEMORY;
     kernel_args(&k, v, a, s, in, out);
-    rc =
-        mr__step_is_joined(s) ? run_joined(s, &k, in, out) : s->kernel->run(&k);
+    rc = mr__step_is_joined(s) ? run_joined(s, &k, in, out, as)
+                               : s->kernel->run(&k);
     mr__dealloc(v);
     return rc;
 }
 
-/* The operands of a step in this call, inputs first. */
-typedef struct operands {
-    mr_task_operand few[64], *o;
-} operands;
+mr_code
+mr__step_run_joined(const mr_kernel_args *a, const mr_step *s,
+                    const mr_task_operand *in, const mr_task_operand *out)
+{
+    return run_kernel(a, s, in, out, AS_THEY_ARE);
+}
 
-static bool
-operands_fill(operands *f, const mr_program *p, const mr_kernel_args *a,
-              const mr_step *s)
+bool
+mr__step_operands(mr_step_operands *f, const mr_program *p,
+                  const mr_kernel_args *a, const mr_step *s)
 {
     f->o = f->few;
     if (s->n_in + s->n_out > 64) {
@@ -218,45 +227,50 @@ operands_fill(operands *f, const mr_program *p, const mr_kernel_args *a,
     return true;
 }
 
-static void
-operands_end(operands *f)
+void
+mr__step_operands_end(mr_step_operands *f)
 {
     if (f->o != f->few)
         mr__dealloc(f->o);
 }
 
-static mr_code
-run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+static __attribute__((noinline)) mr_code
+run_operands(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
-    operands f;
+    mr_step_operands f;
     mr_code rc;
 
-    if (s->ready != NULL && s->kernel == NULL)
-        return run_ready(p, a, s);
-    if (!operands_fill(&f, p, a, s))
+    if (!mr__step_operands(&f, p, a, s))
         return MR_E_MEMORY;
     if (s->kernel != NULL)
-        rc = run_kernel(a, s, f.o, f.o + s->n_in);
+        rc = run_kernel(a, s, f.o, f.o + s->n_in, AS_BUILT);
     else if (s->block != NULL)
         rc = mr__run_block(p->device, s->block, f.o, f.o + s->n_in);
     else
         rc = mr__run_copy(p->device, &f.o[0], &f.o[s->n_in]);
-    operands_end(&f);
+    mr__step_operands_end(&f);
     return rc;
+}
+
+static inline mr_code
+run_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+{
+    return s->ready != NULL && s->kernel == NULL ? run_ready(p, a, s)
+                                                 : run_operands(p, a, s);
 }
 
 /* In the checking mode. */
 static __attribute__((cold)) mr_code
 check_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
 {
-    operands f;
+    mr_step_operands f;
     mr_code rc;
 
-    if (!operands_fill(&f, p, a, s))
+    if (!mr__step_operands(&f, p, a, s))
         return MR_E_MEMORY;
     rc = mr__check_outputs(s->node, s->block != NULL ? &s->block->code : NULL,
                            s->n_in, f.o, s->n_out, f.o + s->n_in);
-    operands_end(&f);
+    mr__step_operands_end(&f);
     return rc;
 }
 
@@ -268,20 +282,25 @@ failed_in(const mr_array *x, mr_code rc)
     return rc;
 }
 
-/* The operator of a step that failed: of a block the gather inside. */
-static __attribute__((cold)) const mr_array *
-to_blame(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+/* What follows when a step failed, or is looked at in the checking mode.  Steps
+ * take their little scratch before they write, so one that had no memory for it
+ * can run again: when nothing else can give some back. */
+static __attribute__((cold, noinline)) mr_code
+look_at_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
+             mr_code rc)
 {
-    const mr_array *x = NULL;
-    operands f;
-
-    if (s->block == NULL || s->block->code.source == NULL)
-        return s->node;
-    if (operands_fill(&f, p, a, s)) {
-        x = mr__block_blame(s->block, f.o, f.o + s->n_in);
-        operands_end(&f);
+    if (rc == MR_E_MEMORY) {
+        mr_error_take();
+        mr__pool_trim(p->device->pool(p->device->self), 0);
+        rc = run_step(p, a, s);
     }
-    return x != NULL ? x : s->node;
+    return rc == MR_OK && mr__checking() ? check_step(p, a, s) : rc;
+}
+
+__attribute__((cold)) mr_code
+mr__step_run(const mr_program *p, const mr_kernel_args *a, const mr_step *s)
+{
+    return look_at_step(p, a, s, run_step(p, a, s));
 }
 
 static mr_code
@@ -289,13 +308,16 @@ compiled_run(const void *plan, const mr_kernel_args *a)
 {
     const mr_program *p = plan;
 
+    if (__builtin_expect(a->partial->in != NULL || p->lacks_const, 0))
+        return mr__program_go_on(p, a, 0, MR_OK);
     for (int i = 0; i < p->n_steps; i++) {
-        mr_code rc = run_step(p, a, &p->steps[i]);
+        const mr_step *s = &p->steps[i];
+        mr_code rc = run_step(p, a, s);
 
-        if (rc == MR_OK && mr__checking())
-            rc = check_step(p, a, &p->steps[i]);
-        if (rc != MR_OK)
-            return failed_in(to_blame(p, a, &p->steps[i]), rc);
+        if (__builtin_expect(rc != MR_OK || mr__checking(), 0))
+            rc = look_at_step(p, a, s, rc);
+        if (__builtin_expect(rc != MR_OK, 0))
+            return mr__program_go_on(p, a, i, rc);
     }
     mr__tier1_ran(p);
     return MR_OK;
@@ -320,12 +342,33 @@ compiled_launch_bytes(const void *plan)
 }
 
 size_t
-mr__step_launch_bytes(const mr_step *s)
+mr__step_launch_bytes(const mr_program *p, const mr_step *s)
 {
+    static char here;
+    bool watched = mr__step_watch(p, s, &here) != NULL;
+
     if (s->kernel == NULL)
         return 0;
-    return sizeof(mr_kernel_args) +
+    return (watched ? sizeof(mr_step_watch) : 0) + sizeof(mr_kernel_args) +
            (size_t)(s->n_in + s->n_out + 1) * sizeof(mr_kernel_view);
+}
+
+/* On a thread of the provider's: the error is of a launch since the last event,
+ * and has its operator's name. */
+static void
+watch_done(mr_event *e, mr_code rc)
+{
+    mr_error_record **why = (mr_error_record **)(void *)(e + 1);
+
+    if (rc != MR_OK)
+        *why = mr__error_capture();
+}
+
+static void
+watch(const mr_program *p, void *queue, mr_event *e)
+{
+    e->done = watch_done;
+    p->device->record(p->device->self, queue, e);
 }
 
 /* What a kernel's launch refers to lies at `memory`. */
@@ -336,10 +379,10 @@ launch_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
     mr_launch l = {.workspace = step_workspace(a, s), .origin = s->node};
     mr_kernel_args *k = memory;
     mr_block_launch block;
-    operands f;
+    mr_step_operands f;
     mr_code rc;
 
-    if (!operands_fill(&f, p, a, s))
+    if (!mr__step_operands(&f, p, a, s))
         return MR_E_MEMORY;
     if (s->kernel != NULL) {
         kernel_args(k, (mr_kernel_view *)(k + 1), a, s, f.o, f.o + s->n_in);
@@ -354,7 +397,12 @@ launch_step(const mr_program *p, const mr_kernel_args *a, const mr_step *s,
         l.block = &block;
     }
     rc = p->device->launch(p->device->self, queue, &l);
-    operands_end(&f);
+    if (rc == MR_E_MEMORY) { /* nothing was put there */
+        mr_error_take();
+        mr__pool_trim(p->device->pool(p->device->self), 0);
+        rc = p->device->launch(p->device->self, queue, &l);
+    }
+    mr__step_operands_end(&f);
     return rc;
 }
 
@@ -365,17 +413,31 @@ compiled_launch(const void *plan, const mr_kernel_args *a, void *queue,
                 void *memory)
 {
     const mr_program *p = plan;
+    bool asked = true; /* after all that stands before */
     char *at = memory;
 
     for (int i = 0; i < p->n_steps; i++) {
         const mr_step *s = &p->steps[i];
-        mr_code rc = launch_step(p, a, s, queue, at);
+        mr_step_watch *w = mr__step_watch(p, s, at);
+        mr_code rc;
 
+        if (w != NULL && !asked)
+            watch(p, queue, &w->before.event);
+        rc = launch_step(p, a, s, queue, at + (w != NULL ? sizeof *w : 0));
         if (rc != MR_OK)
             return failed_in(s->node, rc);
-        at += mr__step_launch_bytes(s);
+        if (w != NULL)
+            watch(p, queue, &w->at.event);
+        asked = w != NULL;
+        at += mr__step_launch_bytes(p, s);
     }
     return MR_OK;
+}
+
+static mr_code
+compiled_landed(const void *plan, const mr_kernel_args *a, void *memory)
+{
+    return mr__program_ran(plan, a, memory);
 }
 
 static const mr_op_exec compiled_exec = {
@@ -390,6 +452,7 @@ static const mr_op_exec compiled_exec = {
     .as_it_lies = compiled_as_it_lies,
     .launch_bytes = compiled_launch_bytes,
     .launch = compiled_launch,
+    .landed = compiled_landed,
 };
 
 const mr_op mr__op_compiled = {

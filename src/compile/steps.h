@@ -97,6 +97,8 @@ struct mr_program {
     const mr_device_table *device;
     int n_args, n_consts, n_steps, n_out;
     int n_nodes; /* of the trace, simplified */
+    int n_values;
+    bool lacks_const; /* one of those has failed */
     mr_simplified simplified;
     mr_array **consts; /* evaluated; retained by the base */
     mr_array **keep;   /* the trace's placeholders and roots, retained by the
@@ -108,7 +110,7 @@ struct mr_program {
     mr_program *layout[MR_PROGRAM_LAYOUTS];
     int n_layouts;
     mr_step *steps;
-    mr_slot *outs;       /* dtype, ndim, size, dim of each output */
+    mr_slot *outs;       /* dtype, ndim, size, dim, value of each output */
     int *lies_in;        /* the argument whose memory each output takes, -1 */
     uint64_t given;      /* arguments that may be written over: bit i */
     uint64_t could_take; /* those of all that it would write over */
@@ -154,7 +156,46 @@ const mr_program *mr__program_kept(const mr_program *base,
 /* A slot as the operand of a task, at this address. */
 void mr__slot_operand(const mr_slot *s, void *data, mr_task_operand *o);
 /* Memory that the step's launch refers to. */
-size_t mr__step_launch_bytes(const mr_step *s);
+size_t mr__step_launch_bytes(const mr_program *p, const mr_step *s);
+/* What a step of a device with queues, asked after, failed with; of steps
+ * before it: since the last that was. */
+typedef struct mr_step_watch {
+    struct {
+        mr_event event; /* first */
+        mr_error_record *why;
+    } before, at;
+} mr_step_watch;
+/* Where its watch lies in the memory of its launch: NULL: it has none. */
+static inline mr_step_watch *
+mr__step_watch(const mr_program *p, const mr_step *s, void *memory)
+{
+    return p->n_out > 1 && s->kernel != NULL && s->kernel->refuses ? memory
+                                                                   : NULL;
+}
 extern const mr_op mr__op_compiled; /* id 5: reserved by the graph */
+/* The operands of a step in this call, inputs first. */
+typedef struct mr_step_operands {
+    mr_task_operand few[64], *o;
+} mr_step_operands;
+bool mr__step_operands(mr_step_operands *f, const mr_program *p,
+                       const mr_kernel_args *a, const mr_step *s);
+void mr__step_operands_end(mr_step_operands *f);
+/* A step as all inputs are there, looked at in the checking mode. */
+mr_code mr__step_run(const mr_program *p, const mr_kernel_args *a,
+                     const mr_step *s);
+/* A joined step over operands that may not be those it was built for. */
+mr_code mr__step_run_joined(const mr_kernel_args *a, const mr_step *s,
+                            const mr_task_operand *in,
+                            const mr_task_operand *out);
+
+/* partly.c */
+/* Runs on from this step, which failed with rc (MR_OK: it has not run), as far
+ * as the data lets it; a->partial says what has come of it.  An error is
+ * transient. */
+mr_code mr__program_go_on(const mr_program *p, const mr_kernel_args *a, int at,
+                          mr_code rc);
+/* The same for a device with queues: all has run, `memory` is its launch's. */
+mr_code mr__program_ran(const mr_program *p, const mr_kernel_args *a,
+                        void *memory);
 
 #endif

@@ -170,11 +170,10 @@ run(const mr_block_ready *ready, const mr_block_launch *launch, void *scratch)
     if (run_copy(ready, launch))
         return MR_OK;
     met = units_all(ready, launch, scratch);
-    if (met & MR_RAN_BAD_INDEX)
-        return bad_index(code, launch);
+    /* outputs that read no bad index have to be right all the same */
     if ((met & MR_RAN_BEYOND) && careful_fits(code))
         return run_careful(code, launch);
-    return MR_OK;
+    return met & MR_RAN_BAD_INDEX ? bad_index(code, launch) : MR_OK;
 }
 
 size_t

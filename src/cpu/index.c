@@ -112,19 +112,6 @@ mr__index_note(_Atomic int64_t *place, int64_t at)
     }
 }
 
-mr_code
-mr__index_fail(int64_t index, int32_t axis, int64_t n)
-{
-    if (index == INT64_MAX) /* stands for all beyond (mr__index_read) */
-        return mr__fail(MR_E_INDEX,
-                        "an index of 2^63 - 1 or more is out of range for axis "
-                        "%d of size %lld",
-                        (int)axis, (long long)n);
-    return mr__fail(MR_E_INDEX,
-                    "index %lld is out of range for axis %d of size %lld",
-                    (long long)index, (int)axis, (long long)n);
-}
-
 typedef struct resolve {
     const mr_index_axis *axis;
     int64_t *offset;

@@ -25,8 +25,6 @@ int64_t mr__index_run(const mr_kernel_view *x, int64_t offset, int64_t step,
  * INT64_MAX. */
 void mr__index_note(_Atomic int64_t *place, int64_t at);
 
-mr_code mr__index_fail(int64_t index, int32_t axis, int64_t n);
-
 /* One axis that is indexed: valid are [-n, n), and the resolved entry must be
  * at most n - size. */
 typedef struct mr_index_axis {

@@ -16,6 +16,7 @@ typedef struct entry_args {
     const mr_kernel *kernel; /* NULL: the operator's own execution */
     const mr_op_exec *exec;
     mr_arena arena; /* of its plan */
+    mr_partial partial;
 } entry_args;
 
 static mr_kernel_view
@@ -61,7 +62,8 @@ entry_begin(entry_args *e, const mr_kernel_args *a)
                             .n_out = y->n_out,
                             .in = e->view,
                             .out = e->view + y->n_in,
-                            .workspace = a->workspace};
+                            .workspace = a->workspace,
+                            .partial = &e->partial};
     e->exec = y->op->exec;
     if (e->kernel != NULL)
         return MR_OK;
@@ -74,6 +76,24 @@ entry_end(entry_args *e)
 {
     mr__arena_free(&e->arena);
     mr__dealloc(e->view);
+}
+
+/* An entry lacks a result: the batch does. */
+static mr_code
+entry_run(entry_args *e)
+{
+    mr_error_record *why;
+    mr_code rc = e->kernel != NULL ? e->kernel->run(&e->a)
+                                   : e->exec->run(e->a.plan, &e->a);
+
+    why = e->partial.out;
+    if (rc != MR_OK || why == NULL)
+        return rc;
+    mr__error_raise(why);
+    rc = mr__error_record_code(why);
+    mr__error_release(why);
+    e->partial.out = NULL;
+    return rc;
 }
 
 /* To the next entry. */
@@ -96,8 +116,7 @@ mr__cpu_loop(const mr_kernel_args *a)
     mr_code rc = entry_begin(&e, a);
 
     for (int64_t i = 0; rc == MR_OK && i < l->size; i++) {
-        rc = e.kernel != NULL ? e.kernel->run(&e.a)
-                              : e.exec->run(e.a.plan, &e.a);
+        rc = entry_run(&e);
         entry_step(&e, l);
     }
     if (rc != MR_OK)

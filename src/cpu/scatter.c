@@ -16,6 +16,7 @@
 #include "array/layout.h"
 #include "base/pool.h"
 #include "cpu/index.h"
+#include "kernels/source.h"
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 

@@ -37,6 +37,7 @@ typedef struct alone {
     mr_buffer *out[ROOTS_MAX], *workspace;
     mr_kernel_view view[VIEWS_MAX]; /* arguments, then results */
     mr_kernel_args args;
+    mr_partial partial;
 } alone;
 
 /* ---- taking and giving back ------------------------------------------------
@@ -197,7 +198,8 @@ prepare(alone *a)
                                .n_in = t->n_in,
                                .n_out = t->n_out,
                                .in = a->view,
-                               .out = a->view + t->n_in};
+                               .out = a->view + t->n_in,
+                               .partial = &a->partial};
     a->args.plan = e->plan_kept(t, &a->args);
     return a->args.plan != NULL && e->cost(a->args.plan) <= COST_MAX &&
            memory(a, e);
@@ -213,6 +215,12 @@ drop_memory(alone *a)
 
 /* ---- running ------------------------------------------------------------- */
 
+static int
+result_index(const mr_array *x)
+{
+    return (int)((const mr_output_params *)mr__params(x))->index;
+}
+
 static void
 settle(mr_array *x, mr_buffer *b)
 {
@@ -225,46 +233,59 @@ settle(mr_array *x, mr_buffer *b)
 static void
 complete(alone *a)
 {
-    for (int i = 0; i < a->n; i++) {
-        const mr_output_params *p = mr__params(a->root[i]);
-
-        settle(a->root[i], a->out[p->index]);
-    }
+    for (int i = 0; i < a->n; i++)
+        settle(a->root[i], a->out[result_index(a->root[i])]);
     for (int i = 0; i < a->n; i++) {
         mr__wait_wake(mr__wait_finish(a->root[i], MR_DONE));
         mr__node_detach(a->root[i]);
     }
 }
 
-/* The data's error sticks; others leave all as it was. */
-static bool
-fail(alone *a, mr_code rc)
+/* One that failed has no memory, but strides as it would have them. */
+static void
+fail_root(mr_array *x, mr_error_record *why)
 {
-    mr_error_record *why;
-
-    if (rc == MR_E_MEMORY || rc == MR_E_CANCELLED || rc == MR_E_DEVICE) {
-        mr_error_take();
-        return false;
-    }
-    mr__error_annotate(mr__op_label(a->tuple->op), a->tuple->site,
-                       "while computing %s", mr__op_label(a->tuple->op));
-    why = mr__error_capture();
-    for (int i = 0; i < a->n; i++) {
-        a->root[i]->error = mr__error_retain(why);
-        mr__wait_wake(mr__wait_finish(a->root[i], MR_FAILED));
-    }
-    mr__error_release(why);
-    return true;
+    mr__strides_fresh(x->ndim, x->dim, x->dim + x->ndim);
+    x->error = mr__error_retain(why);
+    mr__wait_wake(mr__wait_finish(x, MR_FAILED));
 }
 
+/* The data's error sticks to those that depend on it. */
+static __attribute__((cold)) void
+complete_some(alone *a, mr_error_record *why)
+{
+    mr_error_record *part[ROOTS_MAX];
+
+    for (int i = 0; i < a->n; i++) {
+        int k = result_index(a->root[i]);
+
+        part[i] = mr__error_part(why, k);
+        if (part[i] == NULL)
+            settle(a->root[i], a->out[k]);
+    }
+    for (int i = 0; i < a->n; i++) {
+        if (part[i] != NULL) {
+            fail_root(a->root[i], part[i]);
+            continue;
+        }
+        mr__wait_wake(mr__wait_finish(a->root[i], MR_DONE));
+        mr__node_detach(a->root[i]);
+    }
+    mr__error_release(why);
+}
+
+/* Errors say nothing of the data here: all is left as it was. */
 static bool
 run(alone *a)
 {
-    mr_code rc = a->tuple->op->exec->run(a->args.plan, &a->args);
-
-    if (rc != MR_OK)
-        return fail(a, rc);
-    complete(a);
+    if (a->tuple->op->exec->run(a->args.plan, &a->args) != MR_OK) {
+        mr_error_take();
+        return false;
+    }
+    if (__builtin_expect(a->partial.out == NULL, 1))
+        complete(a);
+    else
+        complete_some(a, a->partial.out);
     return true;
 }
 
@@ -284,6 +305,7 @@ mr__eval_alone(mr_array *const *root, size_t n)
     a.root = root;
     a.n = 0;
     a.workspace = NULL;
+    a.partial = (mr_partial){NULL, NULL};
     for (int k = 0; k < ROOTS_MAX; k++)
         a.out[k] = NULL;
     mr__defer_user_code_begin();

@@ -57,6 +57,15 @@ typedef struct mr_epilogue {
     const void *ready, *pieces;
 } mr_epilogue;
 
+/* Of operators that bring their execution: which operands have no elements. */
+typedef struct mr_partial {
+    /* by input: why it has none, or NULL; NULL: all have theirs */
+    mr_error_record *const *in;
+    /* set by run(), retained: why all results or some (mr__error_part) have
+     * none because of the data; NULL: all have theirs */
+    mr_error_record *out;
+} mr_partial;
+
 typedef struct mr_kernel_args {
     const mr_op *op;
     const void *params;
@@ -67,6 +76,7 @@ typedef struct mr_kernel_args {
     void *workspace;  /* as many bytes as the row asked for, 64-aligned */
     const void *plan; /* of operators that bring their execution: mr_op_exec */
     const mr_epilogue *epilogue; /* NULL: none; else the row takes it */
+    mr_partial *partial;         /* with `plan`, not NULL */
 } mr_kernel_args;
 
 /* Runs to its end on the calling thread (and the pool's, through
@@ -92,6 +102,12 @@ typedef struct mr_kernel {
     uint8_t over;
     /* runs what args->epilogue says: out[0] has one axis or more */
     bool epilogue;
+    /* may find data that it cannot compute with: an index out of range, a
+     * singular matrix.  Of devices with queues: a call of several results then
+     * asks after it by an event; the failure of a row that does not say so is
+     * one of all results.  One with an epilogue
+     * finds it before it writes. */
+    bool refuses;
 } mr_kernel;
 
 /* Must input i be row-major? */

@@ -346,9 +346,15 @@ plan_in_turn(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
     return rc;
 }
 
+/* Of a plan whose work is under way. */
+typedef struct started {
+    uint32_t stream;
+    double cost;
+    bool met_failure;
+} started;
+
 static mr_code
-start(mr_array *const *roots, size_t n, enum run_where where, uint32_t *stream,
-      double *cost)
+start(mr_array *const *roots, size_t n, enum run_where where, started *s)
 {
     _Alignas(64) mr_plan p;
     mr_code rc;
@@ -362,8 +368,7 @@ start(mr_array *const *roots, size_t n, enum run_where where, uint32_t *stream,
     mr__dealloc(p.stack);
     if (rc != MR_OK) /* windows before the one that failed */
         mr__stream_kick(p.stream);
-    *stream = p.stream;
-    *cost = p.cost;
+    *s = (started){p.stream, p.cost, p.met_failure};
     return rc;
 }
 
@@ -631,8 +636,7 @@ set_hooks(void)
 static mr_code
 evaluate(mr_array *const *roots, size_t n)
 {
-    uint32_t stream;
-    double cost;
+    started s;
     mr_code rc;
 
     if ((roots[0]->flags & MR_NODE_ALONE) && mr__eval_alone(roots, n))
@@ -642,9 +646,9 @@ evaluate(mr_array *const *roots, size_t n)
         if (rc == MR_OK && attempt >= 3)
             rc = transient_failure(roots, n);
         if (rc == MR_OK)
-            rc = start(roots, n, RUN_HERE, &stream, &cost);
+            rc = start(roots, n, RUN_HERE, &s);
         if (rc == MR_OK)
-            rc = finish_all(roots, n, stream, cost);
+            rc = finish_all(roots, n, s.stream, s.cost);
         if (rc != MR_OK)
             return rc;
     }
@@ -720,22 +724,25 @@ wait_for_room(uint32_t stream)
 mr_code
 mr_async_eval(mr_array *const *x, int n)
 {
-    uint32_t stream;
-    double cost;
+    started s;
     mr_code rc = check_arrays(x, n);
 
+    if (rc == MR_OK)
+        rc = first_failure(x, (size_t)n);
     if (rc != MR_OK)
         return rc;
     if (all_done(x, (size_t)n))
         return MR_OK;
-    rc = start(x, (size_t)n, RUN_ON_WORKERS, &stream, &cost);
+    rc = start(x, (size_t)n, RUN_ON_WORKERS, &s);
     if (rc != MR_OK) {
         front_door();
         return rc;
     }
-    mr__stream_kick(stream);
-    if (mr__tasks_in_flight() > MAX_IN_FLIGHT)
-        rc = wait_for_room(stream);
+    mr__stream_kick(s.stream);
+    if (s.met_failure) /* what the walk found out is told at once */
+        rc = first_failure(x, (size_t)n);
+    if (rc == MR_OK && mr__tasks_in_flight() > MAX_IN_FLIGHT)
+        rc = wait_for_room(s.stream);
     front_door();
     return rc;
 }

@@ -19,12 +19,18 @@ projection_index(const mr_array *x)
     return (int)((const mr_output_params *)mr__params(x))->index;
 }
 
-/* A node that is submitted, or done: it says itself. */
+/* A node that is submitted, done or failed: it says itself.  One that failed
+ * may have no memory; it has strides. */
 static mr_place
 leaf_place(mr_array *x)
 {
     mr_place w = {.stride = mr__strides(x)};
     mr_state s = mr__state(x);
+
+    if (__builtin_expect(s == MR_FAILED && x->buffer == NULL, 0)) {
+        w.source = x;
+        return w;
+    }
 
     if (x->flags & MR_NODE_SCALAR_CONST) {
         const void *bits = mr__scalar_const(x);
@@ -49,7 +55,11 @@ tuple_place(mr_array *t, int k)
     mr_place w = {.stride = o->dim + o->ndim, .buffer = o->buffer};
 
     w.data = (char *)o->buffer->data + o->offset * mr__dtype_size(o->dtype);
-    w.source = mr__state(t) == MR_DONE ? NULL : t;
+    w.source = t;
+    /* done, and this result is there: the task need not look */
+    if (mr__state(t) == MR_DONE && (__builtin_expect(t->error == NULL, 1) ||
+                                    mr__error_part(t->error, k) == NULL))
+        w.source = NULL;
     return w;
 }
 

@@ -320,6 +320,7 @@ set_operand(mr_task_operand *o, const mr_place *w, mr_dtype t, int32_t ndim,
     o->keep = w->source != NULL ? w->source : w->owner;
     o->is_source = w->source != NULL;
     o->borrowed = false;
+    o->lacks = false;
     o->dtype = t;
     o->ndim = ndim;
     o->size = size;
@@ -649,6 +650,7 @@ mr__reserve_inputs(mr_plan *p, mr_task *t, mr_array *x)
             if (copy == NULL)
                 return false;
             copy->feeds = t;
+            copy->feeds_in = i;
             w = copied;
         }
         mr__reserve_operand(&t->in[i], &w, in);
@@ -726,7 +728,7 @@ exec_workspace(mr_plan *p, mr_task *t)
 
     mr__task_args_out(t);
     if (__builtin_expect(t->flight != NULL, 0) &&
-        (t->flight->memory = mr__arena_alloc(
+        (t->flight->memory = mr__arena_zero(
              &p->window->arena, e->launch_bytes(t->args.plan))) == NULL)
         return false;
     if (bytes == 0)

@@ -11,10 +11,13 @@
  * launches stand before it in the queue.  So whether the inputs are good is
  * asked at landing; what was computed from bad ones is thrown away.
  *
+ * Of several results those fail that depend on what failed: partly.c.
+ *
  * Called by: stream.c, under no lock.
  */
 #include "eval/task.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -22,6 +25,8 @@
 #include "base/lock.h"
 #include "eval/check.h"
 #include "eval/fork.h"
+#include "eval/partly.h"
+#include "eval/parts.h"
 #include "eval/plan.h"
 #include "eval/registry.h"
 #include "eval/stats.h"
@@ -272,23 +277,6 @@ mr__block_launch_make(const mr_block_group *b, const mr_task_operand *in,
     mr__block_normalise(&b->code, l);
 }
 
-const mr_array *
-mr__block_blame(const mr_block_group *b, const mr_task_operand *in,
-                const mr_task_operand *out)
-{
-    mr_block_launch l;
-    int64_t index;
-
-    if (b->code.source == NULL || mr__error_code() != MR_E_INDEX)
-        return NULL;
-    mr__block_launch_make(b, in, out, &l);
-    for (int i = 0; i < b->code.n_in; i++)
-        if (b->in[i].gather != NULL &&
-            mr__block_bad_index(&b->code, &l, i, &index))
-            return b->in[i].gather;
-    return NULL;
-}
-
 void
 mr__block_launch_rows(const mr_block_group *b, const mr_task_operand *in,
                       const mr_task_operand *out, mr_block_launch *l)
@@ -435,7 +423,8 @@ mr__task_args(mr_task *t)
                                .params = t->node->params,
                                .n_in = t->n_in,
                                .in = v,
-                               .out = v + t->n_in};
+                               .out = v + t->n_in,
+                               .partial = &t->partial};
     mr__task_args_out(t);
     return true;
 }
@@ -451,15 +440,19 @@ mr__task_args_out(mr_task *t)
 }
 
 /* Apart, so that other kernels need no room for a launch. */
-static __attribute__((noinline)) mr_code
-run_joined(mr_task *t)
+__attribute__((noinline)) mr_code
+mr__task_run_joined(mr_task *t)
 {
     mr_block_launch l;
     mr_epilogue e = {.code = &t->block->code, .launch = &l};
+    mr_code rc;
 
+    t->args.workspace = workspace_of(t);
     mr__block_launch_rows(t->block, t->in + t->args.n_in, t->out, &l);
     t->args.epilogue = &e;
-    return t->kernel->run(&t->args);
+    rc = t->kernel->run(&t->args);
+    t->args.epilogue = NULL;
+    return rc;
 }
 
 static mr_code
@@ -467,7 +460,7 @@ run_kernel(mr_task *t)
 {
     t->args.workspace = workspace_of(t);
     if (t->block != NULL)
-        return run_joined(t);
+        return mr__task_run_joined(t);
     return t->kernel != NULL ? t->kernel->run(&t->args)
                              : t->node->op->exec->run(t->args.plan, &t->args);
 }
@@ -483,12 +476,14 @@ drop_references(mr_task *t)
     for (int i = 0; i < t->n_in; i++) {
         if (!t->in[i].borrowed)
             mr__buffer_release(t->in[i].buffer);
-        mr__release(t->in[i].keep);
+        if (__builtin_expect(!t->in[i].lacks, 1))
+            mr__release(t->in[i].keep);
+        else
+            mr__error_release(t->in[i].why);
     }
     for (int i = 0; i < t->n_out; i++)
         mr__buffer_release(t->out[i].buffer);
     mr__buffer_release(t->workspace);
-    mr__error_release(t->input_error);
     for (int i = 0; i < t->n_done; i++)
         mr__release(t->done[i]);
     mr__release(t->node);
@@ -496,24 +491,66 @@ drop_references(mr_task *t)
 }
 
 static void
+complete_node(mr_array *x)
+{
+    mr__wait_wake(mr__wait_finish(x, MR_DONE));
+    if (x->trace == 0 || !mr__trace_live(x->trace))
+        mr__node_detach(x);
+}
+
+static void
 complete(mr_task *t)
 {
-    for (int i = 0; i < t->n_done; i++) {
-        mr_array *x = t->done[i];
-
-        mr__wait_wake(mr__wait_finish(x, MR_DONE));
-        if (x->trace == 0 || !mr__trace_live(x->trace))
-            mr__node_detach(x);
-    }
+    for (int i = 0; i < t->n_done; i++)
+        complete_node(t->done[i]);
 }
 
 /* The data's error sticks. */
 static void
+fail_node(mr_array *x, mr_error_record *why)
+{
+    x->error = mr__error_retain(why);
+    mr__wait_wake(mr__wait_finish(x, MR_FAILED));
+}
+
+static void
 fail(mr_task *t, mr_error_record *why)
 {
+    for (int i = 0; i < t->n_done; i++)
+        fail_node(t->done[i], why);
+}
+
+/* The output in whose memory x lies: each has a buffer of its own, which x has
+ * if it is the output or a view of it. */
+static int
+output_of(const mr_task *t, const mr_array *x)
+{
+    int k = 0;
+
+    while (k < t->n_out && t->out[k].buffer != x->buffer)
+        k++;
+    assert(k < t->n_out);
+    return k;
+}
+
+/* Some outputs are there: a tuple is done, and says itself which are not. */
+static __attribute__((cold)) void
+complete_some(mr_task *t, mr_error_record *why)
+{
     for (int i = 0; i < t->n_done; i++) {
-        t->done[i]->error = mr__error_retain(why);
-        mr__wait_wake(mr__wait_finish(t->done[i], MR_FAILED));
+        mr_array *x = t->done[i];
+        mr_error_record *part;
+
+        if (x->flags & MR_NODE_TUPLE) {
+            x->error = mr__error_retain(why);
+            complete_node(x);
+            continue;
+        }
+        part = mr__error_part(why, output_of(t, x));
+        if (part == NULL)
+            complete_node(x);
+        else
+            fail_node(x, part);
     }
 }
 
@@ -554,22 +591,17 @@ retract(mr_task *t, mr_error_record *why)
     mr__wait_wake(woken);
 }
 
-static bool
-is_transient(mr_code rc)
-{
-    return rc == MR_E_MEMORY || rc == MR_E_CANCELLED || rc == MR_E_DEVICE;
-}
-
 /* Does x still have the memory that was planned for?  After a retraction
  * another plan may have computed it elsewhere.  The operand's reference keeps
- * the address from being used again. */
+ * the address from being used again.  *k: of a tuple the result that it is. */
 static bool
-is_same_memory(const mr_array *x, const mr_buffer *b)
+is_same_memory(const mr_array *x, const mr_buffer *b, int *k)
 {
+    *k = 0;
     if (!(x->flags & MR_NODE_TUPLE))
         return x->buffer == b;
-    for (int k = 0; k < x->n_out; k++)
-        if (x->tuple[k].buffer == b)
+    for (; *k < x->n_out; ++*k)
+        if (x->tuple[*k].buffer == b)
             return true;
     return false;
 }
@@ -590,31 +622,48 @@ reason_given_up(const mr_array *x)
     return mr__error_capture();
 }
 
-/* A producer that did not make it: its reason, retained, or NULL. */
-static mr_error_record *
-input_failure(const mr_task *t)
+static inline mr_error_record *
+why_of_input(const mr_task *t, int i)
 {
-    if (t->input_error != NULL)
-        return mr__error_retain(t->input_error);
-    for (int i = 0; i < t->n_in; i++) {
-        const mr_array *x = t->in[i].keep;
+    const mr_array *x = t->in[i].keep;
+    int k;
 
-        if (!t->in[i].is_source)
-            continue;
-        switch (mr__state(x)) {
-        case MR_DONE:
-            if (is_same_memory(x, t->in[i].buffer))
-                continue;
+    if (__builtin_expect(t->in[i].lacks, 0))
+        return mr__error_retain(t->in[i].why);
+    if (!t->in[i].is_source)
+        return NULL;
+    switch (mr__state(x)) {
+    case MR_DONE:
+        if (!is_same_memory(x, t->in[i].buffer, &k))
             return reason_given_up(x);
-        case MR_FAILED:
-            return mr__error_retain(x->error);
-        case MR_NEW:
-        case MR_SUBMITTED:
-        default:
-            return reason_given_up(x);
-        }
+        /* of one that is done: a tuple that lacks results */
+        return __builtin_expect(x->error == NULL, 1)
+                   ? NULL
+                   : mr__error_retain(mr__error_part(x->error, k));
+    case MR_FAILED:
+        return mr__error_retain(x->error);
+    case MR_NEW:
+    case MR_SUBMITTED:
+    default:
+        return reason_given_up(x);
     }
-    return NULL;
+}
+
+mr_error_record *
+mr__task_why_of_input(const mr_task *t, int i)
+{
+    return why_of_input(t, i);
+}
+
+/* The first operand that is not there, or n_in, and why. */
+static inline int
+first_lacking(const mr_task *t, mr_error_record **why)
+{
+    *why = NULL;
+    for (int i = 0; i < t->n_in; i++)
+        if ((*why = why_of_input(t, i)) != NULL)
+            return i;
+    return t->n_in;
 }
 
 static mr_code
@@ -672,15 +721,17 @@ put_once(mr_task *t, void *queue)
     }
 }
 
+void
+mr__task_blame(const mr_array *x)
+{
+    mr__error_annotate(mr__op_label(x->op), x->site, "while computing %s",
+                       mr__op_label(x->op));
+}
+
 static mr_error_record *
 capture_with_operator(const mr_task *t)
 {
-    const mr_array *x =
-        t->block == NULL ? NULL : mr__block_blame(t->block, t->in, t->out);
-
-    x = x == NULL ? t->node : x;
-    mr__error_annotate(mr__op_label(x->op), x->site, "while computing %s",
-                       mr__op_label(x->op));
+    mr__task_blame(t->node);
     return mr__error_capture();
 }
 
@@ -696,34 +747,38 @@ check(const mr_task *t)
 }
 
 /* Kernels take their little scratch before they write, so one that had no
- * memory for it can run again: when nothing else can give some back. */
-static mr_error_record *
-run(mr_task *t)
+ * memory for it can run again: when nothing else can give some back.  An
+ * operator that runs itself sees to that. */
+mr_error_record *
+mr__task_run_here(mr_task *t)
 {
     mr_code rc = run_once(t);
 
-    if (rc == MR_E_MEMORY) {
+    if (rc == MR_E_MEMORY && t->args.plan == NULL) {
         mr_error_take();
         mr__pool_trim(t->device->pool(t->device->self), 0);
         rc = run_once(t);
     }
-    if (rc == MR_OK && mr__checking())
-        rc = check(t);
-    return rc == MR_OK ? NULL : capture_with_operator(t);
+    if (__builtin_expect(rc != MR_OK, 0))
+        return t->block != NULL ? mr__task_block_failed(t, rc)
+                                : capture_with_operator(t);
+    if (mr__checking() && check(t) != MR_OK)
+        return capture_with_operator(t);
+    return t->partial.out;
 }
 
-/* A task that flew has run already; what it found in bad inputs is nothing. */
+/* A task that flew has run already. */
 static mr_error_record *
 outcome(mr_task *t)
 {
-    mr_error_record *why = input_failure(t);
+    mr_error_record *why;
+    int first = first_lacking(t, &why);
 
-    if (__builtin_expect(t->flight == NULL, 1))
-        return why == NULL ? run(t) : why;
-    if (why == NULL)
-        return t->flight->why;
-    mr__error_release(t->flight->why);
-    return why;
+    if (__builtin_expect(t->flight != NULL, 0))
+        return mr__task_landed(t, first, why);
+    return __builtin_expect(why == NULL, 1)
+               ? mr__task_run_here(t)
+               : mr__task_run_without(t, first, why);
 }
 
 void
@@ -731,17 +786,25 @@ mr__task_run(mr_task *t)
 {
     mr_error_record *why = outcome(t);
 
-    if (why == NULL)
+    if (__builtin_expect(why == NULL, 1))
         complete(t);
-    else if (is_transient(mr__error_record_code(why)) && !t->destructive)
+    else if (mr__error_has_parts(why))
+        complete_some(t, why);
+    else if (mr__error_is_transient(mr__error_record_code(why)) &&
+             !t->destructive)
         retract(t, why);
     else
         fail(t, why);
-    if (why != NULL && t->feeds != NULL && t->feeds->input_error == NULL)
-        t->feeds->input_error = mr__error_retain(why);
+    if (why != NULL && t->feeds != NULL) {
+        assert(t->feeds->in[t->feeds_in].keep == NULL);
+        t->feeds->in[t->feeds_in].why = mr__error_retain(why);
+        t->feeds->in[t->feeds_in].lacks = true;
+    }
     mr__error_release(why);
-    if (t->flight != NULL)
+    if (t->flight != NULL) {
+        mr__error_release(t->flight->why);
         mr__stream_landed(t);
+    }
     drop_references(t);
 }
 
@@ -784,7 +847,8 @@ put(mr_task *t, void *queue)
 {
     mr_code rc = put_once(t, queue);
 
-    if (rc == MR_E_MEMORY) {
+    /* what an operator of its own has put there refers to its memory */
+    if (rc == MR_E_MEMORY && t->args.plan == NULL) {
         mr_error_take();
         mr__pool_trim(t->device->pool(t->device->self), 0);
         rc = put_once(t, queue);

@@ -42,9 +42,15 @@ typedef enum mr_task_kind {
 typedef struct mr_task_operand {
     char *data;
     mr_buffer *buffer; /* NULL: a constant of `keep` */
-    mr_array *keep;    /* NULL, or retained: the source, or the owner */
-    bool is_source;    /* keep may fail: look before running */
-    bool borrowed;     /* the buffer is kept alive by the task's node */
+    union {
+        mr_array *keep; /* NULL, or retained: the source, or the owner */
+        /* retained, when it lacks: how the copy in front of a kernel failed
+         * that was to make it (which has no source, nor owner) */
+        mr_error_record *why;
+    };
+    bool is_source; /* keep may fail: look before running */
+    bool borrowed;  /* the buffer is kept alive by the task's node */
+    bool lacks;
     mr_dtype dtype;
     int32_t ndim;
     int64_t size;
@@ -84,7 +90,7 @@ typedef struct mr_task {
     /* A copy in front of a kernel: what the kernel is to fail with when the
      * copy does.  Both are in one stream, so one drainer orders them. */
     struct mr_task *feeds;
-    mr_error_record *input_error; /* retained, or NULL */
+    int feeds_in; /* which operand of it */
     int n_in, n_out, n_done, done_cap;
     mr_task_operand *in;
     mr_task_operand *out; /* memory written */
@@ -99,17 +105,13 @@ typedef struct mr_task {
     /* MR_TASK_KERNEL */
     const mr_kernel *kernel; /* NULL: the operator runs itself */
     mr_kernel_args args;     /* made at planning: running allocates nothing */
+    mr_partial partial;      /* of operators that run themselves */
 } mr_task;
 
 /* The normalised launch of a block program over these operands. */
 void mr__block_launch_make(const mr_block_group *block,
                            const mr_task_operand *in,
                            const mr_task_operand *out, mr_block_launch *l);
-/* After a failure: the gather inside the block that has a bad index, or
- * NULL. */
-const mr_array *mr__block_blame(const mr_block_group *block,
-                                const mr_task_operand *in,
-                                const mr_task_operand *out);
 /* The launch of what follows a kernel (struct mr_epilogue). */
 void mr__block_launch_rows(const mr_block_group *block,
                            const mr_task_operand *in,
@@ -136,6 +138,16 @@ bool mr__task_args(mr_task *t);
 void mr__task_args_out(mr_task *t);
 /* Run and complete it, or complete what has flown; frees it.  Under no lock. */
 void mr__task_run(mr_task *t);
+/* Why operand i, which a producer was to make, is not there: retained, or NULL
+ * when it is. */
+mr_error_record *mr__task_why_of_input(const mr_task *t, int i);
+/* Run what it does, all inputs at hand or left out of t->partial: why all
+ * results or some (mr__error_part) are not there, retained, or NULL. */
+mr_error_record *mr__task_run_here(mr_task *t);
+/* A kernel with the block that follows it. */
+mr_code mr__task_run_joined(mr_task *t);
+/* Name x as the operator of the thread's error. */
+void mr__task_blame(const mr_array *x);
 /* Put it into the stream's queue (made here when *queue is NULL); it may have
  * landed when this returns.  Under no lock, by the stream's drainer. */
 void mr__task_launch(mr_task *t, const mr_device_table *device, void **queue)

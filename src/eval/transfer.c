@@ -408,13 +408,33 @@ bring(mr_plan *p, mr_array *behalf, const span *s, bool whole, uint16_t space,
     return true;
 }
 
+/* What failed before it had memory: kernels there read something. */
+static bool
+bring_nothing(mr_plan *p, const mr_array *x, uint16_t space, mr_place *w)
+{
+    static const int64_t still[MR_MAX_NDIM];
+    size_t size = (size_t)mr__dtype_size((mr_dtype)x->dtype);
+
+    if (!mr__is_contiguous(x->ndim, x->dim, w->stride)) /* a view of it */
+        w->stride = still;
+    w->buffer =
+        mr__plan_buffer(p, mr__device_of_space(space), (size_t)x->size * size);
+    if (w->buffer == NULL)
+        return false;
+    w->data = w->buffer->data;
+    return true;
+}
+
 bool
 mr__place_bring(mr_plan *p, mr_array *behalf, const mr_array *x, uint16_t space,
                 mr_place *w)
 {
     span s;
-    bool whole = span_of(x, w, &s);
+    bool whole;
 
+    if (w->buffer == NULL && w->source != NULL)
+        return bring_nothing(p, x, space, w);
+    whole = span_of(x, w, &s);
     if (w->base != NULL)
         w->base->foreign = true;
     if (goes_through_host(s.buffer, space)) {

@@ -67,23 +67,49 @@ refuse_placeholder(const mr_plan *p, const mr_array *x)
 
 /* Is there something to compute for x, and may there be? */
 static mr_code
-look(const mr_plan *p, mr_array *x, bool *walk)
+look(mr_plan *p, mr_array *x, bool *walk)
 {
+    mr_state s = mr__alone_forbid(x);
+
     *walk = false;
-    switch (mr__alone_forbid(x)) {
-    case MR_FAILED:
-        mr__error_raise(x->error);
-        return mr__error_record_code(x->error);
-    case MR_NEW:
-        if (x->flags & MR_NODE_PLACEHOLDER)
-            return refuse_placeholder(p, x);
-        *walk = x->plan == NULL;
-        return MR_OK;
-    case MR_SUBMITTED:
-    case MR_DONE:
-    default:
+    if (s != MR_NEW) {
+        if (__builtin_expect(s == MR_FAILED, 0))
+            p->met_failure = true;
         return MR_OK;
     }
+    if (x->flags & MR_NODE_PLACEHOLDER)
+        return refuse_placeholder(p, x);
+    *walk = x->plan == NULL;
+    return MR_OK;
+}
+
+/* The first input that failed, or NULL. */
+static const mr_array *
+input_that_failed(const mr_array *x)
+{
+    for (int i = 0; i < x->n_in; i++)
+        if (mr__state(x->in[i]) == MR_FAILED)
+            return x->in[i];
+    return NULL;
+}
+
+/* x reads what failed, so it fails at once, for the same reason: others of the
+ * plan do not.  Only an operator that runs itself may have results that do not
+ * depend on it. */
+static __attribute__((cold)) bool
+fails_at_once(mr_array *x)
+{
+    bool parts = x->op->exec != NULL && x->n_out > 1;
+    const mr_array *in = parts ? NULL : input_that_failed(x);
+
+    if (in == NULL)
+        return false;
+    mr__strides_fresh(x->ndim, x->dim, mr__strides(x));
+    mr__error_release(x->error); /* of an attempt that may be repeated */
+    x->error = mr__error_retain(in->error);
+    /* release: pairs with the acquire of walkers; nobody waits for a new one */
+    atomic_store_explicit(&x->state, MR_FAILED, memory_order_release);
+    return true;
 }
 
 static bool
@@ -123,12 +149,19 @@ pop(mr_plan *p, bool emitted)
 /* Was an input given up after the walk had passed it, in an earlier window, or
  * taken since? */
 static bool
-inputs_are_placed(const mr_array *x)
+inputs_are_placed(mr_plan *p, const mr_array *x)
 {
-    for (int i = 0; i < x->n_in; i++)
-        if (x->in[i]->plan == NULL &&
-            (mr__state(x->in[i]) == MR_NEW || mr__alone_is_taken(x->in[i])))
+    for (int i = 0; i < x->n_in; i++) {
+        mr_state s;
+
+        if (x->in[i]->plan != NULL)
+            continue;
+        s = mr__state(x->in[i]);
+        if (s == MR_NEW || mr__alone_is_taken(x->in[i]))
             return false;
+        if (__builtin_expect(s == MR_FAILED, 0))
+            p->met_failure = true;
+    }
     return true;
 }
 
@@ -191,8 +224,12 @@ advance(mr_plan *p)
         if (__builtin_expect(mr__alone_is_taken(in), 0))
             return step_back(p, in);
     }
-    if (!inputs_are_placed(x)) {
+    if (!inputs_are_placed(p, x)) {
         e->child = 0;
+        return MR_OK;
+    }
+    if (__builtin_expect(p->met_failure, 0) && fails_at_once(x)) {
+        pop(p, false);
         return MR_OK;
     }
     rc = emit(p, x);

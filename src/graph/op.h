@@ -145,15 +145,22 @@ typedef struct mr_op_exec {
     int (*lies_in)(const void *plan, int k);
     size_t (*workspace)(const void *plan);
     double (*cost)(const void *plan); /* nanoseconds, estimated */
+    /* MR_OK also when data is bad: a->partial says then which results have no
+     * elements; others have theirs. */
     mr_code (*run)(const void *plan, const struct mr_kernel_args *a);
     /* Of a device with queues: is input i taken as it lies?  Else it is made
      * row-major. */
     bool (*as_it_lies)(const mr_node *n, int i);
     /* Of a device with queues: puts it into one.  `memory` has launch_bytes
-     * bytes and lives until what was launched has run. */
+     * bytes, zeros, and lives until what was launched has run. */
     size_t (*launch_bytes)(const void *plan);
     mr_code (*launch)(const void *plan, const struct mr_kernel_args *a,
                       void *queue, void *memory);
+    /* What was launched has run, as far as it was: a->partial says what has
+     * come of it, as after run().  Always called; `memory` is zeros when
+     * launch() was not. */
+    mr_code (*landed)(const void *plan, const struct mr_kernel_args *a,
+                      void *memory);
 } mr_op_exec;
 
 /* A result whose elements are elements of input 0 at places that input 1 has:

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/control.h"
+#include "base/error.h"
 #include "kernels/index.h"
 #include "kernels/lower.h"
 
@@ -316,4 +317,17 @@ mr__block_bad_index(const mr_block_code *c, const mr_block_launch *l, int i,
     } while (d >= 0 && !bad);
     mr__control_leave(control);
     return bad;
+}
+
+mr_code
+mr__index_fail(int64_t index, int32_t axis, int64_t n)
+{
+    if (index == INT64_MAX) /* stands for all beyond (mr__index_at) */
+        return mr__fail(MR_E_INDEX,
+                        "an index of 2^63 - 1 or more is out of range for axis "
+                        "%d of size %lld",
+                        (int)axis, (long long)n);
+    return mr__fail(MR_E_INDEX,
+                    "index %lld is out of range for axis %d of size %lld",
+                    (long long)index, (int)axis, (long long)n);
 }

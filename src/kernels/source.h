@@ -60,4 +60,7 @@ bool mr__put_rows(const mr_put_run *p, char *to, const char *value,
 bool mr__block_bad_index(const mr_block_code *c, const mr_block_launch *l,
                          int i, int64_t *index);
 
+/* Says that this index is out of range of an axis of n entries. */
+mr_code mr__index_fail(int64_t index, int32_t axis, int64_t n);
+
 #endif

@@ -12,7 +12,8 @@
  * kernel reads only memory that its producers have filled; nothing leaves
  * `done` or `failed`; without failures each node is computed once; when
  * nothing can move, every evaluator has come back, with its roots done or with
- * an error, and nothing is left in a queue.
+ * an error, and nothing is left in a queue; those nodes fail that depend on the
+ * kernel that does, and no others.
  *
  * Each rule that can be turned off (enum rule) must be needed: a test turns it
  * off and expects the checker to find out.
@@ -72,12 +73,14 @@ typedef enum rule {
     RULE_WAKE,             /* the finisher looks at WAITED */
     RULE_LEAVE_LOOKS,      /* who leaves a stream looks at its head */
     RULE_DONE_THEN_DETACH,
-    RULE_WALK_AGAIN,   /* inputs passed in an earlier window are looked at */
-    RULE_FAILED_LEAF,  /* a leaf that is not done is a source */
-    RULE_SAME_MEMORY,  /* a source that was computed elsewhere does not count */
-    RULE_KICK_OTHERS,  /* streams beside the planner's get a drainer */
-    RULE_HELP_OWN,     /* who waits drains its own stream too */
-    RULE_WAIT_FOR_LOCK /* nodes are given up under the plan lock */
+    RULE_WALK_AGAIN,  /* inputs passed in an earlier window are looked at */
+    RULE_FAILED_LEAF, /* a leaf that is not done is a source */
+    RULE_SAME_MEMORY, /* a source that was computed elsewhere does not count */
+    RULE_KICK_OTHERS, /* streams beside the planner's get a drainer */
+    RULE_HELP_OWN,    /* who waits drains its own stream too */
+    RULE_WAIT_FOR_LOCK, /* nodes are given up under the plan lock */
+    RULE_EACH_RESULT,   /* of a task those fail that depend on what failed */
+    RULE_WITHOUT        /* what lacks is not read */
 } rule;
 
 /* ---- states ------------------------------------------------------------- */
@@ -122,10 +125,11 @@ enum {
     X_LEAVE
 };
 
-enum { O_DONE, O_FAILED, O_GIVEN_UP };
+enum { O_DONE, O_GIVEN_UP };
 
 typedef struct drainer {
     uint8_t pc, stream, task, target, outcome, left, at, woken, claim;
+    uint8_t lacks, bad; /* sources that failed; nodes that do */
 } drainer;
 
 /* Where an evaluator stands. */
@@ -276,42 +280,95 @@ drain_next(state *s, drainer *x)
     }
 }
 
-/* The state of the sources decides: run, fail, or be given up. */
+/* Is node i computed by the task, seen by others or not? */
+static bool
+is_member(const task *t, int i)
+{
+    int r = wd->node[i].root;
+
+    return has(t->done, i) ||
+           (r != NOBODY && has(t->kernels, r) && !has(t->reads, i));
+}
+
+/* Which nodes of the task fail, given the sources that did: they depend on
+ * those or, once it has run, on the kernel that does. */
+static uint8_t
+nodes_that_fail(const task *t, uint8_t lacks, bool ran)
+{
+    uint8_t bad = lacks;
+
+    for (int i = 1; i < wd->n_nodes; i++) {
+        const node_spec *n = &wd->node[i];
+        bool any = ran && i == wd->bad;
+
+        if (has(t->sources, i) || (!is_member(t, i) && !n->view))
+            continue;
+        for (int k = 0; k < n->n_in; k++)
+            any = any || has(bad, n->in[k]);
+        bad |= any ? bit(i) : 0;
+    }
+    if (off == RULE_EACH_RESULT && (bad & (lacks | t->done)) != 0)
+        return t->done;
+    return bad & t->done;
+}
+
+/* The state of the sources decides: run, with what there is, or be given up. */
 static void
 look_at_sources(state *s, drainer *x)
 {
     const task *t = &s->t[x->task];
 
     x->outcome = O_DONE;
-    for (int i = 0; i < wd->n_nodes && x->outcome == O_DONE; i++) {
+    x->lacks = 0;
+    for (int i = 0; i < wd->n_nodes; i++) {
         if (!has(t->sources, i))
             continue;
         if (s->n[i].state == S_FAILED)
-            x->outcome = O_FAILED;
+            x->lacks |= bit(i);
         else if (s->n[i].state != S_DONE ||
                  (s->n[i].plan != t->plan[i] && off != RULE_SAME_MEMORY))
             x->outcome = O_GIVEN_UP;
     }
-    must(x->outcome == O_DONE || s->failed, "a task runs before its producers");
+    must((x->outcome == O_DONE && x->lacks == 0) || s->failed,
+         "a task runs before its producers");
     x->left = t->done;
-    x->pc = x->outcome == O_DONE     ? X_RUN
-            : x->outcome == O_FAILED ? X_STORE
-                                     : X_LOCK;
-    if (off == RULE_DONE_THEN_DETACH && x->outcome == O_DONE)
+    x->bad = nodes_that_fail(t, x->lacks, false);
+    x->pc = x->outcome == O_GIVEN_UP ? X_LOCK
+            : x->bad == t->done      ? X_STORE
+                                     : X_RUN;
+    if (off == RULE_DONE_THEN_DETACH && x->pc == X_RUN)
         for (int i = 0; i < wd->n_nodes; i++)
             if (has(t->done, i))
                 s->n[i].detached = 1;
+}
+
+/* Does a kernel that fails stand above node i, or is it that? */
+static bool
+must_fail(int i)
+{
+    uint8_t bad = 0;
+
+    for (int k = 1; k <= i; k++) {
+        bool any = k == wd->bad;
+
+        for (int j = 0; j < wd->node[k].n_in; j++)
+            any = any || has(bad, wd->node[k].in[j]);
+        bad |= any ? bit(k) : 0;
+    }
+    return has(bad, i);
 }
 
 static bool
 run_kernel(state *s, drainer *x, int choice)
 {
     task *t = &s->t[x->task];
+    unsigned reads =
+        off == RULE_WITHOUT ? t->reads : t->reads & (unsigned)~x->lacks;
 
     if (choice == 1 && (s->give_ups == 0 || t->kernels == 0))
         return false;
     for (int i = 0; i < wd->n_nodes; i++)
-        if (has(t->reads, i))
+        if (has(reads, i))
             must(has(s->n[i].valid, t->plan[i]),
                  "a kernel reads what is not computed");
     x->pc = X_STORE;
@@ -322,15 +379,12 @@ run_kernel(state *s, drainer *x, int choice)
         x->pc = X_LOCK;
         return true;
     }
-    if (wd->bad >= 0 && has(t->kernels, wd->bad)) {
-        x->outcome = O_FAILED;
-        s->failed = 1;
-        return true;
-    }
+    x->bad = nodes_that_fail(t, x->lacks, true);
+    s->failed |= x->bad != 0;
     for (int i = 0; i < wd->n_nodes; i++) {
         node *n = &s->n[i];
 
-        if (!has(t->done, i))
+        if (!has(t->done & (unsigned)~x->bad, i))
             continue;
         n->valid |= bit(n->plan);
         if (has(t->kernels, i) && n->computed < 2)
@@ -348,9 +402,13 @@ store(state *s, drainer *x)
     node *n = &s->n[i];
 
     must(n->state == S_SUBMITTED, "a node leaves a state that is final");
-    n->state = x->outcome == O_DONE     ? S_DONE
-               : x->outcome == O_FAILED ? S_FAILED
-                                        : S_NEW;
+    n->state = x->outcome == O_GIVEN_UP ? S_NEW
+               : has(x->bad, i)         ? S_FAILED
+                                        : S_DONE;
+    must(n->state != S_FAILED || must_fail(i),
+         "a node fails that depends on no failure");
+    must(n->state != S_DONE || !must_fail(i),
+         "a node is done that depends on a failure");
     x->at = (uint8_t)i;
     x->left &= (uint8_t)~bit(i);
     x->pc = n->waited && off != RULE_WAKE ? X_COLLECT : X_WAKE;
@@ -407,7 +465,7 @@ drop_task(state *s, drainer *x)
     for (int k = 0; k < wd->n_evals; k++)
         s->e[k].progress = s->e[k].pc == E_MEMORY_SLEEP;
     x->task = 0;
-    x->at = x->woken = x->outcome = 0;
+    x->at = x->woken = x->outcome = x->lacks = x->bad = 0;
     x->pc = X_NEXT;
 }
 
@@ -475,7 +533,7 @@ drain_step(state *s, drainer *x, int choice)
         return true;
     case X_DETACH:
         for (int i = 0; i < wd->n_nodes; i++)
-            if (has(s->t[x->task].done & (unsigned)~x->left, i))
+            if (has(s->t[x->task].done & (unsigned)~(x->left | x->bad), i))
                 s->n[i].detached = 1;
         x->pc = x->left != 0 ? X_STORE : X_DROP;
         return true;
@@ -502,8 +560,17 @@ is_new(const state *s, const evaluator *e, int i)
     return s->n[i].state == S_NEW && !has(e->window, i);
 }
 
-/* The walk of one window.  False: it met a failed node. */
 static bool
+reads_what_failed(const state *s, int i)
+{
+    for (int k = 0; k < wd->node[i].n_in; k++)
+        if (s->n[wd->node[i].in[k]].state == S_FAILED)
+            return true;
+    return false;
+}
+
+/* The walk of one window. */
+static void
 walk(state *s, evaluator *e)
 {
     int n = 0;
@@ -514,8 +581,6 @@ walk(state *s, evaluator *e)
         const node_spec *spec = &wd->node[i];
         bool again = false;
 
-        if (s->n[i].state == S_FAILED)
-            return false;
         if (!is_new(s, e, i)) {
             e->depth--;
             continue;
@@ -523,8 +588,6 @@ walk(state *s, evaluator *e)
         must(!s->n[i].detached, "the walker reads detached inputs");
         while (e->child[e->depth - 1] < spec->n_in && !again) {
             c = spec->in[e->child[e->depth - 1]++];
-            if (s->n[c].state == S_FAILED)
-                return false;
             again = is_new(s, e, c);
         }
         if (again) {
@@ -539,14 +602,18 @@ walk(state *s, evaluator *e)
             e->child[e->depth - 1] = 0;
             continue;
         }
-        e->window |= bit(i);
         e->depth--;
+        if (reads_what_failed(s, i)) { /* it does, at once */
+            must(must_fail(i), "a node fails that depends on no failure");
+            s->n[i].state = S_FAILED;
+            continue;
+        }
+        e->window |= bit(i);
         n++;
     }
     e->more = e->depth > 0;
     for (int k = e->depth; k < NODES; k++)
         e->stack[k] = e->child[k] = 0; /* fewer states */
-    return true;
 }
 
 static void
@@ -758,11 +825,7 @@ plan_step(state *s, int who, int choice)
         if (e->depth == 0)
             push_roots(who, e);
         e->pc = E_RESERVE;
-        if (!walk(s, e)) {
-            s->lock = NOBODY;
-            e->depth = e->window = 0;
-            e->pc = E_ERROR;
-        }
+        walk(s, e);
         return true;
     case E_RESERVE:
         if (choice == 1) {
@@ -1042,6 +1105,7 @@ explore(const world *w, rule without, size_t *n_states)
 #define DIAMOND_ON_TWO {DATA, OP1(0), OP1_ON(1, 1), OP1_ON(1, 0), OP2(2, 3)}
 #define TWO_TOPS {DATA, OP1(0), OP1(1), OP1(2), OP1(2)}
 #define GROUP {DATA, OP1(0), FUSED(1, 4, true), FUSED(2, 4, false), OP1(3)}
+#define PARTS {DATA, FUSED(0, 3, true), FUSED(1, 3, true), OP1(1), OP1_ON(2, 1)}
 #define VIEWS {DATA, OP1(0), VIEW(1), OP1(2), VIEW(1)}
 
 static const world plain[] = {
@@ -1083,6 +1147,15 @@ static const world failing[] = {
      {{1, {4}, 0}, {2, {2, 3}, 1}}, 2, 8, 2, 0, 0},
     {"data failure under a view", 5, VIEWS, 2,
      {{1, {3}, 0}, {1, {4}, 1}}, 2, 8, 1, 0, 0},
+    {"data failure of a group's hidden interior", 5, GROUP, 2,
+     {{1, {4}, 0}, {1, {2}, 1}}, 2, 8, 3, 0, 0},
+    {"data failure in one part of a group", 5, PARTS, 3,
+     {{1, {3}, 0}, {1, {4}, 1}, {2, {2, 1}, 0}}, 2, 8, 2, 0, 0},
+    {"data failure above one part of a group", 5,
+     {DATA, OP1_ON(0, 1), FUSED(0, 3, true), OP2(1, 2), OP1(2)}, 2,
+     {{2, {3, 4}, 0}, {2, {2, 3}, 1}}, 2, 8, 1, 0, 0},
+    {"and the kernel gives up", 5, PARTS, 2,
+     {{2, {3, 4}, 0}, {1, {4}, 1}}, 2, 2, 2, 1, 0},
     {"no memory for a plan, once", 5, DIAMOND_ON_TWO, 2,
      {{1, {4}, 0}, {1, {4}, 1}}, 2, 2, -1, 0, 1},
     {"no memory for a plan, twice, 3 evaluators", 4, CHAIN, 3,
@@ -1167,6 +1240,10 @@ static struct needed {
     {"helping_the_own_stream__is_needed", RULE_HELP_OWN,
      "an evaluator waits for ever"},
     {"giving_up_under_the_plan_lock__is_needed", RULE_WAIT_FOR_LOCK, NULL},
+    {"asking_for_each_result__is_needed", RULE_EACH_RESULT,
+     "a node fails that depends on no failure"},
+    {"running_without_what_lacks__is_needed", RULE_WITHOUT,
+     "a kernel reads what is not computed"},
 };
 
 static void

@@ -12,7 +12,7 @@
  * computed once, unless it was given up, and what nobody can reach is not
  * touched; memory is looked at only when it is said; a result that a planner
  * has seen as new is new when it is submitted; all actors come back, with what
- * they asked for done.
+ * they asked for done, or failed where the data does not allow that result.
  *
  * Each rule that can be turned off must be needed.
  */
@@ -32,7 +32,7 @@ typedef enum rule {
     RULE_WAKE         /* giving back wakes who waits */
 } rule;
 
-enum { S_NEW, S_SUBMITTED, S_DONE };
+enum { S_NEW, S_SUBMITTED, S_DONE, S_FAILED };
 
 typedef struct result {
     uint8_t state, planned, alone, waited;
@@ -84,11 +84,18 @@ typedef struct state {
 } state;
 
 static rule without;
+static uint8_t bad; /* the result that the call's data does not allow, NOBODY */
 
 static result *
 result_of(state *s, const actor *a)
 {
     return &s->r[a->wants == WANTS_Z ? 0 : a->wants];
+}
+
+static bool
+is_bad(const state *s, const result *r)
+{
+    return bad != NOBODY && r == &s->r[bad];
 }
 
 /* ---- alone -------------------------------------------------------------- */
@@ -194,7 +201,11 @@ alone_move(state *s, actor *a, int choice)
         return true;
     case P_LOOK:
         return look_move(s, r, a);
-    case P_STORE:
+    case P_STORE: /* one that fails gets no memory, and keeps its edge */
+        if (is_bad(s, r)) {
+            leave(r, a, S_FAILED, P_CHECK);
+            return true;
+        }
         r->said = 1;
         leave(r, a, S_DONE, P_DETACH);
         return true;
@@ -210,17 +221,27 @@ alone_move(state *s, actor *a, int choice)
 
 /* ---- planned ------------------------------------------------------------ */
 
+/* What z reads has failed: z does so at once. */
+static void
+fail_z(state *s, actor *a)
+{
+    must(is_bad(s, &s->r[0]), "z fails without a reason");
+    s->z = S_FAILED;
+    a->pc = P_UNLOCK;
+}
+
 /* Of the result that is asked for, or that z reads. */
 static bool
-state_move(const state *s, const result *r, actor *a)
+state_move(state *s, const result *r, actor *a)
 {
     if (r->state == S_NEW)
         a->pc = P_READ;
+    else if (r->state == S_FAILED && a->wants == WANTS_Z)
+        fail_z(s, a);
     else if (a->wants != WANTS_Z)
         a->pc = P_UNLOCK; /* waits for it */
     else
         a->pc = P_IS_TAKEN;
-    (void)s;
     return true;
 }
 
@@ -244,12 +265,15 @@ read_move(const state *s, const result *r, actor *a)
 }
 
 static bool
-emit_move(const result *r, actor *a)
+emit_move(state *s, const result *r, actor *a)
 {
     bool taken = r->alone && without != RULE_STEP_BACK;
     bool placed = (a->mine & 2) || (r->state != S_NEW && !taken);
 
-    a->pc = placed || without == RULE_EMIT_LOOKS ? P_SUBMIT : P_FORBID;
+    if (r->state == S_FAILED)
+        fail_z(s, a);
+    else
+        a->pc = placed || without == RULE_EMIT_LOOKS ? P_SUBMIT : P_FORBID;
     return true;
 }
 
@@ -302,7 +326,10 @@ finish_move(state *s, result *r, actor *a)
 {
     if (s->call != S_DONE) /* a window before made it: its task is waited for */
         return false;
-    leave(r, a, S_DONE, P_LATER_DETACH);
+    if (is_bad(s, r)) /* the call says so, result by result */
+        leave(r, a, S_FAILED, a->wants == WANTS_Z ? P_Z : P_CHECK);
+    else
+        leave(r, a, S_DONE, P_LATER_DETACH);
     return true;
 }
 
@@ -311,8 +338,8 @@ z_move(state *s, const result *r, actor *a)
 {
     if (r->state == S_SUBMITTED)
         return false;
-    must(r->state == S_DONE, "z reads what is not computed");
-    s->z = S_DONE;
+    must(r->state == S_DONE || is_bad(s, r), "z reads what is not computed");
+    s->z = r->state;
     a->pc = P_END;
     return true;
 }
@@ -333,7 +360,8 @@ sleep_move(result *r, actor *a)
 static bool
 check_move(const state *s, const result *r, actor *a)
 {
-    bool done = a->wants == WANTS_Z ? s->z == S_DONE : r->state == S_DONE;
+    uint8_t now = a->wants == WANTS_Z ? s->z : r->state;
+    bool done = now == S_DONE || now == S_FAILED;
 
     a->mine = 0;
     a->pc = done ? P_END : P_LOCK;
@@ -366,7 +394,7 @@ walk_move(state *s, actor *a, result *r)
     case P_READ:
         return read_move(s, r, a);
     case P_EMIT:
-        return emit_move(r, a);
+        return emit_move(s, r, a);
     case P_SUBMIT:
         return submit_move(s, r, a);
     default:
@@ -430,21 +458,31 @@ check_end(const void *state_)
     for (int i = 0; i < ACTORS; i++)
         must(s->a[i].pc == P_END, "an evaluation never comes back");
     must(s->computed == 1, "a call is never computed");
+    for (int i = 0; i < RESULTS; i++)
+        must((s->r[i].state != S_FAILED || i == bad) &&
+                 (s->r[i].state != S_DONE || i != bad),
+             "a result has another's end");
+    must(s->z != S_DONE || bad != 0, "z is done without its input");
 }
 
 /* Who wants what: results 0 and 1, or z.  `edges`: how many results there are.
  */
 typedef struct world {
-    uint8_t wants[ACTORS], edges, give_ups;
+    uint8_t wants[ACTORS], edges, give_ups, bad;
 } world;
 
 static const world worlds[] = {
-    {{0, 0, WANTS_Z}, 1, 0},
-    {{0, 0, WANTS_Z}, 1, 2},
-    {{0, WANTS_Z, WANTS_Z}, 1, 1},
-    {{0, 1, WANTS_Z}, 2, 1},
-    {{0, 1, 1}, 2, 1},
-    {{0, 0, 0}, 1, 2},
+    {{0, 0, WANTS_Z}, 1, 0, NOBODY},
+    {{0, 0, WANTS_Z}, 1, 2, NOBODY},
+    {{0, WANTS_Z, WANTS_Z}, 1, 1, NOBODY},
+    {{0, 1, WANTS_Z}, 2, 1, NOBODY},
+    {{0, 1, 1}, 2, 1, NOBODY},
+    {{0, 0, 0}, 1, 2, NOBODY},
+    {{0, 0, WANTS_Z}, 1, 2, 0},
+    {{0, WANTS_Z, WANTS_Z}, 1, 1, 0},
+    {{0, 1, WANTS_Z}, 2, 1, 0},
+    {{0, 1, WANTS_Z}, 2, 1, 1},
+    {{0, 1, 1}, 2, 1, 1},
 };
 
 static const char *
@@ -469,6 +507,7 @@ explore(size_t which, int off, size_t *n)
         start.a[i].pc = w->wants[i] == WANTS_Z ? P_CHECK : P_TAKE;
     }
     without = (rule)off;
+    bad = w->bad;
     broken = NULL;
     search_all(&h, &start, 1 << 22);
     *n += h.n_seen;
