@@ -20,7 +20,7 @@ typedef enum mr_capture_mode {
 } mr_capture_mode;
 
 typedef struct mr_compile_options {
-    size_t size;      /* sizeof(mr_compile_options) */
+    size_t size;      /* sizeof(mr_compile_options); 0 is an error */
     bool shapeless;   /* one trace for all shapes of one rank */
     const char *name; /* for messages; NULL: "function" */
     /* Programs of this function that are kept at most, and their bytes; 0: the
