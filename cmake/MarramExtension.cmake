@@ -22,7 +22,7 @@ elseif(extension_sources)
     target_compile_options(marram_python PRIVATE ${MR_C_FLAGS} -Wno-pedantic
         -Wno-cast-qual -fvisibility=hidden)
     target_compile_definitions(marram_python PRIVATE
-        Py_LIMITED_API=0x030B0000)
+        Py_LIMITED_API=0x030B0000 MR_PLAIN_CALLS)
     target_link_libraries(marram_python PRIVATE ${MR_USED_LIBRARY}
         Threads::Threads)
     set_target_properties(marram_python PROPERTIES PREFIX ""

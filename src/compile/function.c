@@ -91,6 +91,7 @@ mr_compile_closure(mr_closure *c, const mr_compile_options *options)
     }
     f->shapeless = o.shapeless;
     f->captures = o.captures;
+    f->capture_help = o.capture_help;
     atomic_init(&f->refs, 1);
     f->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
     f->closure = mr_closure_retain(c);
