@@ -563,14 +563,12 @@ find_host_copy(mr_array *x, bool writable, mr_array **copy)
 static void
 wait_for(mr_array *copy)
 {
-    struct mr__door callers = mr__error_door(NULL, NULL); /* see leave_doors */
     void *token = mr__block_begin();
 
     while (mr__state(copy) == MR_SUBMITTED)
         if (!mr__stream_help(copy->stream, copy))
             mr__wait_node(copy);
     mr__block_end(token);
-    mr__error_door_restore(callers);
 }
 
 static mr_code
@@ -622,17 +620,6 @@ set_hooks(void)
     mr__graph_detach_hook = detach_all;
     mr__graph_host_hook = on_host;
     mr__graph_host_data_hook = host_data;
-}
-
-/* Nodes that are planned and tasks that run here have lines of their own; what
- * fails without one has that of the caller. */
-static mr_code
-leave_doors(struct mr__door callers, mr_code rc)
-{
-    mr__error_door_restore(callers);
-    if (rc != MR_OK)
-        mr__error_annotate(callers.op, callers.site, NULL);
-    return rc;
 }
 
 static mr_code
@@ -688,14 +675,12 @@ mr_code
 mr_eval_many(mr_array *const *x, int n)
 {
     mr_code rc = check_arrays(x, n);
-    struct mr__door callers;
 
     if (rc != MR_OK)
         return rc;
     if (all_done(x, (size_t)n))
         return MR_OK;
-    callers = mr__error_door(NULL, NULL);
-    rc = leave_doors(callers, evaluate(x, (size_t)n));
+    rc = evaluate(x, (size_t)n);
     front_door();
     return rc;
 }
@@ -726,32 +711,25 @@ wait_for_room(uint32_t stream)
     return rc;
 }
 
-static mr_code
-submit(mr_array *const *roots, size_t n)
-{
-    uint32_t stream;
-    double cost;
-    mr_code rc = start(roots, n, RUN_ON_WORKERS, &stream, &cost);
-
-    if (rc != MR_OK)
-        return rc;
-    mr__stream_kick(stream);
-    return mr__tasks_in_flight() > MAX_IN_FLIGHT ? wait_for_room(stream)
-                                                 : MR_OK;
-}
-
 mr_code
 mr_async_eval(mr_array *const *x, int n)
 {
+    uint32_t stream;
+    double cost;
     mr_code rc = check_arrays(x, n);
-    struct mr__door callers;
 
     if (rc != MR_OK)
         return rc;
     if (all_done(x, (size_t)n))
         return MR_OK;
-    callers = mr__error_door(NULL, NULL);
-    rc = leave_doors(callers, submit(x, (size_t)n));
+    rc = start(x, (size_t)n, RUN_ON_WORKERS, &stream, &cost);
+    if (rc != MR_OK) {
+        front_door();
+        return rc;
+    }
+    mr__stream_kick(stream);
+    if (mr__tasks_in_flight() > MAX_IN_FLIGHT)
+        rc = wait_for_room(stream);
     front_door();
     return rc;
 }

@@ -11,7 +11,6 @@
 
 #include <stdatomic.h>
 
-#include "base/error.h"
 #include "base/map.h"
 #include "graph/context.h"
 #include "marram/array.h"
@@ -61,9 +60,7 @@ mr__read_note(void)
     /* acquire: pairs with mr_set_read_site */
     mr_read_site_fn where =
         atomic_load_explicit(&read_site, memory_order_acquire);
-    const char *site = where          ? where()
-                       : mr__ctx.site ? mr__ctx.site
-                                      : mr__error_here.door.site;
+    const char *site = where ? where() : mr__ctx.site;
     read_slot *s = site && *site ? slot_of(site) : &others;
 
     atomic_fetch_add_explicit(&s->count, 1, memory_order_relaxed);

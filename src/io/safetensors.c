@@ -129,8 +129,8 @@ parse_header(file *f)
         length |= (uint64_t)s->data[i] << 8 * i;
     if (s->bytes > 8 && text[0] != '{' && length > s->bytes - 8)
         return broken(f, NULL,
-                      "is no safetensors file: these begin with 8 bytes of "
-                      "length and '{'");
+                      "is no safetensors file: these begin with the length of "
+                      "a header, in 8 bytes, and its '{'");
     if (length > s->bytes - 8)
         return mr__fail(MR_E_IO,
                         "%s: ends inside its header: %llu bytes announced, "

@@ -189,24 +189,19 @@ captures__are_told_as_c_has_them(void **state)
     }
 }
 
-/* Evaluations by reading are counted by line. */
+/* What failed before keeps its line when its NULL is handed on. */
 static void
-reads__are_counted_by_line(void **state)
+chains__keep_the_first_line(void **state)
 {
     (void)state;
-    mr_array *x = mr_float(1.0);
-    mr_read_line line[2];
-    const char *here;
-    int n;
+    mr_tree *t = MR_ARRAYS(mr_float(1.0)), *in;
+    mr_array *x = mr_tree_array_at(t, 3);
+    const char *first = MR_SITE;
 
-    mr_read_stats_reset();
-    for (int i = 0; i < 3; i++) {
-        here = MR_SITE, mr_array_item_f64(mr_add(x, x));
-    }
-    assert_true(mr_read_stats(line, 2, &n) == 3);
-    assert_int_equal(n, 1);
-    assert_string_equal(line[0].site, here);
-    mr_read_stats_reset();
+    in = MR_ARRAYS(x);
+    assert_null(mr_tree_array_at(in, 0));
+    assert_int_equal(mr_eval(x), MR_E_INDEX);
+    assert_string_equal(line_after(mr_error_take().site), first);
 }
 
 int
@@ -218,7 +213,7 @@ main(void)
         mrt_test(reads__leave_a_better_line_alone),
         mrt_test(transforms__name_their_line_or_the_closures),
         mrt_test(captures__are_told_as_c_has_them),
-        mrt_test(reads__are_counted_by_line),
+        mrt_test(chains__keep_the_first_line),
     };
 
     return cmocka_run_group_tests_name("graph/sited", tests, NULL, NULL);
