@@ -146,6 +146,63 @@ MR_API const char *mr_version(void); /* "0.1.0" */
 MR_API int
 mr_version_number(void); /* 100 * 100 * major + 100 * minor + patch */
 
+/* ---- the same with the caller's line --------------------------------------
+ * Errors of these name the line of the call; a binding, which has no C lines,
+ * calls the plain functions (-DMR_PLAIN_CALLS). */
+MR_API int64_t mr_array_dim_sited(const char *site, const mr_array *x,
+                                  int axis);
+MR_API mr_code mr_array_copy_out_sited(const char *site, mr_array *x, void *out,
+                                       size_t bytes);
+MR_API mr_code mr_array_copy_f32_sited(const char *site, mr_array *x,
+                                       float *out, int64_t n);
+MR_API mr_code mr_array_copy_f64_sited(const char *site, mr_array *x,
+                                       double *out, int64_t n);
+MR_API mr_code mr_array_copy_i64_sited(const char *site, mr_array *x,
+                                       int64_t *out, int64_t n);
+MR_API mr_code mr_array_item_sited(const char *site, mr_array *x,
+                                   mr_scalar *out);
+MR_API double mr_array_item_f64_sited(const char *site, mr_array *x);
+MR_API const void *mr_array_data_sited(const char *site, mr_array *x);
+MR_API const int64_t *mr_array_strides_sited(const char *site, mr_array *x);
+MR_API char *mr_array_text_sited(const char *site, mr_array *x, int precision);
+MR_API mr_code mr_print_sited(const char *site, mr_array *x);
+MR_API mr_array *mr_array_from_f32_at(const char *site, const float *data,
+                                      mr_shape shape);
+MR_API mr_array *mr_array_from_f64_at(const char *site, const double *data,
+                                      mr_shape shape);
+MR_API mr_array *mr_array_from_i32_at(const char *site, const int32_t *data,
+                                      mr_shape shape);
+MR_API mr_array *mr_array_from_i64_at(const char *site, const int64_t *data,
+                                      mr_shape shape);
+MR_API mr_array *mr_array_from_u8_at(const char *site, const uint8_t *data,
+                                     mr_shape shape);
+MR_API mr_array *mr_array_from_bool_at(const char *site, const bool *data,
+                                       mr_shape shape);
+MR_API mr_array *mr_array_wrap_at(const char *site, void *data, mr_shape shape,
+                                  const int64_t *strides, mr_dtype dtype,
+                                  void (*free_fn)(void *ctx, void *data),
+                                  void *ctx);
+#ifndef MR_PLAIN_CALLS
+#define mr_array_from_f32(...)  mr_array_from_f32_at(MR_SITE, __VA_ARGS__)
+#define mr_array_from_f64(...)  mr_array_from_f64_at(MR_SITE, __VA_ARGS__)
+#define mr_array_from_i32(...)  mr_array_from_i32_at(MR_SITE, __VA_ARGS__)
+#define mr_array_from_i64(...)  mr_array_from_i64_at(MR_SITE, __VA_ARGS__)
+#define mr_array_from_u8(...)   mr_array_from_u8_at(MR_SITE, __VA_ARGS__)
+#define mr_array_from_bool(...) mr_array_from_bool_at(MR_SITE, __VA_ARGS__)
+#define mr_array_wrap(...)      mr_array_wrap_at(MR_SITE, __VA_ARGS__)
+#define mr_array_dim(...)       mr_array_dim_sited(MR_SITE, __VA_ARGS__)
+#define mr_array_copy_out(...)  mr_array_copy_out_sited(MR_SITE, __VA_ARGS__)
+#define mr_array_copy_f32(...)  mr_array_copy_f32_sited(MR_SITE, __VA_ARGS__)
+#define mr_array_copy_f64(...)  mr_array_copy_f64_sited(MR_SITE, __VA_ARGS__)
+#define mr_array_copy_i64(...)  mr_array_copy_i64_sited(MR_SITE, __VA_ARGS__)
+#define mr_array_item(...)      mr_array_item_sited(MR_SITE, __VA_ARGS__)
+#define mr_array_item_f64(...)  mr_array_item_f64_sited(MR_SITE, __VA_ARGS__)
+#define mr_array_data(...)      mr_array_data_sited(MR_SITE, __VA_ARGS__)
+#define mr_array_strides(...)   mr_array_strides_sited(MR_SITE, __VA_ARGS__)
+#define mr_array_text(...)      mr_array_text_sited(MR_SITE, __VA_ARGS__)
+#define mr_print(...)           mr_print_sited(MR_SITE, __VA_ARGS__)
+#endif
+
 MR_EXTERN_C_END
 
 #endif

@@ -20,7 +20,7 @@ typedef enum mr_capture_mode {
 } mr_capture_mode;
 
 typedef struct mr_compile_options {
-    size_t size;      /* sizeof(mr_compile_options) */
+    size_t size;      /* sizeof(mr_compile_options); 0 is an error */
     bool shapeless;   /* one trace for all shapes of one rank */
     const char *name; /* for messages; NULL: "function" */
     /* Programs of this function that are kept at most, and their bytes; 0: the
@@ -28,6 +28,9 @@ typedef struct mr_compile_options {
     uint64_t max_entries, max_bytes;
     /* What becomes of arrays that the function finds outside itself. */
     mr_capture_mode captures;
+    /* For bindings: what a message about such arrays adds to "pass them as
+     * arguments", as the language has it.  Immortal; NULL: nothing. */
+    const char *capture_help;
 } mr_compile_options;
 
 /* options may be NULL.  The closure is traced at the first call of each
@@ -121,6 +124,18 @@ MR_API const char *mr_compile_mode_name(mr_compile_mode m); /* NULL: none */
 MR_API bool mr_compile_mode_from_name(const char *name, mr_compile_mode *out);
 /* Disabled or enabled; returns whether it was on. */
 MR_API bool mr_compile_enable(bool on);
+
+/* ---- the same with the caller's line --------------------------------------
+ * Errors of these name the line of the call; a binding, which has no C lines,
+ * calls the plain functions (-DMR_PLAIN_CALLS). */
+MR_API mr_function *mr_compile_sited(const char *site, mr_fn fn, void *ctx,
+                                     const mr_compile_options *options);
+MR_API mr_tree *mr_call_sited(const char *site, mr_function *f,
+                              const mr_tree *args);
+#ifndef MR_PLAIN_CALLS
+#define mr_compile(...) mr_compile_sited(MR_SITE, __VA_ARGS__)
+#define mr_call(...)    mr_call_sited(MR_SITE, __VA_ARGS__)
+#endif
 
 MR_EXTERN_C_END
 

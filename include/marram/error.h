@@ -20,7 +20,8 @@ typedef struct mr_error {
     mr_code code;
     const char *message; /* with the operator in front: "add: ..." */
     const char *op;
-    const char *site; /* "file:line" of the user's call */
+    const char *site; /* "file:line" of the user's call, or of the one that
+                       * made the array at fault */
     const char *notes;
 } mr_error;
 

@@ -164,6 +164,20 @@ MR_API uint64_t mr_eval_set_depth_limit(uint64_t operations);
  * one. */
 MR_API uint64_t mr_eval_set_window(uint64_t operations);
 
+/* ---- the same with the caller's line --------------------------------------
+ * Errors of these name the line of the call; a binding, which has no C lines,
+ * calls the plain functions (-DMR_PLAIN_CALLS). */
+MR_API mr_code mr_eval_sited(const char *site, mr_array *x);
+MR_API mr_code mr_eval_many_sited(const char *site, mr_array *const *x, int n);
+MR_API mr_code mr_eval_tree_sited(const char *site, const mr_tree *t);
+MR_API mr_code mr_async_eval_sited(const char *site, mr_array *const *x, int n);
+#ifndef MR_PLAIN_CALLS
+#define mr_eval(...)       mr_eval_sited(MR_SITE, __VA_ARGS__)
+#define mr_eval_many(...)  mr_eval_many_sited(MR_SITE, __VA_ARGS__)
+#define mr_eval_tree(...)  mr_eval_tree_sited(MR_SITE, __VA_ARGS__)
+#define mr_async_eval(...) mr_async_eval_sited(MR_SITE, __VA_ARGS__)
+#endif
+
 MR_EXTERN_C_END
 
 #endif

@@ -126,6 +126,37 @@ MR_API mr_tree *mr_depends(const mr_tree *inputs, const mr_tree *dependencies);
 enum { MR_GRAD_MASKED = 1, MR_GRAD_ALLOW_INT = 2 };
 MR_API uint32_t mr_grad_mode(uint32_t mode);
 
+/* ---- the same with the caller's line --------------------------------------
+ * Errors of these name the line of the call; a binding, which has no C lines,
+ * calls the plain functions (-DMR_PLAIN_CALLS). */
+MR_API mr_tree *mr_value_and_grad_sited(const char *site, mr_fn fn, void *ctx,
+                                        const mr_tree *args, const int *argnums,
+                                        int n_argnums);
+MR_API mr_tree *mr_grad_sited(const char *site, mr_fn fn, void *ctx,
+                              const mr_tree *args, const int *argnums,
+                              int n_argnums);
+MR_API mr_code mr_check_grad_sited(const char *site, mr_fn fn, void *ctx,
+                                   const mr_tree *args, double step,
+                                   double tolerance);
+MR_API mr_tree *mr_vjp_sited(const char *site, mr_fn fn, void *ctx,
+                             const mr_tree *primals, const mr_tree *cotangents);
+MR_API mr_tree *mr_jvp_sited(const char *site, mr_fn fn, void *ctx,
+                             const mr_tree *primals, const mr_tree *tangents);
+MR_API mr_tree *mr_vmap_sited(const char *site, mr_fn fn, void *ctx,
+                              const mr_tree *args, const int32_t *in_axes,
+                              int n_in, const int32_t *out_axes, int n_out);
+MR_API mr_tree *mr_depends_sited(const char *site, const mr_tree *inputs,
+                                 const mr_tree *dependencies);
+#ifndef MR_PLAIN_CALLS
+#define mr_value_and_grad(...) mr_value_and_grad_sited(MR_SITE, __VA_ARGS__)
+#define mr_grad(...)           mr_grad_sited(MR_SITE, __VA_ARGS__)
+#define mr_check_grad(...)     mr_check_grad_sited(MR_SITE, __VA_ARGS__)
+#define mr_vjp(...)            mr_vjp_sited(MR_SITE, __VA_ARGS__)
+#define mr_jvp(...)            mr_jvp_sited(MR_SITE, __VA_ARGS__)
+#define mr_vmap(...)           mr_vmap_sited(MR_SITE, __VA_ARGS__)
+#define mr_depends(...)        mr_depends_sited(MR_SITE, __VA_ARGS__)
+#endif
+
 MR_EXTERN_C_END
 
 #endif

@@ -70,6 +70,53 @@ MR_API mr_tree *mr_tree_map(mr_array *(*fn)(void *ctx, mr_array *const *x),
 MR_API bool mr_tree_same_structure(const mr_tree *a, const mr_tree *b);
 MR_API uint64_t mr_tree_structure_hash(const mr_tree *t);
 
+/* ---- the same with the caller's line --------------------------------------
+ * Errors of these name the line of the call; a binding, which has no C lines,
+ * calls the plain functions (-DMR_PLAIN_CALLS). */
+MR_API mr_tree *mr_tree_leaf_sited(const char *site, mr_array *x);
+MR_API mr_tree *mr_tree_list_sited(const char *site, int n,
+                                   mr_tree *const *items);
+MR_API mr_tree *mr_tree_tuple_sited(const char *site, int n,
+                                    mr_tree *const *items);
+MR_API mr_tree *mr_tree_dict_sited(const char *site, int n,
+                                   const char *const *keys,
+                                   mr_tree *const *items);
+MR_API mr_tree *mr_tree_arrays_sited(const char *site, int n,
+                                     mr_array *const *arrays);
+MR_API mr_tree *mr_tree_at_sited(const char *site, const mr_tree *t, int i);
+MR_API mr_array *mr_tree_array_at_sited(const char *site, const mr_tree *t,
+                                        int i);
+MR_API const char *mr_tree_key_sited(const char *site, const mr_tree *t, int i);
+MR_API mr_tree *mr_tree_get_sited(const char *site, const mr_tree *t,
+                                  const char *key);
+MR_API mr_array *mr_tree_get_array_sited(const char *site, const mr_tree *t,
+                                         const char *key);
+MR_API mr_array *mr_tree_array_sited(const char *site, const mr_tree *t);
+MR_API mr_code mr_tree_leaves_sited(const char *site, const mr_tree *t,
+                                    mr_array **out, int n);
+MR_API mr_tree *mr_tree_like_sited(const char *site, const mr_tree *t,
+                                   mr_array *const *leaves, int n);
+MR_API mr_tree *mr_tree_map_sited(const char *site,
+                                  mr_array *(*fn)(void *ctx,
+                                                  mr_array *const *x),
+                                  void *ctx, int n, mr_tree *const *trees);
+#ifndef MR_PLAIN_CALLS
+#define mr_tree_leaf(...)      mr_tree_leaf_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_list(...)      mr_tree_list_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_tuple(...)     mr_tree_tuple_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_dict(...)      mr_tree_dict_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_arrays(...)    mr_tree_arrays_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_at(...)        mr_tree_at_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_array_at(...)  mr_tree_array_at_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_key(...)       mr_tree_key_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_get(...)       mr_tree_get_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_get_array(...) mr_tree_get_array_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_array(...)     mr_tree_array_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_leaves(...)    mr_tree_leaves_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_like(...)      mr_tree_like_sited(MR_SITE, __VA_ARGS__)
+#define mr_tree_map(...)       mr_tree_map_sited(MR_SITE, __VA_ARGS__)
+#endif
+
 MR_EXTERN_C_END
 
 #endif

@@ -357,15 +357,13 @@ plan_make(ext_places *all, const ext_call_site *c)
     return p;
 }
 
-/* As values_of, and then the arrays. */
+/* As values_of, and then the arrays.  Takes the caller's reference of p. */
 static int
-read_by(ext_places *all, ext_plan *p, const ext_call_site *c, ext_values *v,
-        ext_leaves *l)
+read_take(ext_places *all, ext_plan *p, const ext_call_site *c, ext_values *v,
+          ext_leaves *l)
 {
-    int r;
+    int r = values_of(v, p, c);
 
-    p->refs++;
-    r = values_of(v, p, c);
     if (r > 0) {
         plan_keep(all, p);
         r = values_collect(v, p, l) ? 1 : -1;
@@ -381,15 +379,17 @@ ext_captured_read(ext_places *all, const ext_call_site *c, ext_values *v,
     ext_plan *p;
     int r = 0;
 
-    for (int i = 0; r == 0 && i < all->n; i++)
-        r = read_by(all, all->plan[i], c, v, l);
+    for (int i = 0; r == 0 && i < all->n; i++) {
+        p = all->plan[i];
+        p->refs++;
+        r = read_take(all, p, c, v, l);
+    }
     if (r != 0)
         return r > 0;
     p = plan_make(all, c);
     if (!p)
         return false;
-    r = read_by(all, p, c, v, l);
-    plan_free(p);
+    r = read_take(all, p, c, v, l);
     if (r == 0)
         PyErr_SetString(PyExc_RuntimeError,
                         "what a compiled function captures changed while it "

@@ -581,8 +581,12 @@ compile(PyObject *self, PyObject *args, PyObject *kw)
     options.shapeless = a.shapeless != 0;
     options.max_entries = a.entries;
     options.max_bytes = a.bytes;
-    if (a.captures[0] == 'e')
+    options.capture_help = ", name what holds them in inputs, or compile with "
+                           "captures=\"input\"";
+    if (a.captures[0] == 'e') {
         options.captures = MR_CAPTURE_ERROR;
+        options.capture_help = " or name what holds them in inputs";
+    }
     if (a.captures[0] == 'i')
         options.captures = MR_CAPTURE_INPUT;
     c = (compiled_object *)PyType_GenericAlloc(ext.compiled, 0);

@@ -22,7 +22,10 @@ USAGE = """usage: python -m marram                                 what this ins
 
 def graph(words: list[str]) -> None:
     """Prints the programs of a function, or how to ask for them."""
-    if not words or words[0] in ("-h", "--help"):
+    if words and words[0] in ("-h", "--help"):
+        print(_graph.USAGE)
+        return
+    if not words:
         sys.exit(_graph.USAGE)
     try:
         print(_graph.graph(words), end="")

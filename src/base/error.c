@@ -32,6 +32,7 @@ struct mr__error_text {
     char site[SITE_BYTES];
     char message[MESSAGE_BYTES];
     char notes[NOTES_BYTES];
+    uint64_t n_failures; /* of this thread, so far */
 };
 
 /* A failure as a value.  The strings follow the struct in the same block. */
@@ -154,10 +155,17 @@ keep(mr_code code, const char *op, const char *site, const char *message)
     mr__error_here.code = code;
     if (text == NULL)
         return;
+    text->n_failures++;
     put_text(text->message, MESSAGE_BYTES, message);
     put_text(text->op, OP_BYTES, op);
     put_site(text->site, site);
     text->notes[0] = '\0';
+}
+
+uint64_t
+mr__error_count(void)
+{
+    return mr__error_here.text != NULL ? mr__error_here.text->n_failures : 0;
 }
 
 /* "op: " and the formatted text, cut where it must be. */

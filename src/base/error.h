@@ -84,6 +84,10 @@ mr__error_code(void)
     return mr__error_here.code;
 }
 
+/* Failures of this thread so far: did a call fail, or only keep an error that
+ * was there? */
+uint64_t mr__error_count(void);
+
 /* Put the thread's error (or its absence) aside while user code runs that
  * must not disturb it, and bring it back: strings borrowed from it stay valid.
  * Cannot fail. */

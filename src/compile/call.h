@@ -22,6 +22,7 @@ struct mr_function {
     mr_cache_owner *owner;
     bool shapeless;
     mr_capture_mode captures;
+    const char *capture_help; /* or NULL */
     /* relaxed: figures */
     _Atomic uint64_t traces, misses;
     mr_history history;

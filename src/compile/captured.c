@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "compile/cache.h"
+#include "compile/call.h"
 #include "graph/node.h"
 #include "marram/array.h"
 
@@ -107,33 +108,41 @@ describe(const mr_vec *found, char *text, size_t cap)
         snprintf(text + at, cap - at, " and %zu more", found->n - NAMED);
 }
 
+/* A binding's mode: it reads what it finds at each call, and did not find it.
+ */
+static mr_code
+not_found(const mr_function *f, size_t n, const char *text)
+{
+    const char *it = n == 1 ? "it" : "them", *s = n == 1 ? "" : "s";
+
+    return mr__fail(MR_E_STATE,
+                    "%s uses %zu array%s that captures=\"input\" cannot read "
+                    "at each call, since no variable, attribute, list or dict "
+                    "that it can replace was found to hold %s: %s. Pass %s as "
+                    "argument%s, or make it an array inside the function",
+                    f->name, n, s, it, text, it, s);
+}
+
 mr_code
-mr__captured_judge(const char *name, mr_capture_mode mode, const mr_vec *found)
+mr__captured_judge(const mr_function *f, const mr_vec *found)
 {
     const char *s = found->n == 1 ? "" : "s";
+    const char *help = f->capture_help != NULL ? f->capture_help : "";
     char text[512];
 
     if (found->n == 0)
         return MR_OK;
     describe(found, text, sizeof text);
-    if (mode == MR_CAPTURE_ERROR)
+    if (f->captures == MR_CAPTURE_INPUT && f->capture_help != NULL)
+        return not_found(f, found->n, text);
+    if (f->captures != MR_CAPTURE_CONSTANT)
         return mr__fail(MR_E_STATE,
                         "%s uses %zu array%s that it was not given: %s. Pass "
-                        "them as arguments or name what holds them in inputs",
-                        name, found->n, s, text);
-    if (mode == MR_CAPTURE_INPUT)
-        return mr__fail(MR_E_STATE,
-                        "%s uses %zu array%s that captures=\"input\" cannot "
-                        "read at each call, since no variable, attribute, "
-                        "list or dict that it can replace was found to hold "
-                        "%s: %s. Pass %s as argument%s, or make it an array "
-                        "inside the function",
-                        name, found->n, s, found->n == 1 ? "it" : "them", text,
-                        found->n == 1 ? "it" : "them", s);
+                        "them as arguments%s",
+                        f->name, found->n, s, text, help);
     mr__log(MR_LOG_WARN,
             "%s keeps %zu captured array%s as constants: %s. Later changes of "
-            "what holds them have no effect: pass them as arguments, name what "
-            "holds them in inputs, or compile with captures=\"input\".",
-            name, found->n, s, text);
+            "what holds them have no effect: pass them as arguments%s.",
+            f->name, found->n, s, text, help);
     return MR_OK;
 }

@@ -16,8 +16,8 @@ void mr__captured_end(mr_made *made);
  * NULL: those that the function made of plain data are among them. */
 bool mr__captured_find(const mr_made *made, uint64_t trace,
                        mr_array *const *leaf, int n, mr_vec *found);
-/* As the mode wants: an error, or in the checking mode a line in the log. */
-mr_code mr__captured_judge(const char *name, mr_capture_mode mode,
-                           const mr_vec *found);
+/* As the function's mode wants: an error, or in the checking mode a line in the
+ * log. */
+mr_code mr__captured_judge(const mr_function *f, const mr_vec *found);
 
 #endif

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "base/vec.h"
 #include "compile/cache.h"
 #include "compile/call.h"
@@ -51,12 +52,9 @@ static _Atomic uint64_t next_id = 1; /* relaxed: a counter */
 static bool
 take_options(const mr_compile_options *given, mr_compile_options *o)
 {
-    size_t size = given == NULL ? 0 : given->size;
-
-    if (size == 0 || size > sizeof *o)
-        size = sizeof *o;
-    if (given != NULL)
-        memcpy(o, given, size);
+    if (given != NULL &&
+        mr__sized_take(o, sizeof *o, given, "mr_compile_options") != MR_OK)
+        return false;
     if (o->max_entries == 0)
         o->max_entries = MAX_ENTRIES;
     if (o->max_bytes == 0)
@@ -78,7 +76,7 @@ mr_compile_closure(mr_closure *c, const mr_compile_options *options)
         return mr__error_pending()
                    ? NULL
                    : mr__fail_null(MR_E_NULL, "the closure is NULL");
-    if (!take_options(options, &o) || mr__jit_check() != MR_OK)
+    if (!take_options(options, &o))
         return NULL;
     f = mr__alloc_zero(sizeof *f);
     if (f == NULL)
@@ -93,6 +91,7 @@ mr_compile_closure(mr_closure *c, const mr_compile_options *options)
     }
     f->shapeless = o.shapeless;
     f->captures = o.captures;
+    f->capture_help = o.capture_help;
     atomic_init(&f->refs, 1);
     f->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
     f->closure = mr_closure_retain(c);
@@ -693,6 +692,8 @@ find_or_trace(mr_function *f, mr_call_state *c, const mr_cache_key *key,
         return true;
     mr__defer_user_code_end();
     mr__lock_assert_none("tracing a function");
+    if (mr__jit_check() != MR_OK)
+        return false;
     /* relaxed: a figure */
     atomic_fetch_add_explicit(&f->misses, 1, memory_order_relaxed);
     e = entry_at_miss(f, c, key);
@@ -887,16 +888,7 @@ mr_function_explain(const mr_function *f)
 static mr_code
 give_info(const mr_cache_info *info, mr_cache_info *out)
 {
-    size_t size;
-
-    if (out == NULL)
-        return mr__fail(MR_E_NULL, "the place for the figures is NULL");
-    size = out->size;
-    if (size == 0 || size > sizeof *info)
-        size = sizeof *info;
-    memcpy(out, info, size);
-    out->size = size;
-    return MR_OK;
+    return mr__sized_give(out, info, sizeof *info, "mr_cache_info");
 }
 
 mr_code

@@ -26,6 +26,7 @@
 #include "base/alloc.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "compile/jit.h"
 #include "compile/tier1.h"
 #include "eval/hooks.h"
@@ -639,14 +640,9 @@ mr_jit_info_get(mr_jit_info *out)
     static const char *const names[] = {"off", "background", "now"};
     mr_jit_info info = {.size = sizeof info};
     char path[PATH_MAX];
-    size_t size;
-    mr_code rc;
 
-    if (out == NULL)
-        return mr__fail(MR_E_NULL, "the place for the answer is NULL");
-    rc = mr__jit_check();
-    if (rc != MR_OK)
-        return rc;
+    if (mr__jit_check() != MR_OK)
+        return MR_E_VALUE;
     info.mode = names[mr__jit_mode()];
     mr__lock_take(&lock);
     info.why_not = figures.why_not;
@@ -660,7 +656,5 @@ mr_jit_info_get(mr_jit_info *out)
     mr__lock_drop(&lock);
     if (info.why_not == NULL && !info.loaded && !provider_path(path))
         info.why_not = MR_JIT_WHY_NOT;
-    size = out->size > 0 && out->size < sizeof info ? out->size : sizeof info;
-    memcpy(out, &info, size);
-    return MR_OK;
+    return mr__sized_give(out, &info, sizeof info, "mr_jit_info");
 }

@@ -372,8 +372,7 @@ find_captured(const mr_function *f, const tracing *t, mr_call_state *c,
     mr_array **leaf = mr__alloc_array((size_t)n + 1, sizeof *leaf);
     bool ok = leaf != NULL && mr_tree_leaves(out, leaf, n) == MR_OK &&
               mr__captured_find(made, t->trace, leaf, n, &c->captured) &&
-              (made == NULL ||
-               mr__captured_judge(f->name, f->captures, &c->captured) == MR_OK);
+              (made == NULL || mr__captured_judge(f, &c->captured) == MR_OK);
 
     mr__dealloc(leaf);
     return ok;

@@ -277,7 +277,7 @@ lines_piece(void *ctx, int64_t begin, int64_t end)
     int last = c->n_spatial - 1;
     int64_t per_line = (c->out[last] - 1) / ROW + 1;
     mr_depth_row r = row_describe(d);
-    const void *x[TAPS];
+    const void *x[TAPS] = {NULL};
 
     r.x = x;
     for (int64_t u = begin; u < end; u++) {

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "eval/alone.h"
 #include "eval/check.h"
 #include "eval/fork.h"
@@ -86,14 +87,8 @@ mr_code
 mr_stats_get(mr_stats *out)
 {
     mr_stats s = {.size = sizeof s};
-    uint64_t size, alone;
+    uint64_t alone = mr__streams_ran_alone();
 
-    if (out == NULL)
-        return mr__fail(MR_E_NULL, "the place for the figures is NULL");
-    size = out->size;
-    if (size == 0 || size > sizeof s)
-        size = sizeof s;
-    alone = mr__streams_ran_alone();
     mr__lock_take(&mr__plan_lock);
     s.plan_holds = mr__plan_lock.holds;
     s.plan_waits = mr__plan_lock.waits;
@@ -107,8 +102,7 @@ mr_stats_get(mr_stats *out)
     s.ran_on_caller =
         s.tasks_run > s.ran_on_worker ? s.tasks_run - s.ran_on_worker : 0;
     s.ahead = mr__deep_evaluations();
-    memcpy(out, &s, size);
-    return MR_OK;
+    return mr__sized_give(out, &s, sizeof s, "mr_stats");
 }
 
 /* ---- planning

@@ -9,6 +9,7 @@
 
 #include "array/buffer.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "eval/registry.h"
 #include "marram/eval.h"
 
@@ -66,25 +67,17 @@ mr_memory_of(mr_device d, mr_memory_info *out)
     mr_memory_info info = {.size = sizeof info};
     const mr_device_table *t;
     mr_pool_stats s;
-    uint64_t size;
 
-    if (out == NULL)
-        return mr__fail(MR_E_NULL, "the place for the figures is NULL");
     t = mr__device_find(d);
     if (t == NULL)
         return mr__error_code();
-    size = out->size;
-    if (size == 0 || size > sizeof info)
-        size = sizeof info;
     s = mr__pool_stats(t->pool(t->self));
     info.active = s.active;
     info.peak = s.peak;
     info.cached = s.cached;
     info.limit = s.limit;
     info.cache_limit = s.cache_limit;
-    memcpy(out, &info, size);
-    out->size = size;
-    return MR_OK;
+    return mr__sized_give(out, &info, sizeof info, "mr_memory_info");
 }
 
 bool
@@ -112,13 +105,7 @@ mr_memory_report_get(mr_memory_report *out)
 {
     mr_memory_report r = {.size = sizeof r};
     mr_pool_stats s = mr__pools_stats();
-    uint64_t size;
 
-    if (out == NULL)
-        return mr__fail(MR_E_NULL, "the place for the figures is NULL");
-    size = out->size;
-    if (size == 0 || size > sizeof r)
-        size = sizeof r;
     r.active = s.active;
     r.peak = s.peak;
     r.cached = s.cached;
@@ -126,7 +113,5 @@ mr_memory_report_get(mr_memory_report *out)
     r.buffers = s.buffers;
     r.limit = s.limit;
     r.resident = resident_bytes();
-    memcpy(out, &r, size);
-    out->size = size;
-    return MR_OK;
+    return mr__sized_give(out, &r, sizeof r, "mr_memory_report");
 }

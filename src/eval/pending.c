@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/map.h"
+#include "base/sized.h"
 #include "eval/alone.h"
 #include "eval/plan.h"
 #include "graph/node.h"
@@ -116,9 +117,8 @@ mr_pending_get(mr_array *const *x, int n, mr_pending *out)
     pending p = {0};
     mr_code rc;
 
-    if (out == NULL || (x == NULL && n > 0))
-        return mr__fail(MR_E_NULL, "%s is NULL",
-                        out ? "the list of arrays" : "the place for figures");
+    if (x == NULL && n > 0)
+        return mr__fail(MR_E_NULL, "the list of arrays is NULL");
     for (int i = 0; i < n; i++)
         if (x[i] == NULL || x[i] == MR_NONE)
             return mr__fail(MR_E_NULL, "array %d is NULL", i);
@@ -130,9 +130,5 @@ mr_pending_get(mr_array *const *x, int n, mr_pending *out)
     mr__lock_drop(&mr__plan_lock);
     mr__dealloc(p.stack);
     mr__map_free(&p.depth);
-    if (rc == MR_OK)
-        memcpy(out, &r,
-               out->size == 0 || out->size > sizeof r ? sizeof r
-                                                      : (size_t)out->size);
-    return rc;
+    return rc == MR_OK ? mr__sized_give(out, &r, sizeof r, "mr_pending") : rc;
 }

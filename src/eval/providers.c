@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "eval/device.h"
 #include "eval/registry.h"
 #include "graph/op.h"
@@ -226,19 +227,12 @@ mr_code
 mr_provider_info_at(int i, mr_provider_info *out)
 {
     mr_provider_info info = {.size = sizeof info};
-    size_t size;
 
-    if (out == NULL)
-        return mr__fail(MR_E_NULL, "the place for the answer is NULL");
     mr__providers_load();
     if (i < 0 || i >= n_list)
         return mr__fail(MR_E_INDEX, "there is no provider %d: there are %d", i,
                         n_list);
-    size = out->size;
-    if (size == 0 || size > sizeof info)
-        size = sizeof info;
     info.path = list[i]->path;
     info.why_not = list[i]->why[0] == '\0' ? NULL : list[i]->why;
-    memcpy(out, &info, size);
-    return MR_OK;
+    return mr__sized_give(out, &info, sizeof info, "mr_provider_info");
 }

@@ -124,9 +124,21 @@ mr_array *(mr_array_from)(const void *data, mr_shape shape, mr_dtype dtype)
 }
 
 mr_array *
+mr_array_from_f32_at(const char *site, const float *data, mr_shape shape)
+{
+    return mr_array_from_at(site, data, shape, MR_FLOAT32);
+}
+
+mr_array *
 mr_array_from_f32(const float *data, mr_shape shape)
 {
     return mr_array_from_at(NULL, data, shape, MR_FLOAT32);
+}
+
+mr_array *
+mr_array_from_f64_at(const char *site, const double *data, mr_shape shape)
+{
+    return mr_array_from_at(site, data, shape, MR_FLOAT64);
 }
 
 mr_array *
@@ -136,9 +148,21 @@ mr_array_from_f64(const double *data, mr_shape shape)
 }
 
 mr_array *
+mr_array_from_i32_at(const char *site, const int32_t *data, mr_shape shape)
+{
+    return mr_array_from_at(site, data, shape, MR_INT32);
+}
+
+mr_array *
 mr_array_from_i32(const int32_t *data, mr_shape shape)
 {
     return mr_array_from_at(NULL, data, shape, MR_INT32);
+}
+
+mr_array *
+mr_array_from_i64_at(const char *site, const int64_t *data, mr_shape shape)
+{
+    return mr_array_from_at(site, data, shape, MR_INT64);
 }
 
 mr_array *
@@ -148,9 +172,21 @@ mr_array_from_i64(const int64_t *data, mr_shape shape)
 }
 
 mr_array *
+mr_array_from_u8_at(const char *site, const uint8_t *data, mr_shape shape)
+{
+    return mr_array_from_at(site, data, shape, MR_UINT8);
+}
+
+mr_array *
 mr_array_from_u8(const uint8_t *data, mr_shape shape)
 {
     return mr_array_from_at(NULL, data, shape, MR_UINT8);
+}
+
+mr_array *
+mr_array_from_bool_at(const char *site, const bool *data, mr_shape shape)
+{
+    return mr_array_from_at(site, data, shape, MR_BOOL);
 }
 
 mr_array *
@@ -192,13 +228,21 @@ wrap_checked(void *data, mr_shape shape, const int64_t *strides, mr_dtype dtype,
 }
 
 mr_array *
-mr_array_wrap(void *data, mr_shape shape, const int64_t *strides,
-              mr_dtype dtype, void (*free_fn)(void *ctx, void *data), void *ctx)
+mr_array_wrap_at(const char *site, void *data, mr_shape shape,
+                 const int64_t *strides, mr_dtype dtype,
+                 void (*free_fn)(void *, void *), void *ctx)
 {
-    struct mr__door old = open_door(NULL);
+    struct mr__door old = open_door(site);
 
     return close_door(old,
                       wrap_checked(data, shape, strides, dtype, free_fn, ctx));
+}
+
+mr_array *
+mr_array_wrap(void *data, mr_shape shape, const int64_t *strides,
+              mr_dtype dtype, void (*free_fn)(void *, void *), void *ctx)
+{
+    return mr_array_wrap_at(NULL, data, shape, strides, dtype, free_fn, ctx);
 }
 
 /* ---- from numbers ------------------------------------------------------- */

@@ -127,6 +127,10 @@ parse_header(file *f)
                       "first 8 bytes");
     for (int i = 0; i < 8; i++)
         length |= (uint64_t)s->data[i] << 8 * i;
+    if (s->bytes > 8 && text[0] != '{' && length > s->bytes - 8)
+        return broken(f, NULL,
+                      "is no safetensors file: these begin with the length of "
+                      "a header, in 8 bytes, and its '{'");
     if (length > s->bytes - 8)
         return mr__fail(MR_E_IO,
                         "%s: ends inside its header: %llu bytes announced, "

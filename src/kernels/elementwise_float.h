@@ -83,14 +83,8 @@ typedef R V;
                 X(LOGADDEXP, logaddexp) X(COPYSIGN, copysign)              \
                     X(HYPOT, hypot)
 /* clang-format on */
-/* clang-format off */
-#define MR_MAP_VV_BOOL(X)                                                      \
-    X(EQUAL, equal)                                                            \
-    X(NOT_EQUAL, not_equal) X(LESS, less) X(LESS_EQUAL, less_equal)            \
-        X(GREATER, greater) X(GREATER_EQUAL, greater_equal)                    \
-            X(LOGICAL_AND, logical_and) X(LOGICAL_OR, logical_or)              \
-                X(LOGICAL_XOR, logical_xor)
-/* clang-format on */
+
+#include "kernels/elementwise_compare.h"
 
 /* ---- one operand ----------------------------------------------------------
  */
@@ -462,69 +456,6 @@ k_hypot(V a, V b)
     M inf = m_or(v_eq(v_abs(a), C(HUGE_VAL)), v_eq(v_abs(b), C(HUGE_VAL)));
 
     return v_select(inf, C(HUGE_VAL), v_hypot(a, b));
-}
-
-/* ---- two operands, a bool -------------------------------------------------
- */
-
-INLINE M
-k_equal(V a, V b)
-{
-    return v_eq(a, b);
-}
-
-INLINE M
-k_not_equal(V a, V b)
-{
-    return v_ne(a, b);
-}
-
-INLINE M
-k_less(V a, V b)
-{
-    return v_lt(a, b);
-}
-
-INLINE M
-k_less_equal(V a, V b)
-{
-    return v_le(a, b);
-}
-
-INLINE M
-k_greater(V a, V b)
-{
-    return v_lt(b, a);
-}
-
-INLINE M
-k_greater_equal(V a, V b)
-{
-    return v_le(b, a);
-}
-
-INLINE M
-k_logical_and(V a, V b)
-{
-    return m_and(v_ne(a, C(0)), v_ne(b, C(0)));
-}
-
-INLINE M
-k_logical_or(V a, V b)
-{
-    return m_or(v_ne(a, C(0)), v_ne(b, C(0)));
-}
-
-INLINE M
-k_logical_xor(V a, V b)
-{
-    return m_xor(v_ne(a, C(0)), v_ne(b, C(0)));
-}
-
-INLINE V
-k_select(M m, V a, V b)
-{
-    return v_select(m, a, b);
 }
 
 /* For reductions: the identities; is a better than b (argmax, argmin)? */

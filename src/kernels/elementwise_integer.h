@@ -34,14 +34,8 @@ typedef R V;
                 X(BITWISE_OR, bitwise_or) X(BITWISE_XOR, bitwise_xor)          \
                     X(LEFT_SHIFT, left_shift) X(RIGHT_SHIFT, right_shift)
 /* clang-format on */
-/* clang-format off */
-#define MR_MAP_VV_BOOL(X)                                                      \
-    X(EQUAL, equal)                                                            \
-    X(NOT_EQUAL, not_equal) X(LESS, less) X(LESS_EQUAL, less_equal)            \
-        X(GREATER, greater) X(GREATER_EQUAL, greater_equal)                    \
-            X(LOGICAL_AND, logical_and) X(LOGICAL_OR, logical_or)              \
-                X(LOGICAL_XOR, logical_xor)
-/* clang-format on */
+
+#include "kernels/elementwise_compare.h"
 
 INLINE V
 k_copy(V x)
@@ -240,66 +234,6 @@ k_right_shift(V a, V b)
 #else
     return v_select(out, C(0), a >> (count & (MR_LANE_BITS - 1)));
 #endif
-}
-
-INLINE M
-k_equal(V a, V b)
-{
-    return v_eq(a, b);
-}
-
-INLINE M
-k_not_equal(V a, V b)
-{
-    return v_ne(a, b);
-}
-
-INLINE M
-k_less(V a, V b)
-{
-    return v_lt(a, b);
-}
-
-INLINE M
-k_less_equal(V a, V b)
-{
-    return v_le(a, b);
-}
-
-INLINE M
-k_greater(V a, V b)
-{
-    return v_lt(b, a);
-}
-
-INLINE M
-k_greater_equal(V a, V b)
-{
-    return v_le(b, a);
-}
-
-INLINE M
-k_logical_and(V a, V b)
-{
-    return m_and(v_ne(a, C(0)), v_ne(b, C(0)));
-}
-
-INLINE M
-k_logical_or(V a, V b)
-{
-    return v_ne(a | b, C(0));
-}
-
-INLINE M
-k_logical_xor(V a, V b)
-{
-    return m_xor(v_ne(a, C(0)), v_ne(b, C(0)));
-}
-
-INLINE V
-k_select(M m, V a, V b)
-{
-    return v_select(m, a, b);
 }
 
 INLINE M

@@ -26,6 +26,12 @@
 /* Inputs: x, index arrays, and for scatter the updates. */
 #define MAX_IN (MR_MAX_NDIM + 2)
 
+/* What messages call the two: an operator that a rule makes of a node is called
+ * as the node is, since that is what the user wrote.  So each is there under
+ * the names of the others. */
+#define GATHERS  "x[index] or take"
+#define SCATTERS MR__SCATTER_LABEL
+
 /* ---- shared checks
  * ------------------------------------------------------------- */
 
@@ -103,17 +109,24 @@ batch_index(const mr_batch *b, int32_t ndim)
     return mr__iota(b->size, 0, ndim + 1);
 }
 
+/* The operator of this id that messages call as they call `like`. */
+static const mr_op *called_as(const mr_op *like, int id);
+
+static mr_array *scatter(const mr_op *op, mr_array *a, mr_array *const *indices,
+                         int n, mr_array *updates, mr_ints axes,
+                         mr_scatter_mode mode);
+
 /* -- index_gather ---------------------------------------------------------- */
 
-mr_array *
-mr__build_index_gather(mr_array *a, mr_array *const *indices, int n_indices,
-                       mr_ints axes, mr_ints slice_sizes)
+static mr_array *
+gather(const mr_op *op, mr_array *a, mr_array *const *indices, int n_indices,
+       mr_ints axes, mr_ints slice_sizes)
 {
     mr_array *in[MAX_IN], *picked;
     mr_list list, shape;
     mr_gather_params p;
 
-    if (check_axes(a, n_indices, axes, &list) != MR_OK ||
+    if (a == NULL || check_axes(a, n_indices, axes, &list) != MR_OK ||
         line_up_indices(indices, n_indices, in + 1, &shape) != MR_OK)
         return NULL;
     if (slice_sizes.n != a->ndim)
@@ -122,11 +135,19 @@ mr__build_index_gather(mr_array *a, mr_array *const *indices, int n_indices,
             "%lld sizes for an array of %d axes: needs one for each",
             (long long)slice_sizes.n, (int)a->ndim);
     if (mr__pick_rows(a, indices, in + 1, n_indices, mr__ints(&list),
-                      slice_sizes, &picked))
+                      slice_sizes, op->label, &picked))
         return picked;
     p = (mr_gather_params){mr__ints(&list), slice_sizes};
     in[0] = a;
-    return mr__node_new(&mr__op_index_gather, &p, n_indices + 1, in);
+    return mr__node_new(op, &p, n_indices + 1, in);
+}
+
+mr_array *
+mr__build_index_gather(mr_array *a, mr_array *const *indices, int n_indices,
+                       mr_ints axes, mr_ints slice_sizes)
+{
+    return gather(&mr__op_index_gather, a, indices, n_indices, axes,
+                  slice_sizes);
 }
 
 static mr_code
@@ -161,8 +182,9 @@ gather_vjp(const mr_rule *r, int i)
 
     if (i != 0)
         return MR_NONE;
-    return mr_index_scatter(mr__zeros_like(r->primal[0]), r->primal + 1,
-                            r->n_in - 1, r->cotangent[0], p->axes, "add");
+    return scatter(called_as(r->node->op, MR_OP_INDEX_SCATTER),
+                   mr__zeros_like(r->primal[0]), r->primal + 1, r->n_in - 1,
+                   r->cotangent[0], p->axes, MR_SCATTER_ADD);
 }
 
 static mr_array *
@@ -172,14 +194,15 @@ gather_jvp(const mr_rule *r, int i)
 
     if (i != 0)
         return MR_NONE;
-    return mr_index_gather(r->tangent[0], r->primal + 1, r->n_in - 1, p->axes,
-                           p->sizes);
+    return gather(r->node->op, r->tangent[0], r->primal + 1, r->n_in - 1,
+                  p->axes, p->sizes);
 }
 
 static mr_array *
 gather_vmap(const mr_batch *b)
 {
     const mr_gather_params *p = mr__params(b->node);
+    const mr_op *op = b->node->op;
     int32_t ndim = b->node->in[1]->ndim;
     int n = b->n_in - 1;
     bool places = false;
@@ -189,12 +212,12 @@ gather_vmap(const mr_batch *b)
     for (int k = 1; k <= n; k++)
         places = places || b->batched[k];
     if (!b->batched[0]) /* one array, read at places of each */
-        return mr_index_gather(b->in[0], b->in + 1, n, p->axes, p->sizes);
+        return gather(op, b->in[0], b->in + 1, n, p->axes, p->sizes);
     axes = batched_axes(p->axes, places);
     if (!places) { /* the batch axis is part of what is read */
         sizes = mr__prepend(p->sizes, b->size);
-        y = mr_index_gather(b->in[0], b->in + 1, n, mr__ints(&axes),
-                            mr__ints(&sizes));
+        y = gather(op, b->in[0], b->in + 1, n, mr__ints(&axes),
+                   mr__ints(&sizes));
         return y == NULL ? NULL : mr_moveaxis(y, ndim, 0);
     }
     sizes = mr__prepend(p->sizes, 1);
@@ -202,7 +225,7 @@ gather_vmap(const mr_batch *b)
     memcpy(in + 1, b->in + 1, (size_t)n * sizeof *in);
     if (in[0] == NULL)
         return NULL;
-    y = mr_index_gather(b->in[0], in, n + 1, mr__ints(&axes), mr__ints(&sizes));
+    y = gather(op, b->in[0], in, n + 1, mr__ints(&axes), mr__ints(&sizes));
     return mr_squeeze(y, MR_AXES(ndim + 1));
 }
 
@@ -241,11 +264,12 @@ static const mr_field gather_fields[] = {
         .vmap = gather_vmap, .gather = gather_map,                             \
     }
 
-const mr_op mr__op_index_gather = GATHER("x[index] or take");
+const mr_op mr__op_index_gather = GATHER(GATHERS);
 
 /* The same under the names of the functions whose indices it reads. */
 static const mr_op gather_mm = GATHER("gather_mm");
 static const mr_op segmented_mm = GATHER("segmented_mm");
+static const mr_op gather_back = GATHER(SCATTERS);
 
 mr_array *
 mr__pick(mr_array *a, mr_array *indices, mr_picker who)
@@ -270,8 +294,8 @@ mr__pick(mr_array *a, mr_array *indices, mr_picker who)
 /* -- index_scatter --------------------------------------------------------- */
 
 static mr_array *
-scatter(mr_array *a, mr_array *const *indices, int n, mr_array *updates,
-        mr_ints axes, mr_scatter_mode mode)
+scatter(const mr_op *op, mr_array *a, mr_array *const *indices, int n,
+        mr_array *updates, mr_ints axes, mr_scatter_mode mode)
 {
     mr_array *in[MAX_IN];
     mr_list list, shape;
@@ -298,7 +322,7 @@ scatter(mr_array *a, mr_array *const *indices, int n, mr_array *updates,
         mr__broadcast(mr__cast(updates, (mr_dtype)a->dtype), ndim, shape.v);
     if (in[n + 1] == NULL)
         return NULL;
-    return mr__node_new(&mr__op_index_scatter, &p, n + 2, in);
+    return mr__node_new(op, &p, n + 2, in);
 }
 
 /* a divided by the product of what divides each place. */
@@ -306,8 +330,8 @@ static mr_array *
 scatter_divide(mr_array *a, mr_array *const *indices, int n, mr_array *updates,
                mr_ints axes)
 {
-    mr_array *by = scatter(mr__ones_like(a), indices, n, updates, axes,
-                           MR_SCATTER_MULTIPLY);
+    mr_array *by = scatter(&mr__op_index_scatter, mr__ones_like(a), indices, n,
+                           updates, axes, MR_SCATTER_MULTIPLY);
 
     return mr__cast(mr_divide(a, by), (mr_dtype)a->dtype);
 }
@@ -321,8 +345,8 @@ mr__build_index_scatter(mr_array *a, mr_array *const *indices, int n_indices,
 
     for (int m = 0; mode != NULL && m < 5; m++)
         if (strcmp(mode, names[m]) == 0)
-            return scatter(a, indices, n_indices, updates, axes,
-                           (mr_scatter_mode)m);
+            return scatter(&mr__op_index_scatter, a, indices, n_indices,
+                           updates, axes, (mr_scatter_mode)m);
     if (mode != NULL && strcmp(mode, "divide") == 0)
         return scatter_divide(a, indices, n_indices, updates, axes);
     return mr__fail_null(MR_E_VALUE,
@@ -356,11 +380,9 @@ gather_like(const mr_rule *r, mr_array *x)
     const mr_array *updates = r->primal[r->n_in - 1];
     int32_t ndim = r->primal[0]->ndim;
 
-    if (x == NULL)
-        return NULL;
-    return mr_index_gather(
-        x, r->primal + 1, r->n_in - 2, p->axes,
-        (mr_ints){updates->dim + updates->ndim - ndim, ndim});
+    return gather(called_as(r->node->op, MR_OP_INDEX_GATHER), x, r->primal + 1,
+                  r->n_in - 2, p->axes,
+                  (mr_ints){updates->dim + updates->ndim - ndim, ndim});
 }
 
 static mr_array *
@@ -369,7 +391,8 @@ scatter_like(const mr_rule *r, mr_array *x, mr_array *updates,
 {
     const mr_scatter_params *p = mr__params(r->node);
 
-    return scatter(x, r->primal + 1, r->n_in - 2, updates, p->axes, mode);
+    return scatter(r->node->op, x, r->primal + 1, r->n_in - 2, updates, p->axes,
+                   mode);
 }
 
 /* Which updates stayed: each writes its number, and reads what is there. */
@@ -593,7 +616,7 @@ scatter_vmap(const mr_batch *b)
     updates = mr_expand_dims(updates, MR_AXES(ndim + 1));
     if (in[0] == NULL || x == NULL || updates == NULL)
         return NULL;
-    return scatter(x, in, n + 1, updates, mr__ints(&axes),
+    return scatter(b->node->op, x, in, n + 1, updates, mr__ints(&axes),
                    (mr_scatter_mode)p->mode);
 }
 
@@ -602,15 +625,29 @@ static const mr_field scatter_fields[] = {
     MR_FIELD(2, INT, mr_scatter_params, mode),
 };
 
-const mr_op mr__op_index_scatter = {
-    .id = MR_OP_INDEX_SCATTER,
-    .version = 1,
-    .n_in = -1,
-    .name = "scatter",
-    .label = "x[index] = v or x.at[index]",
-    MR__PARAMS(mr_scatter_params, scatter_fields),
-    .infer = scatter_infer,
-    .vjp = scatter_vjp,
-    .jvp = scatter_jvp,
-    .vmap = scatter_vmap,
-};
+#define SCATTER(called)                                                        \
+    {                                                                          \
+        .id = MR_OP_INDEX_SCATTER, .version = 1, .n_in = -1,                   \
+        .name = "scatter", .label = called,                                    \
+        MR__PARAMS(mr_scatter_params, scatter_fields), .infer = scatter_infer, \
+        .vjp = scatter_vjp, .jvp = scatter_jvp, .vmap = scatter_vmap,          \
+    }
+
+const mr_op mr__op_index_scatter = SCATTER(SCATTERS);
+static const mr_op scatter_mm = SCATTER("gather_mm");
+static const mr_op scatter_segments = SCATTER("segmented_mm");
+static const mr_op scatter_back = SCATTER(GATHERS);
+
+static const mr_op *
+called_as(const mr_op *like, int id)
+{
+    static const mr_op *const all[] = {
+        &mr__op_index_gather,  &gather_mm,  &segmented_mm,     &gather_back,
+        &mr__op_index_scatter, &scatter_mm, &scatter_segments, &scatter_back,
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if ((int)all[i]->id == id && strcmp(all[i]->label, like->label) == 0)
+            return all[i];
+    return like;
+}

@@ -140,7 +140,8 @@ rows_of(mr_array *x, const picking *p, const mr_array *shape)
 
 bool
 mr__pick_rows(mr_array *x, mr_array *const *indices, mr_array *const *even,
-              int n, mr_ints axes, mr_ints sizes, mr_array **out)
+              int n, mr_ints axes, mr_ints sizes, const char *label,
+              mr_array **out)
 {
     const mr_array *shape = even[0];
     mr_list dims = {.n = 0};
@@ -164,7 +165,7 @@ mr__pick_rows(mr_array *x, mr_array *const *indices, mr_array *const *even,
         index = mr_expand_dims(index, MR_AXES(p.along));
     *out = rows == NULL || index == NULL
                ? NULL
-               : mr_reshape(mr__take_picked(rows, index, p.along),
+               : mr_reshape(mr__take_picked(rows, index, p.along, label),
                             mr__shape(&dims));
     return true;
 }

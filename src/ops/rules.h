@@ -78,12 +78,17 @@ mr_array *mr__put_along(mr_array *x, mr_array *index, mr_array *values,
                         int32_t axis, int64_t mode);
 /* x at the indices along an axis, of x's shape but for the axis. */
 mr_array *mr__take_along(mr_array *x, mr_array *index, int32_t axis);
-/* The same on behalf of x[index]. */
-mr_array *mr__take_picked(mr_array *x, mr_array *index, int32_t axis);
+/* The same on behalf of something that messages call otherwise: `label` is that
+ * of x[index] or of scatter, else it is called take_along_axis. */
+mr_array *mr__take_picked(mr_array *x, mr_array *index, int32_t axis,
+                          const char *label);
+#define MR__SCATTER_LABEL "x[index] = v or x.at[index]"
 /* x at index arrays of which all but one count rows: one entry of each.  `even`
- * are the index arrays broadcast together; false: they are others. */
+ * are the index arrays broadcast together, `label` what messages call it;
+ * false: they are others. */
 bool mr__pick_rows(mr_array *x, mr_array *const *indices, mr_array *const *even,
-                   int n, mr_ints axes, mr_ints sizes, mr_array **out);
+                   int n, mr_ints axes, mr_ints sizes, const char *label,
+                   mr_array **out);
 /* Entries along axis 0, as take; late errors name the function that picks. */
 typedef enum mr_picker { MR_PICKS_MATRICES, MR_PICKS_SEGMENTS } mr_picker;
 mr_array *mr__pick(mr_array *a, mr_array *indices, mr_picker who);

@@ -106,15 +106,41 @@ static const mr_field axis_fields[] = {
     MR_FIELD(1, AXIS, mr_axis_params, axis),
 };
 
-mr_array *
-mr__take_along(mr_array *x, mr_array *index, int32_t axis)
+/* What rules make of a node is called as the node is: see gather.c. */
+static const mr_op *take_called(const char *label);
+static const mr_op *put_called(const mr_op *like);
+
+static mr_array *
+take_as(const mr_op *op, mr_array *x, mr_array *index, int32_t axis)
 {
     mr_axis_params p = {axis};
 
     if (x == NULL || index == NULL)
         return NULL;
-    return mr__node_new(&mr__op_take_along_axis, &p, 2,
-                        (mr_array *[]){x, index});
+    return mr__node_new(op, &p, 2, (mr_array *[]){x, index});
+}
+
+mr_array *
+mr__take_along(mr_array *x, mr_array *index, int32_t axis)
+{
+    return take_as(&mr__op_take_along_axis, x, index, axis);
+}
+
+mr_array *
+mr__take_picked(mr_array *x, mr_array *index, int32_t axis, const char *label)
+{
+    return take_as(take_called(label), x, index, axis);
+}
+
+static mr_array *
+put_as(const mr_op *op, mr_array *x, mr_array *index, mr_array *values,
+       int32_t axis, int64_t mode)
+{
+    mr_put_params p = {axis, mode};
+
+    if (x == NULL || index == NULL || values == NULL)
+        return NULL;
+    return mr__node_new(op, &p, 3, (mr_array *[]){x, index, values});
 }
 
 /* Both to one shape but for axis. */
@@ -197,8 +223,9 @@ take_along_vjp(const mr_rule *r, int i)
 {
     if (i == 1)
         return MR_NONE;
-    return mr__put_along(mr__zeros_like(r->primal[0]), r->primal[1],
-                         r->cotangent[0], axis_of(r->node), MR_SCATTER_ADD);
+    return put_as(put_called(r->node->op), mr__zeros_like(r->primal[0]),
+                  r->primal[1], r->cotangent[0], axis_of(r->node),
+                  MR_SCATTER_ADD);
 }
 
 static mr_array *
@@ -206,14 +233,14 @@ take_along_jvp(const mr_rule *r, int i)
 {
     if (i == 1)
         return MR_NONE;
-    return mr__take_along(r->tangent[0], r->primal[1], axis_of(r->node));
+    return take_as(r->node->op, r->tangent[0], r->primal[1], axis_of(r->node));
 }
 
 static mr_array *
 take_along_vmap(const mr_batch *b)
 {
-    return mr__take_along(mr__batch_in(b, 0), mr__batch_in(b, 1),
-                          axis_of(b->node) + 1);
+    return take_as(b->node->op, mr__batch_in(b, 0), mr__batch_in(b, 1),
+                   axis_of(b->node) + 1);
 }
 
 static bool
@@ -236,18 +263,30 @@ take_along_gather(const mr_node *n, mr_gather_map *out)
         .gather = take_along_gather,                                           \
     }
 
-const mr_op mr__op_take_along_axis = TAKE_ALONG("take or take_along_axis");
+#define TAKES  "take or take_along_axis"
+#define PICKS  "x[index] or take"
+#define PLACES "put_along_axis"
 
-/* The same under the name of what reads it so. */
-static const mr_op take_picked = TAKE_ALONG("x[index] or take");
+const mr_op mr__op_take_along_axis = TAKE_ALONG(TAKES);
 
-mr_array *
-mr__take_picked(mr_array *x, mr_array *index, int32_t axis)
+/* The same under the names of what reads so. */
+static const mr_op take_names[] = {
+    TAKE_ALONG(PICKS), TAKE_ALONG(MR__SCATTER_LABEL), TAKE_ALONG(PLACES)};
+
+static const mr_op *
+op_called(const mr_op *own, const mr_op *other, size_t n, const char *label)
 {
-    mr_axis_params p = {axis};
-    mr_array *in[2] = {x, index};
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(other[i].label, label) == 0)
+            return &other[i];
+    return own;
+}
 
-    return mr__node_new(&take_picked, &p, 2, in);
+static const mr_op *
+take_called(const char *label)
+{
+    return op_called(&mr__op_take_along_axis, take_names,
+                     sizeof take_names / sizeof *take_names, label);
 }
 
 /* -- put_along_axis -------------------------------------------------------- */
@@ -256,12 +295,7 @@ mr_array *
 mr__put_along(mr_array *x, mr_array *index, mr_array *values, int32_t axis,
               int64_t mode)
 {
-    mr_put_params p = {axis, mode};
-
-    if (x == NULL || index == NULL || values == NULL)
-        return NULL;
-    return mr__node_new(&mr__op_put_along_axis, &p, 3,
-                        (mr_array *[]){x, index, values});
+    return put_as(&mr__op_put_along_axis, x, index, values, axis, mode);
 }
 
 mr_array *
@@ -287,6 +321,16 @@ mr__build_put_along_axis(mr_array *a, mr_array *indices, mr_array *values,
     return axis == MR_AXIS_NONE ? mr_reshape(y, mr__shape(&shape)) : y;
 }
 
+/* What lies at the node's places. */
+static mr_array *
+taken_back(const mr_rule *r, mr_array *x)
+{
+    const mr_put_params *p = mr__params(r->node);
+
+    return take_as(take_called(mr__op_label(r->node->op)), x, r->primal[1],
+                   p->axis);
+}
+
 /* Which values stayed where several were put: see scatter's set_winners. */
 static mr_array *
 put_winners(const mr_rule *r)
@@ -296,8 +340,9 @@ put_winners(const mr_rule *r)
     mr_array *number = mr__counting(r->primal[1]);
     mr_array *none = mr__filled(MR_INT64, x->ndim, x->dim, -1.0);
 
-    none = mr__put_along(none, r->primal[1], number, p->axis, MR_SCATTER_SET);
-    return mr_equal(mr__take_along(none, r->primal[1], p->axis), number);
+    none = put_as(r->node->op, none, r->primal[1], number, p->axis,
+                  MR_SCATTER_SET);
+    return mr_equal(taken_back(r, none), number);
 }
 
 static mr_array *
@@ -309,12 +354,11 @@ put_vjp(const mr_rule *r, int i)
     if (i == 1)
         return MR_NONE;
     if (i == 0)
-        return p->mode == MR_SCATTER_ADD
-                   ? c
-                   : mr__put_along(c, r->primal[1],
-                                   mr__zeros_like(r->primal[2]), p->axis,
-                                   MR_SCATTER_SET);
-    c = mr__take_along(c, r->primal[1], p->axis);
+        return p->mode == MR_SCATTER_ADD ? c
+                                         : put_as(r->node->op, c, r->primal[1],
+                                                  mr__zeros_like(r->primal[2]),
+                                                  p->axis, MR_SCATTER_SET);
+    c = taken_back(r, c);
     return p->mode == MR_SCATTER_ADD
                ? c
                : mr__masked(mr_rule_once(r, 0, put_winners), c);
@@ -331,7 +375,7 @@ put_jvp(const mr_rule *r, int i)
     for (int k = 0; k < 3; k += 2)
         t[k] = r->tangent[k] != NULL ? r->tangent[k]
                                      : mr__zeros_like(r->primal[k]);
-    return mr__put_along(t[0], r->primal[1], t[2], p->axis, p->mode);
+    return put_as(r->node->op, t[0], r->primal[1], t[2], p->axis, p->mode);
 }
 
 static mr_array *
@@ -339,8 +383,8 @@ put_vmap(const mr_batch *b)
 {
     const mr_put_params *p = mr__params(b->node);
 
-    return mr__put_along(mr__batch_in(b, 0), mr__batch_in(b, 1),
-                         mr__batch_in(b, 2), p->axis + 1, p->mode);
+    return put_as(b->node->op, mr__batch_in(b, 0), mr__batch_in(b, 1),
+                  mr__batch_in(b, 2), p->axis + 1, p->mode);
 }
 
 static mr_code
@@ -365,15 +409,22 @@ static const mr_field put_fields[] = {
     MR_FIELD(2, INT, mr_put_params, mode),
 };
 
-const mr_op mr__op_put_along_axis = {
-    .id = MR_OP_PUT_ALONG_AXIS,
-    .version = 1,
-    .n_in = 3,
-    .name = "put_along_axis",
-    MR__PARAMS(mr_put_params, put_fields),
-    .infer = put_infer,
-    .vjp = put_vjp,
-    .jvp = put_jvp,
-    .vmap = put_vmap,
-    .put = put_one_a_line,
-};
+#define PUT_ALONG(called)                                                      \
+    {                                                                          \
+        .id = MR_OP_PUT_ALONG_AXIS, .version = 1, .n_in = 3,                   \
+        .name = "put_along_axis", .label = called,                             \
+        MR__PARAMS(mr_put_params, put_fields), .infer = put_infer,             \
+        .vjp = put_vjp, .jvp = put_jvp, .vmap = put_vmap,                      \
+        .put = put_one_a_line,                                                 \
+    }
+
+const mr_op mr__op_put_along_axis = PUT_ALONG(PLACES);
+static const mr_op put_names[] = {PUT_ALONG(TAKES), PUT_ALONG(PICKS),
+                                  PUT_ALONG(MR__SCATTER_LABEL)};
+
+static const mr_op *
+put_called(const mr_op *like)
+{
+    return op_called(&mr__op_put_along_axis, put_names,
+                     sizeof put_names / sizeof *put_names, mr__op_label(like));
+}

@@ -18,6 +18,7 @@
 #include "array/buffer.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "graph/tree.h"
 #include "marram/array.h"
 #include "marram/ops.h"
@@ -332,12 +333,12 @@ mr_closure *
 mr_custom_function(mr_closure *f, const mr_custom_options *options)
 {
     mr_custom_options o = {.size = sizeof o};
-    size_t size = options && options->size > 0 ? options->size : sizeof o;
 
     if (!function_given(f))
         return NULL;
-    if (options)
-        memcpy(&o, options, size < sizeof o ? size : sizeof o);
+    if (options &&
+        mr__sized_take(&o, sizeof o, options, "mr_custom_options") != MR_OK)
+        return NULL;
     return closure_of(&(mr_custom){
         .f = f, .vjp = o.vjp, .jvp = o.jvp, .vmap = o.vmap, .name = o.name});
 }

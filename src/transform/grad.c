@@ -198,8 +198,8 @@ choose_leaves(choice *c, const mr_tree *args, const mr_leaves *x)
                 return mr__fail(
                     MR_E_DTYPE,
                     "argument %d holds %s, which has no gradient: cast it to "
-                    "a floating dtype, leave it out of argnums, or allow_int "
-                    "for zeros",
+                    "a floating dtype, leave it out of argnums, or have zeros "
+                    "for it (allow_int; in C MR_GRAD_ALLOW_INT)",
                     a, mr_dtype_name(x->v[j]->dtype));
             c->wanted[j] = true;
         }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "graph/op.h"
 #include "transform/walk.h"
 
@@ -43,12 +44,9 @@ mr_op_info_at(int i, mr_op_info *out)
 {
     const mr_op *op = i < 0 ? NULL : operator_at(i);
     mr_op_info info = {.size = sizeof info};
-    size_t size = out->size;
 
     if (op == NULL)
         return mr__fail(MR_E_INDEX, "there is no operator %d", i);
-    if (size == 0 || size > sizeof info)
-        size = sizeof info;
     info.name = op->name;
     info.id = op->id;
     if (!is_graph_own(op)) {
@@ -59,6 +57,5 @@ mr_op_info_at(int i, mr_op_info *out)
                         : MR_RULE_FALLBACK;
     }
     info.fuses = op->fuse.kind != MR_FUSE_NONE;
-    memcpy(out, &info, size);
-    return MR_OK;
+    return mr__sized_give(out, &info, sizeof info, "mr_op_info");
 }

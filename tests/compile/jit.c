@@ -207,12 +207,16 @@ static void
 mode__unknown_is_an_error_that_says_so(void **state)
 {
     float number = 3.0F;
+    mr_function *f = mr_compile(body, &number, NULL);
 
     (void)state;
     mr__jit_use(NULL, MR_JIT_UNKNOWN);
-    assert_null(mr_compile(body, &number, NULL));
-    mrt_assert_error(MR_E_VALUE, "off, background or now");
+    for (int i = 0; i < 2; i++) {
+        assert_null(mr_call(f, MR_ARRAYS(mr_float(1.0))));
+        mrt_assert_error(MR_E_VALUE, "off, background or now");
+    }
     mr__jit_use(NULL, MR_JIT_OFF);
+    mr_function_release(f);
 }
 
 static void

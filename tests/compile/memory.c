@@ -34,6 +34,7 @@ peak_of(mr_fn fn, bool given)
 
         y = mr_retain(mr_tree_array(mr_call(f, MR_ARRAYS(x))));
         mr_scope_end(scope);
+        mrt_tasks_end();
         before = mr_memory_active();
         if (given)
             mr_release(x);
@@ -236,6 +237,7 @@ constants__are_kept_once(void **state)
 
     (void)state;
     big = square_of(0.5);
+    mrt_tasks_end();
     before = mr_memory_active();
     for (int i = 0; i < 4; i++) {
         f[i] = mr_compile(with_big, NULL, NULL);
@@ -244,6 +246,7 @@ constants__are_kept_once(void **state)
                 f[i], MR_ARRAYS(mr_zeros(MR_SHAPE(SIDE), MR_FLOAT32))))),
             MR_OK);
     }
+    mrt_tasks_end();
     assert_true(mr_memory_active() < before + SLACK);
     for (int i = 0; i < 4; i++)
         mr_function_release(f[i]);

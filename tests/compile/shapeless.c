@@ -330,6 +330,17 @@ options__of_an_older_caller_are_taken(void **state)
     mr_function_release(f);
 }
 
+/* Its size says what may be read of it. */
+static void
+options__without_their_size_are_refused(void **state)
+{
+    (void)state;
+    assert_null(
+        mr_compile(by_number, NULL, &(mr_compile_options){.shapeless = true}));
+    mrt_assert_error(MR_E_VALUE, "the size of the mr_compile_options is 0: set "
+                                 "it to sizeof(mr_compile_options)");
+}
+
 static void
 modes__have_names(void **state)
 {
@@ -409,6 +420,7 @@ main(void)
             memory__each_failing_allocation_is_a_clean_error_or_costs_nothing),
         mrt_test(captures__can_be_an_error),
         mrt_test(options__of_an_older_caller_are_taken),
+        mrt_test(options__without_their_size_are_refused),
         mrt_test(modes__have_names),
         mrt_test(threads__share_a_cache_of_one_entry),
     };

@@ -592,7 +592,9 @@ compiled__shapeless_function_runs_on_its_device(void **state)
     (void)state;
     mr_array *w = mr_float(0.5);
     mr_function *f =
-        mr_compile(scaled, w, &(mr_compile_options){.shapeless = true});
+        mr_compile(scaled, w,
+                   &(mr_compile_options){.size = sizeof(mr_compile_options),
+                                         .shapeless = true});
     mr_cache_info info = {.size = sizeof info};
 
     for (int i = 0; i < 6; i++) {

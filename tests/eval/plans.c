@@ -279,6 +279,7 @@ product__has_no_memory_of_its_own(void **state)
         y = mr_matmul(x, x);
         if (joined)
             y = mr_subtract(mr_tanh(y), x);
+        mrt_tasks_end();
         mr_memory_clear_cache();
         mr_memory_reset_peak();
         before = mr_memory_active();
@@ -309,9 +310,11 @@ updates__lie_where_the_old_values_were(void **state)
     mr_scope_end(s);
     mr_release(w);
     mr_release(m);
+    mrt_tasks_end();
     mr_memory_clear_cache();
     before = mr_memory_active();
     assert_int_equal(mr_eval_many((mr_array *[]){w2, m2}, 2), MR_OK);
+    mrt_tasks_end();
     assert_in_range(mr_memory_active(), 0, before);
     mrt_assert_f32(mr_take(mr_flatten(m2, 0, -1), mr_int(5), 0),
                    (float[]){64.25F}, 1);
@@ -344,6 +347,7 @@ order__is_depth_first(void **state)
         total = next;
         mr_scope_end(each); /* or the scope could ask for each of them */
     }
+    mrt_tasks_end();
     mr_memory_clear_cache();
     mr_memory_reset_peak();
     before = mr_memory_active();

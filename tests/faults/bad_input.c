@@ -470,10 +470,10 @@ reading__refuses(void **state)
     FAILS(mr_eval_many(NULL, 2), MR_E_VALUE, "at NULL");
     FAILS(mr_async_eval(two, -1), MR_E_VALUE, "-1 arrays");
     FAILS(mr_eval_tree(NULL), MR_E_NULL, "tree");
-    FAILS(mr_stats_get(NULL), MR_E_NULL, "figures");
+    FAILS(mr_stats_get(NULL), MR_E_NULL, "mr_stats");
     FAILS(mr_pending_get(two, 2, &pending), MR_E_NULL, "array 1");
     FAILS(mr_pending_get(NULL, 2, &pending), MR_E_NULL, "list of arrays");
-    FAILS(mr_pending_get(two, 1, NULL), MR_E_NULL, "figures");
+    FAILS(mr_pending_get(two, 1, NULL), MR_E_NULL, "mr_pending");
     FAILS(mr_stream_sync(gone), MR_E_VALUE, "stream 999999");
     FAILS(mr_stream_set_default(gone), MR_E_VALUE, "999999");
     FAILS(mr_set_default_device(nowhere), MR_E_VALUE, "gpu:99");
@@ -625,7 +625,7 @@ compiled_functions__refuse(void **state)
     REFUSED(mr_call(no_result, args), MR_E_NULL, "gave NULL");
     REFUSED(mr_call_keyed(peek, args, NULL, 5, NULL), MR_E_NULL, "5 bytes");
     FAILS(mr_function_cache_info(NULL, NULL), MR_E_NULL, "function");
-    FAILS(mr_function_cache_info(peek, NULL), MR_E_NULL, "figures");
+    FAILS(mr_function_cache_info(peek, NULL), MR_E_NULL, "mr_cache_info");
     FAILS(mr_function_cache_clear(NULL), MR_E_NULL, "function");
     mr_function_release(peek);
     mr_function_release(no_result);

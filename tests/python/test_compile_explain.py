@@ -101,8 +101,27 @@ def test_graph_command__prints_the_same_of_a_file(tmp_path: Path) -> None:
     assert "FILE:FUNCTION" in command("--dot").stderr
 
 
+def test_graph_command__passes_values_and_names(tmp_path: Path) -> None:
+    source = tmp_path / "model.py"
+    source.write_text(
+        "import marram.core as mx\n\n\ndef f(x, scale, how, *, axis=0, keep=None):\n"
+        "    assert how == 'mean' and keep == (True, None)\n    return (x * scale).mean(axis)\n"
+    )
+    r = command(f"{source}:f", "float32[8,3]", "0.5", "'mean'", "axis=1", "keep=(True, None)")
+    assert r.returncode == 0, r.stderr
+    assert "gives float32 (8,)" in r.stdout
+    assert "called with argument 'scale': 0.5" in r.stdout
+    r = command(f"{source}:f", "float32[8,3]", "scale=float32[]", "how='mean'", "keep=(True, None)")
+    assert "(float32 (8, 3), float32 ()) gives float32 (3,)" in r.stdout, r.stderr
+
+
+def test_graph_command__help_is_on_standard_output() -> None:
+    r = command("--help")
+    assert (r.returncode, r.stderr) == (0, "") and "axis=1" in r.stdout
+
+
 def test_graph_command__says_what_is_wrong(tmp_path: Path) -> None:
-    assert "float32[64,32]" in command("math:sin", "float32").stderr
+    assert "float32[64,32], nor a value such as 3" in command("math:sin", "float32").stderr
     assert command(f"{tmp_path}/none.py:f").returncode == 1
     assert "FILE:FUNCTION" in command("math").stderr
     assert "usage" in command().stderr

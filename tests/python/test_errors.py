@@ -54,6 +54,39 @@ def test_notes__name_the_line_that_made_the_node():
         assert f"created at {__file__}:{made}" in notes(e)
 
 
+INDEXED = {
+    "x[index] or take": lambda x, i: x[i],
+    "take or take_along_axis": lambda x, i: mx.take_along_axis(x, i, 0),
+    "x[index] = v or x.at[index]": lambda x, i: x.at[i].multiply(mx.ones(1)),
+    "put_along_axis": lambda x, i: mx.put_along_axis(x, i, mx.ones(1), 0),
+    "gather_mm": lambda x, i: mx.gather_mm(mx.ones((1, 1, 3)), x.reshape(1, 3, 1), rhs_indices=i),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("how", ["grad", "compiled", "mapped", "twice"])
+def test_gradient__of_a_bad_index_names_what_the_user_wrote(name, how):
+    """Nobody asks for the value: what fails is an operator that the rule made."""
+    f = INDEXED[name]
+
+    def loss(x, i):
+        return (f(x, i) ** 3).sum()
+
+    g = mx.grad(loss)
+    if how == "twice":
+        g = mx.grad(lambda x, i: mx.grad(loss)(x, i).sum())
+    if how == "mapped":
+        g = mx.vmap(g)
+    if how == "compiled":
+        g = mx.compile(g)
+    x, i = mx.array([1.0, 2.0, 3.0]), mx.array([9])
+    x, i = (mx.stack([x, x]), mx.stack([i, i])) if how == "mapped" else (x, i)
+    with pytest.raises(IndexError) as e:
+        mx.eval(g(x, i))
+    assert str(e.value).startswith(f"{name}: index 9 is out of range")
+    assert any(f"created at {__file__}:" in n for n in notes(e))
+
+
 def test_notes__of_a_line_in_a_loop_and_of_a_long_function():
     made = {}
     for i in range(3):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/gen on small tables: what it makes, and what it refuses where."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -168,6 +169,16 @@ def test_ids__are_the_records_and_the_graphs_own(made, tmp_path):
         assert line in text
     assert "MESHGRID" not in text
     assert "[65] = &mr__op_gather," in (tmp_path / "gen/op_table.c").read_text()
+
+
+BUILD = Path(os.environ.get("MARRAM_BUILD", ROOT / "build"))
+
+
+@pytest.mark.skipif(not shutil.which("ninja") or not (BUILD / "build.ninja").exists(), reason="no build by ninja")
+def test_build__links_the_package_once():
+    for _ in range(2):
+        said = subprocess.run(["ninja", "-C", BUILD, "marram_python_files"], capture_output=True, text=True, timeout=60)
+    assert "no work to do" in said.stdout, said.stdout + said.stderr
 
 
 def test_python__specs_and_stubs(made, tmp_path):

@@ -11,6 +11,7 @@
 #include "marram/marram.h"
 #include "support/base.h"
 #include "support/device_op.h"
+#include "support/mrt.h"
 
 /* Everything alive when a test begins must be all that is when it ends. */
 static int64_t live_at_start; /* set by warm_up */

@@ -36,6 +36,12 @@ mrt_close(void **state)
     return e.code == MR_OK && rc == MR_OK ? 0 : -1;
 }
 
+void
+mrt_tasks_end(void)
+{
+    assert_int_equal(mr_stream_sync((mr_stream){0}), MR_OK);
+}
+
 static double *
 values(mr_array *x, int64_t n)
 {

@@ -21,6 +21,10 @@
 int mrt_open(void **state);
 int mrt_close(void **state);
 
+/* Values are there a moment before the tasks that made them have let go of what
+ * they held: behind this, memory is as it will stay. */
+void mrt_tasks_end(void);
+
 /* x (any real dtype) has exactly these n values; NaN equals NaN. */
 void mrt_assert_f32(mr_array *x, const float *want, int64_t n);
 void mrt_assert_f64(mr_array *x, const double *want, int64_t n);

@@ -131,21 +131,22 @@ describe(const char *name, const mr_array *x)
 }
 
 static int
-inspect(const char *path)
+inspect_npy(const char *path)
 {
-    const char *dot = strrchr(path, '.');
-    mr_tree *t;
+    mr_array *x = mr_load_npy(path);
 
-    if (dot != NULL && strcmp(dot, ".npy") == 0) {
-        mr_array *x = mr_load_npy(path);
+    if (x == NULL)
+        return complain("");
+    describe(path, x);
+    mr_release(x);
+    return 0;
+}
 
-        if (x == NULL)
-            return complain("");
-        describe(path, x);
-        mr_release(x);
-        return 0;
-    }
-    t = mr_load_safetensors(path, NULL);
+static int
+inspect_safetensors(const char *path)
+{
+    mr_tree *t = mr_load_safetensors(path, NULL);
+
     if (t == NULL)
         return complain("");
     for (int i = 0; i < mr_tree_size(t); i++)
@@ -153,6 +154,67 @@ inspect(const char *path)
     printf("%d arrays\n", mr_tree_size(t));
     mr_tree_release(t);
     return 0;
+}
+
+/* How a file of this format begins; its name ends in the format's. */
+static bool
+begins_npy(const char *head, size_t n)
+{
+    return n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0;
+}
+
+static bool
+begins_safetensors(const char *head, size_t n)
+{
+    return n > 8 && head[8] == '{'; /* behind the header's length */
+}
+
+static const struct format {
+    const char *name, *beginning;
+    bool (*begins)(const char *head, size_t n);
+    int (*inspect)(const char *path);
+} formats[] = {
+    {"npy", "begins with \\x93NUMPY", begins_npy, inspect_npy},
+    {"safetensors", "begins with 8 bytes of length and '{'", begins_safetensors,
+     inspect_safetensors},
+};
+enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+/* By what the file holds or, for one that is damaged, by its name; NULL: of
+ * none.  What cannot be read has the last one, whose reader says why. */
+static const struct format *
+format_of(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    FILE *f = fopen(path, "rb");
+    char head[9];
+    size_t n = f == NULL ? 0 : fread(head, 1, sizeof head, f);
+    bool unread = f == NULL || ferror(f);
+
+    if (f != NULL)
+        fclose(f);
+    for (int i = 0; i < N_FORMATS; i++)
+        if (formats[i].begins(head, n))
+            return &formats[i];
+    for (int i = 0; i < N_FORMATS; i++)
+        if (dot != NULL && strcmp(dot + 1, formats[i].name) == 0)
+            return &formats[i];
+    return unread ? &formats[N_FORMATS - 1] : NULL;
+}
+
+static int
+inspect(const char *path)
+{
+    const struct format *f = format_of(path);
+
+    if (f != NULL)
+        return f->inspect(path);
+    fprintf(stderr, "marram: %s: of no format that can be read:", path);
+    for (int i = 0; i < N_FORMATS; i++)
+        fprintf(stderr, "%s %s (%s)", i > 0 ? "," : "", formats[i].name,
+                formats[i].beginning);
+    fprintf(stderr, "\n");
+    return 1;
 }
 
 int
