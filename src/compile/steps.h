@@ -79,9 +79,10 @@ mr__step_product(const mr_step *s)
 }
 
 /* How often a program has run, until somebody asks for native code. */
+enum { MR_ASKED_NOTHING, MR_ASKED_QUICK, MR_ASKED_ALL };
 typedef struct mr_heat {
     _Atomic uint32_t runs;
-    _Atomic bool asked;
+    _Atomic int asked;
 } mr_heat;
 
 /* Ways in which arguments may come that a program is kept for, beside the
