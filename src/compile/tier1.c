@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "marram/error.h"
+#include "marram/sys/testing.h"
 
 #define WARM_NANOSECONDS   3e5 /* it may well be hot soon */
 #define HOT_NANOSECONDS    3e6
@@ -130,13 +131,21 @@ submit_all(const mr_program *p, bool quick)
     mr__error_unstash(aside);
 }
 
+static _Atomic bool quick_now; /* relaxed: a test's wish */
+
+void
+mr_test_jit_quick(bool quick)
+{
+    atomic_store_explicit(&quick_now, quick, memory_order_relaxed);
+}
+
 void
 mr__tier1_program(const mr_program *p)
 {
     if (p->heat == NULL)
         return;
     if (mr__jit_mode() == MR_JIT_NOW) {
-        submit_all(p, false);
+        submit_all(p, atomic_load_explicit(&quick_now, memory_order_relaxed));
         mr__jit_wait();
     } else if (mr__jit_mode() == MR_JIT_BACKGROUND &&
                p->cost >= WARM_NANOSECONDS) {

@@ -46,16 +46,11 @@ typedef struct loop {
     int n_lanes;            /* accumulators of sums over the row */
     LLVMValueRef lanes[MR_NATIVE_FOLDS];
     LLVMTypeRef lanes_type[MR_NATIVE_FOLDS];
-    bool past; /* outputs may be stored past the caches: at the end, below */
+    bool past; /* the woven loop that is made stores past the caches */
     int copies;
     LLVMValueRef number[MAX_COPIES]; /* of the register */
     LLVMValueRef copy[MAX_COPIES][MAX_BODY];
-    bool made[MAX_BODY]; /* of pairs, with what it is made from */
-    int n_put;
-    struct put {
-        LLVMValueRef x, place;
-        unsigned alignment, bytes;
-    } put[MAX_COPIES * MAX_BODY]; /* the stores at the end */
+    bool made[MAX_BODY]; /* with what it is made from: of pairs */
 } loop;
 
 /* ---- what a loop is ---------------------------------------------------------
@@ -386,48 +381,22 @@ may_go_past(const loop *l, LLVMValueRef store)
     return bytes == 32 || bytes == 64;
 }
 
-/* Stores x, or has it stored at the end.  like: the store of one register. */
+/* Stores x as `like` stores one register. */
 static void
-output_store(loop *l, LLVMValueRef like, LLVMValueRef x, LLVMValueRef place)
+store_make(const loop *l, LLVMValueRef like, LLVMValueRef x, LLVMValueRef place)
 {
-    unsigned alignment = LLVMGetAlignment(like);
+    LLVMValueRef store = LLVMBuildStore(l->b, x, place);
+    LLVMMetadataRef one;
 
-    if (l->past && may_go_past(l, like))
-        l->put[l->n_put++] =
-            (struct put){x, place, alignment, bytes_of(LLVMTypeOf(x))};
-    else
-        LLVMSetAlignment(LLVMBuildStore(l->b, x, place), alignment);
-}
-
-static void
-put_past(const loop *l, LLVMValueRef store, unsigned bytes)
-{
-    LLVMMetadataRef one = LLVMValueAsMetadata(
+    LLVMSetAlignment(store, LLVMGetAlignment(like));
+    if (!l->past || !may_go_past(l, like))
+        return;
+    one = LLVMValueAsMetadata(
         LLVMConstInt(LLVMInt32TypeInContext(l->c), 1, false));
-
-    LLVMSetAlignment(store, bytes);
+    LLVMSetAlignment(store, bytes_of(LLVMTypeOf(x)));
     LLVMSetMetadata(
         store, LLVMGetMDKindIDInContext(l->c, "nontemporal", 11),
         LLVMMetadataAsValue(l->c, LLVMMDNodeInContext2(l->c, &one, 1)));
-}
-
-/* A block in front of `next` with the stores that were left for the end. */
-static LLVMBasicBlockRef
-puts_make(const loop *l, LLVMBasicBlockRef next, bool past)
-{
-    LLVMBasicBlockRef block = LLVMInsertBasicBlockInContext(l->c, next, "");
-
-    LLVMPositionBuilderAtEnd(l->b, block);
-    for (int i = 0; i < l->n_put; i++) {
-        const struct put *p = &l->put[i];
-        LLVMValueRef store = LLVMBuildStore(l->b, p->x, p->place);
-
-        LLVMSetAlignment(store, p->alignment);
-        if (past)
-            put_past(l, store, p->bytes);
-    }
-    LLVMBuildBr(l->b, next);
-    return block;
 }
 
 static LLVMValueRef
@@ -465,8 +434,8 @@ copy_make(loop *l, int copy, int i)
         return;
     }
     if (is_opcode(v, LLVMStore)) {
-        output_store(l, v, operand_of(l, copy, LLVMGetOperand(v, 0)),
-                     operand_of(l, copy, LLVMGetOperand(v, 1)));
+        store_make(l, v, operand_of(l, copy, LLVMGetOperand(v, 0)),
+                   operand_of(l, copy, LLVMGetOperand(v, 1)));
         return;
     }
     v = LLVMInstructionClone(v);
@@ -591,8 +560,8 @@ pair_store(loop *l, int copy, int i)
         high = LLVMBuildZExt(l->b, operand_of(l, copy + 1, x), words, "");
         high = LLVMBuildShl(l->b, high, splat(words, 16), "");
     }
-    output_store(l, v, LLVMBuildOr(l->b, low, high, ""),
-                 operand_of(l, copy, LLVMGetOperand(v, 1)));
+    store_make(l, v, LLVMBuildOr(l->b, low, high, ""),
+               operand_of(l, copy, LLVMGetOperand(v, 1)));
 }
 
 static void
@@ -704,38 +673,18 @@ old_loop_enter(loop *l, LLVMBasicBlockRef before, LLVMBasicBlockRef after,
     }
 }
 
-/* The loop's last part, behind what it computes: stores in one way or the
- * other, and from the start again.  unaligned: or NULL, if there is one way. */
-static LLVMBasicBlockRef
-woven_end(loop *l, LLVMBasicBlockRef woven, LLVMBasicBlockRef after,
-          LLVMValueRef again, LLVMValueRef unaligned)
-{
-    LLVMBasicBlockRef end = woven;
-
-    if (unaligned != NULL) {
-        end = block_before(l);
-        LLVMBasicBlockRef plain = puts_make(l, end, false),
-                          past = puts_make(l, end, true);
-
-        LLVMPositionBuilderAtEnd(l->b, woven);
-        LLVMBuildCondBr(l->b, unaligned, plain, past);
-        LLVMPositionBuilderAtEnd(l->b, end);
-    }
-    LLVMBuildCondBr(l->b, again, woven, after);
-    return end;
-}
-
 /* A woven loop over the first m registers; goes on in block after. */
 static LLVMBasicBlockRef
 woven_make(loop *l, LLVMBasicBlockRef before, LLVMBasicBlockRef after,
-           LLVMValueRef m, LLVMValueRef unaligned)
+           LLVMValueRef m, bool past)
 {
-    LLVMBasicBlockRef woven = block_before(l), end;
+    LLVMBasicBlockRef woven = block_before(l);
     LLVMTypeRef type = LLVMTypeOf(l->j);
-    LLVMValueRef zero = LLVMConstInt(type, 0, false), next, again;
+    LLVMValueRef zero = LLVMConstInt(type, 0, false), next;
     unsigned copies = (unsigned)l->copies;
 
-    l->past = unaligned != NULL;
+    l->past = past;
+    memset(l->made, 0, sizeof l->made);
     LLVMPositionBuilderAtEnd(l->b, woven);
     l->number[0] = LLVMBuildPhi(l->b, type, "");
     for (unsigned i = 1; i < copies; i++)
@@ -745,22 +694,21 @@ woven_make(loop *l, LLVMBasicBlockRef before, LLVMBasicBlockRef after,
         copies_make(l, i);
     next =
         LLVMBuildAdd(l->b, l->number[0], LLVMConstInt(type, copies, false), "");
-    again = LLVMBuildICmp(l->b, LLVMIntULT, next, m, "");
-    end = woven_end(l, woven, after, again, unaligned);
+    LLVMBuildCondBr(l->b, LLVMBuildICmp(l->b, LLVMIntULT, next, m, ""), woven,
+                    after);
     LLVMAddIncoming(l->number[0], (LLVMValueRef[]){zero, next},
-                    (LLVMBasicBlockRef[]){before, end}, 2);
+                    (LLVMBasicBlockRef[]){before, woven}, 2);
     return woven;
 }
 
-/* Is any place where register 0 is stored, of all that may go past the caches,
- * not aligned for it?  NULL if there is no such place. */
+/* Where register 0 is stored, of all that may go past the caches: the bits of
+ * the places that must not be set; NULL if there is none. */
 static LLVMValueRef
-is_unaligned(loop *l)
+places_unaligned(loop *l)
 {
-    LLVMTypeRef type = LLVMTypeOf(l->j);
-    LLVMValueRef all = NULL, zero = LLVMConstInt(type, 0, false);
+    LLVMValueRef all = NULL;
 
-    l->number[0] = zero;
+    l->number[0] = LLVMConstInt(LLVMTypeOf(l->j), 0, false);
     for (int i = 0; i < l->n_inst; i++) {
         LLVMValueRef v = l->inst[i], place;
         unsigned bytes;
@@ -771,21 +719,21 @@ is_unaligned(loop *l)
             continue;
         bytes = bytes_of(LLVMTypeOf(LLVMGetOperand(v, 0))) * (l->pairs ? 2 : 1);
         place = LLVMBuildPtrToInt(l->b, operand_of(l, 0, LLVMGetOperand(v, 1)),
-                                  type, "");
-        place =
-            LLVMBuildAnd(l->b, place, LLVMConstInt(type, bytes - 1, false), "");
+                                  LLVMTypeOf(l->j), "");
+        place = LLVMBuildAnd(
+            l->b, place, LLVMConstInt(LLVMTypeOf(l->j), bytes - 1, false), "");
         all = all == NULL ? place : LLVMBuildOr(l->b, all, place, "");
     }
-    return all == NULL ? NULL : LLVMBuildICmp(l->b, LLVMIntNE, all, zero, "");
+    return all;
 }
 
 static void
 loop_weave(loop *l, bool past)
 {
     LLVMBasicBlockRef before = block_before(l), choose = block_before(l),
-                      after = block_before(l), woven;
+                      after = block_before(l), woven, other;
     LLVMTypeRef type = LLVMTypeOf(l->j);
-    LLVMValueRef zero = LLVMConstInt(type, 0, false), m, some;
+    LLVMValueRef zero = LLVMConstInt(type, 0, false), m, some, unaligned;
     unsigned copies = (unsigned)l->copies;
 
     lead_to(l, before);
@@ -796,9 +744,16 @@ loop_weave(loop *l, bool past)
     some = LLVMBuildICmp(l->b, LLVMIntNE, m, zero, "");
     LLVMBuildCondBr(l->b, some, choose, l->body);
     LLVMPositionBuilderAtEnd(l->b, choose);
-    woven = woven_make(l, choose, after, m, past ? is_unaligned(l) : NULL);
+    unaligned = past ? places_unaligned(l) : NULL;
+    woven = woven_make(l, choose, after, m, false);
+    other = unaligned == NULL ? woven : woven_make(l, choose, after, m, true);
     LLVMPositionBuilderAtEnd(l->b, choose);
-    LLVMBuildBr(l->b, woven);
+    if (unaligned == NULL)
+        LLVMBuildBr(l->b, woven);
+    else
+        LLVMBuildCondBr(l->b,
+                        LLVMBuildICmp(l->b, LLVMIntNE, unaligned, zero, ""),
+                        woven, other);
     LLVMPositionBuilderAtEnd(l->b, after);
     lanes_sort(l);
     LLVMBuildCondBr(l->b, LLVMBuildICmp(l->b, LLVMIntULT, m, l->n, ""), l->body,
