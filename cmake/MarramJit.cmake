@@ -102,7 +102,9 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/cpu/jit/bitcode.c PROPERTIES
 target_link_libraries(marram_jit PRIVATE -L${llvm_libdir} ${llvm_libs})
 target_link_options(marram_jit PRIVATE -Wl,-z,nodelete -Wl,--no-undefined)
 if(llvm_is_ours)
-    target_link_options(marram_jit PRIVATE -Wl,--gc-sections -Wl,--exclude-libs,ALL)
+    target_compile_definitions(marram_jit PRIVATE MR_LLVM_IS_OURS=1)
+    target_link_options(marram_jit PRIVATE -Wl,--gc-sections -Wl,--exclude-libs,ALL
+        -Wl,--wrap=__cxa_atexit)
 endif()
 add_dependencies(products marram_jit)
 if(TARGET tests)

@@ -362,6 +362,9 @@ code_for(const mr_segment *s, bool quick)
         mr__dealloc(c);
         return NULL;
     } else {
+        /* LLVM's exit handlers that came with the first code, as above */
+        if (clock_now == 0)
+            atexit(stop_at_exit);
         mr__alloc_cached(1);
         c->next = cache;
         cache = c;

@@ -191,6 +191,19 @@ def test_exit__joins_the_compile_thread(llvm: None) -> None:
     assert got.returncode == 0 and got.stderr == ""
 
 
+def test_exit__amid_a_compilation_is_no_crash(llvm: None) -> None:
+    """At whatever point of it: nothing that LLVM is using is destroyed."""
+    processes = [subprocess.Popen([sys.executable, "-c", f"""
+import time, marram.core as mx
+x = mx.ones(1000000).astype(mx.bfloat16)
+f = mx.compile(lambda x: mx.exp(x * 1.5) + mx.abs(x) * x)
+for _ in range({4 + i}):
+    mx.eval(f(x))
+time.sleep({i % 5} * 0.004)
+"""], env={**os.environ, "MARRAM_JIT": "background"}) for i in range(16)]
+    assert [p.wait(120) for p in processes] == [0] * 16
+
+
 def test_fork__child_compiles_too(llvm: None) -> None:
     got = run(HOT + """
 import os
