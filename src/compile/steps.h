@@ -97,7 +97,8 @@ struct mr_program {
     mr_arena arena;
     const mr_device_table *device;
     int n_args, n_consts, n_steps, n_out;
-    int n_nodes; /* of the trace, simplified */
+    int n_nodes; /* of the trace, simplified; views of constants too */
+    int n_left;  /* those computed from an argument */
     mr_simplified simplified;
     mr_array **consts; /* evaluated; retained by the base */
     mr_array **keep;   /* the trace's placeholders and roots, retained by the
