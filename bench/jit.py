@@ -7,7 +7,9 @@ Each peer is a process of its own, compiles each formula once, and takes its
 turn round by round; the best call counts.  "tier 0" is Marram with
 MARRAM_JIT=off, "tier 1" with =now; PyTorch (torch.compile) and JAX (jit) take
 part where they are installed.  Prints gigabytes of inputs and results a second
-and, for tier 1, the milliseconds that the compile thread took for a formula.
+and, for tier 1, the milliseconds from asking for native code to running it
+(MARRAM_JIT=background, calls with pauses between them, the best of --rounds
+processes): of a formula after another one, and of a process's first.
 cross_entropy (rows of 1000) and vocabulary (of 32000) are the loss and its
 gradient; PyTorch's are those of its own cross_entropy, not compiled.
 """
@@ -80,7 +82,7 @@ def targets_of(rows: int, n: int) -> list:
     return [np.random.default_rng(2).integers(0, n, rows).astype("i4")]
 
 
-def marram_body(name: str, dtype: str, arrays: list, info: Callable) -> tuple[Callable, float]:
+def marram_body(name: str, dtype: str, arrays: list) -> Callable:
     import marram.core as mx
 
     x = [mx.array(a).astype(getattr(mx, dtype)) for a in arrays]
@@ -90,9 +92,7 @@ def marram_body(name: str, dtype: str, arrays: list, info: Callable) -> tuple[Ca
     else:
         f = mx.compile(formula(name, mx, {"axis": -1}, {"keepdims": True}))
     mx.eval(x)
-    before = info().seconds
-    mx.eval(f(*x))
-    return lambda: mx.eval(f(*x)), info().seconds - before
+    return lambda: mx.eval(f(*x))
 
 
 def torch_body(name: str, dtype: str, arrays: list) -> Callable:
@@ -135,7 +135,8 @@ def jax_body(name: str, dtype: str, arrays: list) -> Callable:
 
 class Info(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("mode", ctypes.c_char_p), ("loaded", ctypes.c_bool),
-                ("why_not", ctypes.c_char_p), ("counts", ctypes.c_int64 * 5), ("seconds", ctypes.c_double)]
+                ("why_not", ctypes.c_char_p), ("steps", ctypes.c_int64), ("counts", ctypes.c_int64 * 4),
+                ("seconds", ctypes.c_double), ("waited", ctypes.c_double)]
 
 
 def jit_info() -> Info:
@@ -146,32 +147,46 @@ def jit_info() -> Info:
     return i
 
 
-def worker(peer: str, chosen: list[str]) -> None:
-    """Answers each line "i" with the best time of case i in a round."""
+def arrays_of(name: str, size: str) -> list:
     import numpy as np
 
-    bodies: dict[int, tuple[Callable, float]] = {}
+    n_in, row = FORMULAS[name]
+    rng = np.random.default_rng(1)
+    shape = (SIZES[size] // row, row) if row else (SIZES[size],)
+    return [rng.standard_normal(shape).astype("f4") for _ in range(n_in)]
+
+
+def swaps(chosen: list[str]) -> None:
+    """Prints the seconds from asking for native code to running it, of the last of the cases."""
+    waited = 0.0
+    for case in chosen:
+        name, dtype, size = case.split()
+        fn, before, end = marram_body(name, dtype, arrays_of(name, size)), jit_info(), time.perf_counter() + 10
+        while jit_info().steps == before.steps and time.perf_counter() < end:
+            fn()
+            time.sleep(0.05)
+        waited = jit_info().waited - before.waited
+    print(waited)
+
+
+def worker(peer: str, chosen: list[str]) -> None:
+    """Answers each line "i" with the best time of case i in a round."""
+    body = {"torch": torch_body, "jax": jax_body}.get(peer, marram_body)
+    bodies: dict[int, Callable] = {}
     for line in sys.stdin:
         i = int(line)
-        name, dtype, size = chosen[i].split()
         if i not in bodies:
-            n_in, row = FORMULAS[name]
-            rng = np.random.default_rng(1)
-            shape = (SIZES[size] // row, row) if row else (SIZES[size],)
-            arrays = [rng.standard_normal(shape).astype("f4") for _ in range(n_in)]
-            if peer.startswith("tier"):
-                bodies[i] = marram_body(name, dtype, arrays, jit_info)
-            else:
-                bodies[i] = (torch_body if peer == "torch" else jax_body)(name, dtype, arrays), 0.0
+            name, dtype, size = chosen[i].split()
+            bodies[i] = body(name, dtype, arrays_of(name, size))
             for _ in range(3):
-                bodies[i][0]()
-        fn, seconds = bodies[i]
+                bodies[i]()
+        fn = bodies[i]
         best, end = float("inf"), time.perf_counter() + SECONDS
         while time.perf_counter() < end:
             start = time.perf_counter()
             fn()
             best = min(best, time.perf_counter() - start)
-        print(json.dumps([best, seconds]), flush=True)
+        print(best, flush=True)
 
 
 # ---- the table ------------------------------------------------------------------
@@ -181,11 +196,19 @@ def start(peer: str, chosen: list[str]) -> subprocess.Popen:
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "MARRAM_JIT": mode})
 
 
-def ask(p: subprocess.Popen, i: int) -> tuple[float, float]:
+def ask(p: subprocess.Popen, i: int) -> float:
     p.stdin.write(f"{i}\n")
     p.stdin.flush()
     answer = p.stdout.readline()
-    return tuple(json.loads(answer)) if answer else (float("nan"), 0.0)
+    return float(answer) if answer else float("nan")
+
+
+def swap_ms(cases: list[str], rounds: int) -> float:
+    """Milliseconds until native code of the last case runs, in a process of its own."""
+    got = [subprocess.run([sys.executable, __file__, "--swaps", json.dumps(cases)], text=True, check=True,
+                          capture_output=True, env={**os.environ, "MARRAM_JIT": "background"}).stdout
+           for _ in range(rounds)]
+    return min(map(float, got)) * 1e3
 
 
 def gigabytes(case: str, seconds: float) -> float:
@@ -200,22 +223,29 @@ def main() -> None:
     p.add_argument("--case", default="")
     p.add_argument("--peer", action="append", choices=PEERS)
     p.add_argument("--worker")
+    p.add_argument("--swaps")
     p.add_argument("--chosen")
     args = p.parse_args()
     if args.worker:
         worker(args.worker, json.loads(args.chosen))
         return
+    if args.swaps:
+        swaps(json.loads(args.swaps))
+        return
     chosen = [c for c in cases() if args.case in c]
     peers = [q for q in args.peer or PEERS if q.startswith("tier") or importlib.util.find_spec(q)]
     workers = {q: start(q, chosen) for q in peers}
-    print(f"{'GB/s':26}" + "".join(f"{q:>9}" for q in peers) + "   compiled in")
+    print(f"{'GB/s':26}" + "".join(f"{q:>9}" for q in peers) + "   swapped in, first of a process")
     for i, case in enumerate(chosen):
-        best = {q: (float("inf"), 0.0) for q in peers}
+        best = {q: float("inf") for q in peers}
         for _ in range(args.rounds):
             for q, w in workers.items():
                 best[q] = min(best[q], ask(w, i))
-        print(f"{case:26}" + "".join(f"{gigabytes(case, best[q][0]):9.1f}" for q in peers)
-              + (f"{best['tier 1'][1] * 1e3:8.1f} ms" if "tier 1" in best else ""), flush=True)
+        print(f"{case:26}" + "".join(f"{gigabytes(case, best[q]):9.1f}" for q in peers), end="", flush=True)
+        if "tier 1" in best:
+            other = "rms_norm float32 1M" if case.startswith("chain") else "chain float32 1M"
+            print("".join(f"{swap_ms(c, args.rounds):8.1f} ms" for c in ([other, case], [case])), end="")
+        print(flush=True)
     for w in workers.values():
         w.stdin.close()
         w.wait()

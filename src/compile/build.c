@@ -1010,6 +1010,19 @@ keep_consts(builder *bu)
     return true;
 }
 
+static int
+n_depending(const builder *bu)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < bu->order.n; i++) {
+        const build_node *k = bu->order.v[i];
+
+        n += mr__map_get(&bu->known, k->f.x) == DEPENDS;
+    }
+    return n;
+}
+
 mr_code
 mr__program_build(mr_program *p)
 {
@@ -1022,6 +1035,7 @@ mr__program_build(mr_program *p)
     ok = build(&bu, p->keep + p->n_args, p->n_keep - p->n_args) &&
          keep_steps(&bu) && keep_consts(&bu);
     p->n_nodes = (int)bu.order.n;
+    p->n_left = n_depending(&bu);
     if (!ok) {
         p->n_steps = 0; /* they may have lain in scratch memory */
         for (size_t i = 0; i < bu.consts.n && p->base == NULL; i++)

@@ -374,13 +374,26 @@ mr__explain_apart(const mr_program *p, int n, int i, int *maker)
     return NULL;
 }
 
+/* Has an input in front of i the same to say? */
+static bool
+is_said(const mr_program *p, int n, int i, int maker, const char *why)
+{
+    for (int k = 0, other; k < i; k++) {
+        const char *text = mr__explain_apart(p, n, k, &other);
+
+        if (text != NULL && other == maker && strcmp(text, why) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void
 put_apart(mr_page *t, const mr_program *p, int n)
 {
     for (int i = 0, maker; i < p->steps[n].n_in; i++) {
         const char *why = mr__explain_apart(p, n, i, &maker);
 
-        if (why != NULL)
+        if (why != NULL && !is_said(p, n, i, maker, why))
             mr__page_put(t, "        not joined with step %d: %s\n", maker,
                          why);
     }
@@ -559,11 +572,16 @@ put_simplified(mr_page *t, const mr_program *p)
 {
     const mr_simplified *f = &p->simplified;
 
+    if (f->before == 0) {
+        mr__page_put(t, "  %d nodes were traced, nothing was simplified\n",
+                     p->n_left);
+        return;
+    }
     mr__page_put(
         t,
         "  %d nodes were traced, %d are left: %d common, %d by algebra, %d "
         "constants, %d views\n",
-        f->before, p->n_nodes, f->same, f->algebra, f->folded, f->views);
+        f->before, p->n_left, f->same, f->algebra, f->folded, f->views);
     if (f->kept > 0)
         mr__page_put(t,
                      "  %d rules would have changed how an operand of a kernel "

@@ -2,12 +2,13 @@
  *
  * jit.c -- the worker that compiles, and the provider that it loads.
  *
- * One thread, started with the first piece of work, opens the provider
+ * One thread, started when a program is warm, opens the provider
  * (libmarram-jit.so beside this library, or where MARRAM_PROVIDER_PATH says)
  * and calls it; nobody else does, so the provider need not be thread safe and
- * no user's thread pays for loading LLVM.  Code of equal segments is made once
- * and kept while it is used; some that nobody uses is kept for the next
- * program.
+ * no user's thread pays for loading LLVM.  Quick code comes before better code
+ * of the same step, which is asked for on its own.  Code of equal segments is
+ * made once and kept while it is used; some that nobody uses is kept for the
+ * next program.
  *
  * `lock` is a leaf: it guards the queue, the counts of the cache and the
  * figures; neither the provider nor anything of a user's runs under it.  The
@@ -44,8 +45,9 @@ struct mr_jit_code {
     size_t key_bytes;
     mr_native_fn *fn;
     void *code;
-    int64_t refs; /* under lock */
-    uint64_t age; /* when it was used last: the worker's */
+    bool unfinished; /* there may be faster code */
+    int64_t refs;    /* under lock */
+    uint64_t age;    /* when it was used last: the worker's */
     unsigned char key[];
 };
 
@@ -54,12 +56,12 @@ static mr_cond work = MR_COND_INIT, idle = MR_COND_INIT;
 
 /* Under lock. */
 static mr_tier1 *first, **last = &first;
-static bool started, busy, stopping, paused, at_exit_set;
+static bool started, busy, stopping, paused, at_exit_set, wants_provider;
 static int n_waiting;
 static pthread_t thread;
 static struct {
     int64_t compiled, shared, failed, declined, programs;
-    double nanoseconds;
+    double nanoseconds, waited;
     const char *why_not; /* immortal */
     bool loaded;
 } figures;
@@ -308,14 +310,22 @@ cache_trim(int64_t most)
     }
 }
 
+/* The best there is; NULL: none, or none that is good enough. */
 static mr_jit_code *
-cache_find(const mr_jit_code *like)
+cache_find(const mr_jit_code *like, bool quick)
 {
-    for (mr_jit_code *c = cache; c != NULL; c = c->next)
-        if (c->hash == like->hash && c->key_bytes == like->key_bytes &&
-            memcmp(c->key, like->key, c->key_bytes) == 0)
+    mr_jit_code *found = NULL;
+
+    for (mr_jit_code *c = cache; c != NULL; c = c->next) {
+        if (c->hash != like->hash || c->key_bytes != like->key_bytes ||
+            memcmp(c->key, like->key, c->key_bytes) != 0)
+            continue;
+        if (!c->unfinished)
             return c;
-    return NULL;
+        if (quick)
+            found = c;
+    }
+    return found;
 }
 
 static double
@@ -327,23 +337,35 @@ nanoseconds(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+static mr_code
+code_make(mr_jit_code *c, const mr_segment *s, bool quick)
+{
+    if (quick && provider.compile_quick != NULL)
+        return provider.compile_quick(provider.self, s, &c->fn, &c->code,
+                                      &c->unfinished);
+    return provider.compile(provider.self, s, &c->fn, &c->code);
+}
+
 /* The code of a segment, with a reference of the caller's. */
 static mr_jit_code *
-code_for(const mr_segment *s)
+code_for(const mr_segment *s, bool quick)
 {
     mr_jit_code *c = code_new(s), *old;
     double begin = nanoseconds();
 
     if (c == NULL)
         return NULL;
-    old = cache_find(c);
+    old = cache_find(c, quick);
     if (old != NULL) {
         mr__dealloc(c);
         c = old;
-    } else if (provider.compile(provider.self, s, &c->fn, &c->code) != MR_OK) {
+    } else if (code_make(c, s, quick) != MR_OK) {
         mr__dealloc(c);
         return NULL;
     } else {
+        /* LLVM's exit handlers that came with the first code, as above */
+        if (clock_now == 0)
+            atexit(stop_at_exit);
         mr__alloc_cached(1);
         c->next = cache;
         cache = c;
@@ -385,7 +407,7 @@ n_segments(const mr_native *n)
 }
 
 static mr_code
-pass_compile(mr_tier1 *t, const mr_native_pass *p)
+pass_compile(mr_tier1 *t, const mr_native_pass *p, bool quick)
 {
     for (int i = 0; i < p->n; i++) {
         mr_native_segment *g = &p->segment[i];
@@ -393,76 +415,133 @@ pass_compile(mr_tier1 *t, const mr_native_pass *p)
 
         if (g->code.n_op == 0)
             continue;
-        c = code_for(&g->code);
+        c = code_for(&g->code, quick);
         if (c == NULL)
             return mr__error_code();
         t->used[t->n_used++] = c;
+        t->finished &= !c->unfinished;
         g->fn = c->fn;
     }
     return MR_OK;
 }
 
+/* Room for the codes of n, behind those of before. */
+static bool
+used_grow(mr_tier1 *t, const mr_native *n)
+{
+    size_t bytes = (size_t)t->n_used * sizeof *t->used;
+    mr_jit_code **used = mr__arena_alloc(
+        &t->arena, bytes + (size_t)(n_segments(n) + 1) * sizeof *used);
+
+    if (used == NULL)
+        return false;
+    if (bytes > 0)
+        memcpy(used, t->used, bytes);
+    t->used = used;
+    return true;
+}
+
 /* Code for all segments of a step; they are not yet shared. */
 static mr_code
-segments_compile(mr_tier1 *t, const mr_native *n)
+segments_compile(mr_tier1 *t, const mr_native *n, bool quick)
 {
     mr_code rc;
 
-    t->used = mr__arena_alloc(&t->arena, (size_t)(n_segments(n) + 1) *
-                                             sizeof(mr_jit_code *));
-    if (t->used == NULL)
+    if (!used_grow(t, n))
         return MR_E_MEMORY;
-    rc = pass_compile(t, &n->index);
+    t->finished = true;
+    rc = pass_compile(t, &n->index, quick);
     for (int p = 0; p < n->n_pass && rc == MR_OK; p++)
-        rc = pass_compile(t, &n->pass[p]);
+        rc = pass_compile(t, &n->pass[p], quick);
     return rc;
 }
 
 /* The program goes on as it is; said once, since all programs may have it. */
 static void
-step_failed(void)
+step_failed(const mr_tier1 *t)
 {
     mr_error e = mr_error_take();
 
-    if (!complained)
+    if (!complained && !mr__tier1_has_code(t))
         mr__log(MR_LOG_WARN,
                 "a compiled program gets no native code and stays on the "
                 "interpreter: %s",
                 e.message);
-    complained = true;
+    complained |= !mr__tier1_has_code(t);
 }
 
 static void
-step_compile(mr_tier1 *t)
+figures_note(const mr_tier1 *t, mr_code rc, const void *ready)
+{
+    if (mr__tier1_has_code(t))
+        return; /* it is told of a step's first code, or that it has none */
+    mr__lock_take(&lock);
+    figures.failed += rc != MR_OK;
+    figures.declined += rc == MR_OK && ready == NULL;
+    if (rc == MR_OK && ready != NULL) {
+        figures.programs++;
+        figures.waited += nanoseconds() - t->asked;
+    }
+    mr__lock_drop(&lock);
+}
+
+static void
+step_compile(mr_tier1 *t, bool quick)
 {
     const void *ready = NULL;
     mr_native *native;
     mr_code rc;
 
     /* acquire: a program that has died needs no code */
-    if (atomic_load_explicit(&t->refs, memory_order_acquire) == 1 ||
+    if (t->finished ||
+        atomic_load_explicit(&t->refs, memory_order_acquire) == 1 ||
         !provider_there())
         return;
     rc = (t->pieces ? mr__block_make_native_pieces : mr__block_make_native)(
         &t->code, &t->launch, &t->arena, &ready, &native);
     if (rc == MR_OK && ready != NULL)
-        rc = segments_compile(t, native);
+        rc = segments_compile(t, native, quick);
+    t->finished |= rc != MR_OK || ready == NULL; /* and is not tried again */
     if (rc != MR_OK)
-        step_failed();
-    else if (ready != NULL)
+        step_failed(t);
+    figures_note(t, rc, ready);
+    if (rc == MR_OK && ready != NULL)
         /* release: pairs with mr__tier1_ready */
         atomic_store_explicit(&t->ready, ready, memory_order_release);
     cache_trim(MAX_UNUSED);
-    mr__lock_take(&lock);
-    figures.failed += rc != MR_OK;
-    figures.declined += rc == MR_OK && ready == NULL;
-    figures.programs += rc == MR_OK && ready != NULL;
-    mr__lock_drop(&lock);
 }
 
 /* ---- the worker
  * ----------------------------------------------------------------
  */
+
+static void
+queue_locked(mr_tier1 *t)
+{
+    t->next = NULL;
+    *last = t;
+    last = &t->next;
+}
+
+/* Quick code of all comes before the better code of any. */
+static void
+work_on_locked(mr_tier1 *t)
+{
+    bool quick = t->wants_quick;
+
+    *(quick ? &t->wants_quick : &t->wants) = false;
+    mr__lock_drop(&lock);
+    step_compile(t, quick);
+    mr__lock_take(&lock);
+    if (t->wants_quick || t->wants) {
+        queue_locked(t);
+        return;
+    }
+    t->queued = false;
+    mr__lock_drop(&lock);
+    mr__tier1_release(t);
+    mr__lock_take(&lock);
+}
 
 static void *
 worker_main(void *unused)
@@ -472,20 +551,23 @@ worker_main(void *unused)
     while (!stopping) {
         mr_tier1 *t = first;
 
-        if (t == NULL || paused) {
+        if (paused || (t == NULL && !wants_provider)) {
             mr__cond_wake_all(&idle);
             mr__cond_wait(&work, &lock);
             continue;
         }
-        first = t->next;
-        if (first == NULL)
-            last = &first;
         busy = true;
-        mr__lock_drop(&lock);
-        step_compile(t);
-        mr__tier1_release(t);
-        mr__lock_take(&lock);
-        busy = false;
+        if (t == NULL) {
+            mr__lock_drop(&lock);
+            (void)provider_there();
+            mr__lock_take(&lock);
+        } else {
+            first = t->next;
+            if (first == NULL)
+                last = &first;
+            work_on_locked(t);
+        }
+        wants_provider = busy = false;
         if (n_waiting > 0)
             mr__cond_wake_all(&idle);
     }
@@ -529,27 +611,58 @@ stop_at_exit(void)
         pthread_join(thread, NULL);
 }
 
-void
-mr__jit_submit(mr_tier1 *t)
+/* The worker has something to do; true: the caller, without the lock, is to
+ * have it joined at exit. */
+static bool
+worker_wake_locked(void)
 {
+    bool set = started && !at_exit_set;
+
+    at_exit_set |= set;
+    mr__cond_wake_all(&work);
+    return set;
+}
+
+void
+mr__jit_submit(mr_tier1 *t, bool quick)
+{
+    double now = nanoseconds();
     bool set;
 
     atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
     mr__lock_take(&lock);
     worker_start_locked();
-    set = started && !at_exit_set;
-    at_exit_set |= set;
-    if (started) {
-        t->next = NULL;
-        *last = t;
-        last = &t->next;
+    *(quick ? &t->wants_quick : &t->wants) = true;
+    if (started && !t->queued) {
+        t->queued = true;
+        t->asked = now;
+        queue_locked(t);
         t = NULL;
     }
-    mr__cond_wake_all(&work);
+    set = worker_wake_locked();
     mr__lock_drop(&lock);
     if (set)
         atexit(stop_at_exit);
     mr__tier1_release(t);
+}
+
+static _Atomic bool is_prepared; /* relaxed: asked for twice, it is done once */
+
+void
+mr__jit_prepare(void)
+{
+    bool set;
+
+    if (atomic_load_explicit(&is_prepared, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&is_prepared, true, memory_order_relaxed);
+    mr__lock_take(&lock);
+    worker_start_locked();
+    wants_provider = started;
+    set = worker_wake_locked();
+    mr__lock_drop(&lock);
+    if (set)
+        atexit(stop_at_exit);
 }
 
 void
@@ -559,7 +672,7 @@ mr__jit_wait(void)
 
     mr__lock_take(&lock);
     n_waiting++;
-    while (started && !stopping && (first != NULL || busy))
+    while (started && !stopping && (first != NULL || busy || wants_provider))
         mr__cond_wait(&idle, &lock);
     n_waiting--;
     mr__lock_drop(&lock);
@@ -599,7 +712,7 @@ fork_child(void)
     idle = (mr_cond)MR_COND_INIT;
     first = NULL;
     last = &first;
-    started = busy = paused = false;
+    started = busy = paused = wants_provider = false;
     n_waiting = 0;
 }
 
@@ -653,6 +766,7 @@ mr_jit_info_get(mr_jit_info *out)
     info.failed = figures.failed;
     info.declined = figures.declined;
     info.seconds = figures.nanoseconds * 1e-9;
+    info.waited = figures.waited * 1e-9;
     mr__lock_drop(&lock);
     if (info.why_not == NULL && !info.loaded && !provider_path(path))
         info.why_not = MR_JIT_WHY_NOT;

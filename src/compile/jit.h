@@ -48,6 +48,10 @@ typedef struct mr_jit_table {
      * run it any more; MR_E_UNSUPPORTED: not this one, the others may do. */
     mr_code (*compile)(void *self, const mr_segment *s, mr_native_fn **fn,
                        void **code);
+    /* NULL, or the same sooner.  *unfinished: compile's code would be faster.
+     */
+    mr_code (*compile_quick)(void *self, const mr_segment *s, mr_native_fn **fn,
+                             void **code, bool *unfinished);
     void (*release)(void *self, void *code);
     void (*close)(void *self);
 } mr_jit_table;

@@ -504,7 +504,9 @@ replace_all(simplifier *s, mr_array **outs, int n_outs)
     if (ok)
         find_laid_out(s);
     for (size_t i = 0; ok && i < s->order.n; i++) {
-        s->facts->before += ((const item *)s->order.v[i])->depends;
+        const item *t = s->order.v[i];
+
+        s->facts->before += t->depends && !(t->x->flags & MR_NODE_PLACEHOLDER);
         ok = replace(s, s->order.v[i]);
     }
     for (int k = 0; ok && k < n_outs; k++)

@@ -9,7 +9,7 @@
 
 /* What was done to a trace. */
 typedef struct mr_simplified {
-    int before; /* nodes that depend on an argument */
+    int before; /* nodes computed from an argument; 0: nothing was done */
     int same;   /* common subexpressions */
     int algebra, folded, views;
     int kept; /* rules that applied but would have changed how a product's

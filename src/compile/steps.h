@@ -79,9 +79,10 @@ mr__step_product(const mr_step *s)
 }
 
 /* How often a program has run, until somebody asks for native code. */
+enum { MR_ASKED_NOTHING, MR_ASKED_QUICK, MR_ASKED_ALL };
 typedef struct mr_heat {
     _Atomic uint32_t runs;
-    _Atomic bool asked;
+    _Atomic int asked;
 } mr_heat;
 
 /* Ways in which arguments may come that a program is kept for, beside the
@@ -96,7 +97,8 @@ struct mr_program {
     mr_arena arena;
     const mr_device_table *device;
     int n_args, n_consts, n_steps, n_out;
-    int n_nodes; /* of the trace, simplified */
+    int n_nodes; /* of the trace, simplified; views of constants too */
+    int n_left;  /* those computed from an argument */
     int n_values;
     bool lacks_const; /* one of those has failed */
     mr_simplified simplified;

@@ -2,9 +2,10 @@
  *
  * tier1.c -- which steps get native code, and when they are handed over.
  *
- * Hot is what has used so much time on the interpreter that a compilation (5
- * to 20 ms of another thread) is paid back soon: estimated, since a clock
- * would cost more than small programs do.
+ * Hot is what has used so much time on the interpreter that a quick compilation
+ * (5 to 15 ms of another thread) is paid back soon: estimated, since a clock
+ * would cost more than small programs do.  Code that is better by a few to 30 %
+ * takes as long again, and is asked for when there was more to do.
  * Called by: program.c, run.c.  Calls: jit.c.
  */
 #include "compile/tier1.h"
@@ -13,8 +14,11 @@
 
 #include "base/alloc.h"
 #include "marram/error.h"
+#include "marram/sys/testing.h"
 
-#define HOT_NANOSECONDS 3e6
+#define WARM_NANOSECONDS   3e5 /* it may well be hot soon */
+#define HOT_NANOSECONDS    3e6
+#define HOTTER_NANOSECONDS 20e6
 /* Steps below this many points gain little: a call is most of their time. */
 #define SMALL_POINTS 512
 
@@ -91,12 +95,18 @@ is_worth_it(const mr_step *s)
 }
 
 static void
-step_submit(mr_step *s)
+step_submit(mr_step *s, bool quick)
 {
     mr_tier1 *none = NULL, *t;
 
     if (!is_worth_it(s))
         return;
+    /* acquire: pairs with the release below */
+    t = atomic_load_explicit(&s->tier1, memory_order_acquire);
+    if (t != NULL) {
+        mr__jit_submit(t, quick);
+        return;
+    }
     t = tier1_new(s);
     if (t == NULL)
         return;
@@ -104,30 +114,43 @@ step_submit(mr_step *s)
      * first. */
     if (atomic_compare_exchange_strong_explicit(
             &s->tier1, &none, t, memory_order_release, memory_order_relaxed))
-        mr__jit_submit(t);
+        mr__jit_submit(t, quick);
     else
         mr__tier1_release(t);
 }
 
 /* Native code is never worth an error: without memory there is none. */
 static void
-submit_all(const mr_program *p)
+submit_all(const mr_program *p, bool quick)
 {
     struct mr__error_stash aside = mr__error_stash();
 
     for (int i = 0; i < p->n_steps; i++)
-        step_submit(&p->steps[i]);
+        step_submit(&p->steps[i], quick);
     (void)mr_error_take();
     mr__error_unstash(aside);
+}
+
+static _Atomic bool quick_now; /* relaxed: a test's wish */
+
+void
+mr_test_jit_quick(bool quick)
+{
+    atomic_store_explicit(&quick_now, quick, memory_order_relaxed);
 }
 
 void
 mr__tier1_program(const mr_program *p)
 {
-    if (mr__jit_mode() != MR_JIT_NOW || p->heat == NULL)
+    if (p->heat == NULL)
         return;
-    submit_all(p);
-    mr__jit_wait();
+    if (mr__jit_mode() == MR_JIT_NOW) {
+        submit_all(p, atomic_load_explicit(&quick_now, memory_order_relaxed));
+        mr__jit_wait();
+    } else if (mr__jit_mode() == MR_JIT_BACKGROUND &&
+               p->cost >= WARM_NANOSECONDS) {
+        mr__jit_prepare();
+    }
 }
 
 void
@@ -135,15 +158,33 @@ mr__tier1_ran(const mr_program *p)
 {
     mr_heat *h = p->heat;
     uint32_t runs;
+    int asked;
+    double spent;
 
-    /* relaxed: a count that may miss some, and a switch */
-    if (h == NULL || atomic_load_explicit(&h->asked, memory_order_relaxed))
+    if (h == NULL)
+        return;
+    /* relaxed: a count that may miss some, and a switch; who asks twice is
+     * answered once */
+    asked = atomic_load_explicit(&h->asked, memory_order_relaxed);
+    if (asked == MR_ASKED_ALL)
         return;
     runs = atomic_load_explicit(&h->runs, memory_order_relaxed) + 1;
     atomic_store_explicit(&h->runs, runs, memory_order_relaxed);
-    if (p->cost * runs < HOT_NANOSECONDS)
+    spent = p->cost * runs;
+    if (spent < WARM_NANOSECONDS)
         return;
-    atomic_store_explicit(&h->asked, true, memory_order_relaxed);
-    if (mr__jit_mode() == MR_JIT_BACKGROUND)
-        submit_all(p);
+    if (mr__jit_mode() != MR_JIT_BACKGROUND) {
+        atomic_store_explicit(&h->asked, MR_ASKED_ALL, memory_order_relaxed);
+        return;
+    }
+    mr__jit_prepare();
+    if (spent < HOT_NANOSECONDS)
+        return;
+    if (asked == MR_ASKED_NOTHING) {
+        atomic_store_explicit(&h->asked, MR_ASKED_QUICK, memory_order_relaxed);
+        submit_all(p, true);
+    } else if (spent >= HOTTER_NANOSECONDS) {
+        atomic_store_explicit(&h->asked, MR_ASKED_ALL, memory_order_relaxed);
+        submit_all(p, false);
+    }
 }

@@ -31,10 +31,11 @@ static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_moved = PTHREAD_COND_INITIALIZER;
 /* Under gate. */
 static bool shut;
-static int n_waiting, n_compiled, n_released;
+static int n_waiting, n_compiled, n_quick, n_released;
 static mr_code answer;
+static bool unfinished; /* what compile_quick says */
 
-static _Atomic int n_native_calls;
+static _Atomic int n_native_calls, n_quick_calls;
 
 /* (x + a) * b in float32, as the interpreter computes it. */
 static void
@@ -52,6 +53,29 @@ add_multiply(const mr_native_call *c)
         for (int64_t i = 0; i < c->n; i++)
             y[i] = (x[i] + *a) * *b;
     }
+}
+
+static void
+add_multiply_quick(const mr_native_call *c)
+{
+    atomic_fetch_add_explicit(&n_quick_calls, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&n_native_calls, 1, memory_order_relaxed);
+    add_multiply(c);
+}
+
+static mr_code
+quick_compile(void *self, const mr_segment *s, mr_native_fn **fn, void **code,
+              bool *more)
+{
+    (void)self;
+    (void)s;
+    pthread_mutex_lock(&gate);
+    n_quick++;
+    *more = unfinished;
+    pthread_mutex_unlock(&gate);
+    *fn = add_multiply_quick;
+    *code = NULL;
+    return MR_OK;
 }
 
 static mr_code
@@ -101,9 +125,22 @@ begin(mr_jit_mode mode, mr_code code)
 {
     mr__jit_use(&provider, mode);
     shut = false;
-    n_compiled = n_released = 0;
+    n_compiled = n_quick = n_released = 0;
     answer = code;
     atomic_store(&n_native_calls, 0);
+    atomic_store(&n_quick_calls, 0);
+}
+
+/* The same with quick code first; better: there is better code. */
+static void
+begin_quick(mr_code code, bool better)
+{
+    mr_jit_table both = provider;
+
+    begin(MR_JIT_BACKGROUND, code);
+    both.compile_quick = quick_compile;
+    mr__jit_use(&both, MR_JIT_BACKGROUND);
+    unfinished = better;
 }
 
 static void
@@ -111,7 +148,7 @@ finish(void)
 {
     mr_compile_cache_clear();
     mr__jit_use(NULL, MR_JIT_OFF);
-    assert_int_equal(n_released, answer == MR_OK ? n_compiled : 0);
+    assert_int_equal(n_released, (answer == MR_OK ? n_compiled : 0) + n_quick);
 }
 
 static void
@@ -168,6 +205,14 @@ heat(mr_function *f, float number)
 {
     for (int i = 0; i < 4000; i++)
         call(f, number);
+}
+
+/* Enough for it to be hotter still. */
+static void
+heat_more(mr_function *f, float number)
+{
+    for (int i = 0; i < 10; i++)
+        heat(f, number);
 }
 
 /* ---- tests ------------------------------------------------------------------
@@ -293,6 +338,95 @@ code__of_equal_programs_is_made_once(void **state)
     finish();
 }
 
+static void
+quick__comes_first_and_better_code_when_it_is_hotter(void **state)
+{
+    float number = 20.0F;
+    mr_function *f = mr_compile(body, &number, NULL);
+    int before;
+
+    (void)state;
+    begin_quick(MR_OK, true);
+    gate_set(true);
+    heat_more(f, number);
+    gate_await(); /* the better code is being made */
+    assert_int_equal(n_quick, 1);
+    assert_true(atomic_load(&n_quick_calls) > 0);
+    assert_int_equal(atomic_load(&n_native_calls), 0);
+    gate_set(false);
+    mr__jit_wait();
+    before = atomic_load(&n_quick_calls);
+    call(f, number);
+    assert_int_equal(atomic_load(&n_quick_calls), before);
+    assert_true(atomic_load(&n_native_calls) > 0);
+    assert_int_equal(n_compiled, 1);
+    mr_function_release(f);
+    finish();
+}
+
+static void
+quick__is_all_there_is_where_nothing_is_better(void **state)
+{
+    float number[2] = {21.0F, 22.0F};
+    mr_function *f = mr_compile(body, &number[0], NULL);
+    mr_function *g = mr_compile(body, &number[1], NULL);
+
+    (void)state;
+    begin_quick(MR_OK, false);
+    heat_more(f, number[0]);
+    heat_more(g, number[1]);
+    mr__jit_wait();
+    assert_int_equal(n_quick, 1); /* g has f's code */
+    assert_int_equal(n_compiled, 0);
+    mr_function_release(f);
+    mr_function_release(g);
+    finish();
+}
+
+static void
+quick__better_code_of_another_program_is_taken(void **state)
+{
+    float number[2] = {23.0F, 24.0F};
+    mr_function *f = mr_compile(body, &number[0], NULL);
+    mr_function *g = mr_compile(body, &number[1], NULL);
+    int before;
+
+    (void)state;
+    begin_quick(MR_OK, true);
+    heat_more(f, number[0]);
+    mr__jit_wait();
+    before = atomic_load(&n_quick_calls);
+    heat(g, number[1]);
+    mr__jit_wait();
+    call(g, number[1]);
+    assert_int_equal(atomic_load(&n_quick_calls), before);
+    assert_int_equal(n_quick, 1);
+    assert_int_equal(n_compiled, 1);
+    mr_function_release(f);
+    mr_function_release(g);
+    finish();
+}
+
+static void
+erase__while_better_code_is_made_is_safe(void **state)
+{
+    float number = 25.0F;
+    mr_function *f = mr_compile(body, &number, NULL);
+
+    (void)state;
+    begin_quick(MR_OK, true);
+    gate_set(true);
+    heat_more(f, number);
+    gate_await();
+    mr_function_release(f);
+    mr_compile_cache_clear();
+    gate_set(false);
+    mr__jit_wait();
+    assert_int_equal(n_quick, 1);
+    assert_int_equal(n_compiled, 1);
+    finish();
+}
+
 static int n_lines;
 
 static void
@@ -326,6 +460,36 @@ failure__is_said_once_and_the_interpreter_goes_on(void **state)
     assert_int_equal(n_lines, 1);
 }
 
+static void
+failure__of_better_code_leaves_the_quick_code(void **state)
+{
+    float number = 26.0F;
+    mr_function *f = mr_compile(body, &number, NULL);
+    mr_jit_info before = {.size = sizeof before}, after = before;
+    int calls;
+
+    (void)state;
+    n_lines = 0;
+    mr__log_set_handler(count_line, NULL);
+    begin_quick(MR_E_DEVICE, true);
+    mr_jit_info_get(&before);
+    heat_more(f, number);
+    mr__jit_wait();
+    assert_int_equal(n_compiled, 1);
+    calls = atomic_load(&n_quick_calls);
+    call(f, number);
+    assert_true(atomic_load(&n_quick_calls) > calls);
+    mr_jit_info_get(&after);
+    assert_int_equal(after.steps, before.steps + 1);
+    assert_int_equal(after.failed, before.failed);
+    assert_true(after.waited > before.waited);
+    mr_function_release(f);
+    finish();
+    mr__log_flush();
+    mr__log_set_handler(NULL, NULL);
+    assert_int_equal(n_lines, 0);
+}
+
 /* ---- threads and forks
  * -------------------------------------------------------- */
 
@@ -355,6 +519,31 @@ threads__call_while_code_comes_and_programs_go(void **state)
     mrt_threads(4, calls_and_erases, number);
     mr__jit_wait();
     assert_true(atomic_load(&n_native_calls) > 0);
+    finish();
+}
+
+static void
+calls_until_better(void *arg, int i)
+{
+    (void)i;
+    for (int k = 0; k < 200000 && atomic_load(&n_native_calls) < 20; k++)
+        call(arg, 27.0F);
+}
+
+static void
+threads__call_while_code_is_swapped_twice(void **state)
+{
+    float number = 27.0F;
+    mr_function *f = mr_compile(body, &number, NULL);
+
+    (void)state;
+    begin_quick(MR_OK, true);
+    mrt_threads(4, calls_until_better, f);
+    mr__jit_wait();
+    assert_int_equal(n_quick, 1);
+    assert_int_equal(n_compiled, 1);
+    assert_true(atomic_load(&n_native_calls) >= 20);
+    mr_function_release(f);
     finish();
 }
 
@@ -502,8 +691,14 @@ main(void)
         mrt_test(background__nobody_waits_and_code_is_swapped_in),
         mrt_test(erase__while_compiling_is_safe),
         mrt_test(code__of_equal_programs_is_made_once),
+        mrt_test(quick__comes_first_and_better_code_when_it_is_hotter),
+        mrt_test(quick__is_all_there_is_where_nothing_is_better),
+        mrt_test(quick__better_code_of_another_program_is_taken),
+        mrt_test(erase__while_better_code_is_made_is_safe),
         mrt_test(failure__is_said_once_and_the_interpreter_goes_on),
+        mrt_test(failure__of_better_code_leaves_the_quick_code),
         mrt_test(threads__call_while_code_comes_and_programs_go),
+        mrt_test(threads__call_while_code_is_swapped_twice),
 #if !MRT_TSAN /* which lets no child of a process with threads start one */
         mrt_test(fork__child_has_a_worker_of_its_own),
 #endif

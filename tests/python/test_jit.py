@@ -60,6 +60,16 @@ def test_native__random_programs_equal_eager(llvm: None, seed: int) -> None:
     compare("fuzz", str(100 + seed), "150", MARRAM_CPU="avx2" if seed == 3 else "")
 
 
+@pytest.mark.parametrize("tier", ["", "avx2"])
+@pytest.mark.parametrize("what", ["chains", "rows"])
+def test_native__quick_code_has_the_interpreters_bits(llvm: None, what: str, tier: str) -> None:
+    compare("quick", what, MARRAM_CPU=tier)
+
+
+def test_native__quick_code_of_random_programs_equals_eager(llvm: None) -> None:
+    compare("quick", "fuzz", "104", "150")
+
+
 MANY = """
 import numpy as np
 import marram.core as mx
@@ -122,17 +132,36 @@ def test_background__a_loss_of_many_points_is_hot_as_well(llvm: None) -> None:
     assert got.stdout.split() == ["background", "True", "1", "0"], got.stderr
 
 
+TWICE = HOT.replace("range(100)", "range(400)").replace("for _ in range(3)", """while native.info().compiled < 2 and time.perf_counter() < end:
+    assert (np.array(g(x, y)) == want).all()
+for _ in range(3)""").replace("import numpy", "import time; end = time.perf_counter() + 60\nimport numpy")
+
+
+def test_background__woven_code_follows_in_a_hotter_program(llvm: None) -> None:
+    """Two pieces of code for the one step, and the same bits before, between and after."""
+    got = run(TWICE + "print(i.compiled, 0 < i.waited < 30)", MARRAM_JIT="background")
+    assert got.stdout.split() == ["background", "True", "1", "0", "2", "True"], got.stdout + got.stderr
+
+
+IS_LOADED = "print(any(name in open('/proc/self/maps').read() for name in ('LLVM', 'marram-jit')))"
+
+
 def test_off__loads_no_llvm() -> None:
-    got = run(HOT + "print('LLVM' in open('/proc/self/maps').read())", MARRAM_JIT="off")
+    got = run(HOT + IS_LOADED, MARRAM_JIT="off")
     assert got.stdout.split() == ["off", "False", "0", "0", "False"], got.stderr
 
 
 def test_cold__loads_no_llvm() -> None:
     """Small programs that run a few times never start the compiler."""
     got = run("import marram.core as mx; f = mx.compile(lambda x: mx.exp(x) + x); "
-              "[mx.eval(f(mx.ones(8))) for _ in range(50)]; "
-              "print('LLVM' in open('/proc/self/maps').read())", MARRAM_JIT="background")
+              "[mx.eval(f(mx.ones(8))) for _ in range(50)]; " + IS_LOADED, MARRAM_JIT="background")
     assert got.stdout.strip() == "False", got.stderr
+
+
+def test_warm__llvm_is_loaded_before_a_program_is_hot(llvm: None) -> None:
+    got = run(ABOUT + "import marram.core as mx; f = mx.compile(lambda x: mx.exp(x) + mx.tanh(x)); x = mx.ones(1200000)\n"
+              "f(x)\nnative.library().mr_test_jit_wait()\ni = native.info(); print(i.loaded, i.steps)", MARRAM_JIT="background")
+    assert got.stdout.split() == ["True", "0"], got.stderr
 
 
 def test_without_a_provider__everything_stays_on_the_interpreter() -> None:
@@ -162,6 +191,19 @@ def test_exit__joins_the_compile_thread(llvm: None) -> None:
               "for k in range(30):\n"
               "    mx.eval(mx.compile(lambda x, k=k: mx.exp(x * k) + mx.sin(x) ** k)(x))\n", MARRAM_JIT="background")
     assert got.returncode == 0 and got.stderr == ""
+
+
+def test_exit__amid_a_compilation_is_no_crash(llvm: None) -> None:
+    """At whatever point of it: nothing that LLVM is using is destroyed."""
+    processes = [subprocess.Popen([sys.executable, "-c", f"""
+import time, marram.core as mx
+x = mx.ones(1000000).astype(mx.bfloat16)
+f = mx.compile(lambda x: mx.exp(x * 1.5) + mx.abs(x) * x)
+for _ in range({4 + i}):
+    mx.eval(f(x))
+time.sleep({i % 5} * 0.004)
+"""], env={**os.environ, "MARRAM_JIT": "background"}) for i in range(16)]
+    assert [p.wait(120) for p in processes] == [0] * 16
 
 
 def test_fork__child_compiles_too(llvm: None) -> None:

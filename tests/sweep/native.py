@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Native code against the interpreter, bit for bit (MARRAM_JIT=now).
 
-usage: native.py ops | casts | chains | rows | fuzz SEED COUNT
+usage: native.py [quick] ops | casts | chains | rows | fuzz SEED COUNT
 
 ops     every operation that fuses, in every dtype, on special values
 casts   every pair of dtypes
 chains  long functions one after another, rows of every length
 rows    reductions with what is before and after them, in all layouts
 fuzz    random graphs of operators, dtypes and layouts
+quick   the code that a hot program gets first, not the one that it gets later
 
 What is computed eagerly never has native code, so it is the reference.  Prints
 how much was compared and how many steps ran natively; the exit status is 1
@@ -56,7 +57,7 @@ class Info(ctypes.Structure):
                 ("loaded", ctypes.c_bool), ("why_not", ctypes.c_char_p),
                 ("steps", ctypes.c_int64), ("compiled", ctypes.c_int64),
                 ("shared", ctypes.c_int64), ("failed", ctypes.c_int64),
-                ("declined", ctypes.c_int64), ("seconds", ctypes.c_double)]
+                ("declined", ctypes.c_int64), ("seconds", ctypes.c_double), ("waited", ctypes.c_double)]
 
 
 def library() -> ctypes.CDLL:
@@ -385,10 +386,14 @@ def fuzz(c: Count, seed: int, count: int) -> None:
 
 def main() -> int:
     c = Count()
-    if sys.argv[1] == "fuzz":
-        fuzz(c, int(sys.argv[2]), int(sys.argv[3]))
+    what = sys.argv[1:]
+    if what[0] == "quick":
+        library().mr_test_jit_quick(ctypes.c_bool(True))
+        del what[0]
+    if what[0] == "fuzz":
+        fuzz(c, int(what[1]), int(what[2]))
     else:
-        {"ops": ops, "casts": casts, "chains": chains, "rows": rows}[sys.argv[1]](c)
+        {"ops": ops, "casts": casts, "chains": chains, "rows": rows}[what[0]](c)
     i = info()
     print(f"compared {c.n}, differed {c.bad}, native steps {i.steps}, "
           f"failed {i.failed}, pieces {i.compiled}")

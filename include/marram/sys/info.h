@@ -41,7 +41,7 @@ MR_API mr_code mr_provider_info_at(int i, mr_provider_info *out);
 typedef struct mr_jit_info {
     size_t size;              /* sizeof(mr_jit_info) of the caller */
     const char *mode;         /* "off", "background" or "now": MARRAM_JIT */
-    bool loaded;              /* the provider is: at the first hot program */
+    bool loaded;              /* the provider is: when a program is warm */
     const char *why_not;      /* NULL, or why there is none; immortal */
     int64_t steps;            /* steps of programs that got code */
     int64_t compiled;         /* pieces of code made, */
@@ -49,6 +49,8 @@ typedef struct mr_jit_info {
     int64_t failed, declined; /* steps that stay on the interpreter: LLVM
                                  failed; nothing to gain or not covered */
     double seconds;           /* spent by the compile thread */
+    double waited;            /* from asking for code to running it: the sum of
+                                 all steps, waits in the queue included */
 } mr_jit_info;
 
 /* Loads nothing.  MR_E_VALUE when MARRAM_JIT is none of its values. */

@@ -32,6 +32,9 @@ MR_API mr_stream mr_test_stream_of(const mr_array *x);
 MR_API mr_device mr_test_device_of(const mr_array *x);
 /* Wait until the compile thread has nothing to do. */
 MR_API void mr_test_jit_wait(void);
+/* With MARRAM_JIT=now: programs get the quick code that they would get first
+ * in the background, and no other. */
+MR_API void mr_test_jit_quick(bool quick);
 
 MR_EXTERN_C_END
 

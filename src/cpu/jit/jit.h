@@ -50,4 +50,8 @@ LLVMModuleRef mr__jit_emit(const mr_jit *j, LLVMContextRef context,
 void mr__jit_weave(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn,
                    bool past);
 
+/* Would it do anything? */
+bool mr__jit_can_weave(const mr_jit *j, LLVMContextRef context,
+                       LLVMValueRef fn);
+
 #endif

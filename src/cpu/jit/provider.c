@@ -173,9 +173,10 @@ module_optimise(mr_jit *j, LLVMModuleRef m)
     return error == NULL ? MR_OK : failed(j, "passes", error);
 }
 
-/* A module of the segment in `context`, optimised; it goes to the tracker. */
+/* A module of the segment, optimised; it goes to the tracker.  unfinished:
+ * NULL, or whether weaving was left out. */
 static mr_code
-module_add(mr_jit *j, const mr_segment *s, const char *name,
+module_add(mr_jit *j, const mr_segment *s, const char *name, bool *unfinished,
            LLVMOrcResourceTrackerRef tracker)
 {
     LLVMOrcThreadSafeContextRef safe = LLVMOrcCreateNewThreadSafeContext();
@@ -194,7 +195,11 @@ module_add(mr_jit *j, const mr_segment *s, const char *name,
         LLVMOrcDisposeThreadSafeContext(safe);
         return rc;
     }
-    mr__jit_weave(j, context, LLVMGetNamedFunction(m, name), s->past != 0);
+    if (unfinished != NULL)
+        *unfinished =
+            mr__jit_can_weave(j, context, LLVMGetNamedFunction(m, name));
+    else
+        mr__jit_weave(j, context, LLVMGetNamedFunction(m, name), s->past != 0);
     error = LLVMOrcLLJITAddLLVMIRModuleWithRT(
         j->lljit, tracker, LLVMOrcCreateNewThreadSafeModule(m, safe));
     LLVMOrcDisposeThreadSafeContext(safe); /* the module keeps it */
@@ -241,7 +246,8 @@ foreign_add(mr_jit *j, const char *name, LLVMOrcResourceTrackerRef tracker)
 }
 
 static mr_code
-compile_segment(mr_jit *j, const mr_segment *s, mr_native_fn **fn, void **code)
+compile_segment(mr_jit *j, const mr_segment *s, mr_native_fn **fn, void **code,
+                bool *unfinished)
 {
     LLVMOrcResourceTrackerRef tracker = LLVMOrcJITDylibCreateResourceTracker(
         LLVMOrcLLJITGetMainJITDylib(j->lljit));
@@ -254,7 +260,7 @@ compile_segment(mr_jit *j, const mr_segment *s, mr_native_fn **fn, void **code)
     if (atomic_exchange_explicit(&provoked, false, memory_order_relaxed))
         rc = foreign_add(j, name, tracker);
     else
-        rc = module_add(j, s, name, tracker);
+        rc = module_add(j, s, name, unfinished, tracker);
     if (rc == MR_OK) {
         LLVMErrorRef error = LLVMOrcLLJITLookup(j->lljit, &address, name);
 
@@ -271,7 +277,8 @@ compile_segment(mr_jit *j, const mr_segment *s, mr_native_fn **fn, void **code)
 }
 
 static mr_code
-compile(void *self, const mr_segment *s, mr_native_fn **fn, void **code)
+compile_guarded(void *self, const mr_segment *s, mr_native_fn **fn, void **code,
+                bool *unfinished)
 {
     mr_jit *j = self;
     sigjmp_buf here;
@@ -286,9 +293,15 @@ compile(void *self, const mr_segment *s, mr_native_fn **fn, void **code)
         return is_broken(j);
     }
     escape = &here;
-    rc = compile_segment(j, s, fn, code);
+    rc = compile_segment(j, s, fn, code, unfinished);
     escape = NULL;
     return rc;
+}
+
+static mr_code
+compile(void *self, const mr_segment *s, mr_native_fn **fn, void **code)
+{
+    return compile_guarded(self, s, fn, code, NULL);
 }
 
 static void
@@ -345,6 +358,7 @@ mr_jit_init(const mr_jit_host *host, mr_jit_table *out)
                           .name = "llvm",
                           .self = j,
                           .compile = compile,
+                          .compile_quick = compile_guarded,
                           .release = code_release,
                           .close = jit_close};
     return MR_OK;

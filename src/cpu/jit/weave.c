@@ -50,6 +50,7 @@ typedef struct loop {
     int copies;
     LLVMValueRef number[MAX_COPIES]; /* of the register */
     LLVMValueRef copy[MAX_COPIES][MAX_BODY];
+    bool made[MAX_BODY]; /* with what it is made from: of pairs */
 } loop;
 
 /* ---- what a loop is ---------------------------------------------------------
@@ -380,16 +381,21 @@ may_go_past(const loop *l, LLVMValueRef store)
     return bytes == 32 || bytes == 64;
 }
 
-/* The copy of a store that may. */
+/* Stores x as `like` stores one register. */
 static void
-go_past(const loop *l, LLVMValueRef copy, unsigned bytes)
+store_make(const loop *l, LLVMValueRef like, LLVMValueRef x, LLVMValueRef place)
 {
-    LLVMMetadataRef one = LLVMValueAsMetadata(
-        LLVMConstInt(LLVMInt32TypeInContext(l->c), 1, false));
+    LLVMValueRef store = LLVMBuildStore(l->b, x, place);
+    LLVMMetadataRef one;
 
-    LLVMSetAlignment(copy, bytes);
+    LLVMSetAlignment(store, LLVMGetAlignment(like));
+    if (!l->past || !may_go_past(l, like))
+        return;
+    one = LLVMValueAsMetadata(
+        LLVMConstInt(LLVMInt32TypeInContext(l->c), 1, false));
+    LLVMSetAlignment(store, bytes_of(LLVMTypeOf(x)));
     LLVMSetMetadata(
-        copy, LLVMGetMDKindIDInContext(l->c, "nontemporal", 11),
+        store, LLVMGetMDKindIDInContext(l->c, "nontemporal", 11),
         LLVMMetadataAsValue(l->c, LLVMMDNodeInContext2(l->c, &one, 1)));
 }
 
@@ -404,17 +410,39 @@ operand_of(const loop *l, int copy, LLVMValueRef v)
     return i >= 0 ? l->copy[copy][i] : on_the_way(l, v);
 }
 
+/* The same for all registers, and for the memory as it is by then? */
+static bool
+is_shared(const loop *l, int i)
+{
+    LLVMValueRef v = l->inst[i], place;
+
+    if (l->varies[i] || is_opcode(v, LLVMStore))
+        return false;
+    if (!is_opcode(v, LLVMLoad))
+        return true;
+    place = LLVMGetOperand(v, 0);
+    return LLVMIsAGlobalVariable(place) != NULL && LLVMIsGlobalConstant(place);
+}
+
 static void
 copy_make(loop *l, int copy, int i)
 {
-    LLVMValueRef v = LLVMInstructionClone(l->inst[i]);
+    LLVMValueRef v = l->inst[i];
 
+    if (copy > 0 && is_shared(l, i)) {
+        l->copy[copy][i] = l->copy[0][i];
+        return;
+    }
+    if (is_opcode(v, LLVMStore)) {
+        store_make(l, v, operand_of(l, copy, LLVMGetOperand(v, 0)),
+                   operand_of(l, copy, LLVMGetOperand(v, 1)));
+        return;
+    }
+    v = LLVMInstructionClone(v);
     for (int k = 0; k < LLVMGetNumOperands(v); k++)
         LLVMSetOperand(v, (unsigned)k,
                        operand_of(l, copy, LLVMGetOperand(v, (unsigned)k)));
     LLVMInsertIntoBuilder(l->b, v);
-    if (l->past && is_opcode(v, LLVMStore) && may_go_past(l, l->inst[i]))
-        go_past(l, v, bytes_of(LLVMTypeOf(LLVMGetOperand(v, 0))));
     l->copy[copy][i] = v;
 }
 
@@ -426,14 +454,74 @@ words_of(const loop *l, LLVMValueRef halves)
 }
 
 static LLVMValueRef
-sixteen(LLVMTypeRef words)
+splat(LLVMTypeRef words, unsigned long long value)
 {
     LLVMValueRef x[64];
     unsigned n = LLVMGetVectorSize(words);
 
     for (unsigned i = 0; i < n; i++)
-        x[i] = LLVMConstInt(LLVMGetElementType(words), 16, false);
+        x[i] = LLVMConstInt(LLVMGetElementType(words), value, false);
     return LLVMConstVector(x, n);
+}
+
+/* Is it shifted by so many bits: 16, all of them? */
+static bool
+is_shift_of_halves(LLVMValueRef v, LLVMOpcode op)
+{
+    LLVMTypeRef type = LLVMTypeOf(v);
+
+    return is_opcode(v, op) && LLVMGetTypeKind(type) == LLVMVectorTypeKind &&
+           LLVMGetIntTypeWidth(LLVMGetElementType(type)) == 32 &&
+           LLVMGetOperand(v, 1) == splat(type, 16);
+}
+
+static void
+pair_note(loop *l, int copy, LLVMValueRef v, LLVMValueRef even,
+          LLVMValueRef odd)
+{
+    int i = index_of(l, v);
+
+    l->copy[copy][i] = even;
+    l->copy[copy + 1][i] = odd;
+    l->made[i] = true;
+}
+
+/* Is a loaded half only widened to words? */
+static bool
+is_widened(const loop *l, LLVMValueRef v)
+{
+    for (LLVMUseRef u = LLVMGetFirstUse(v); u != NULL; u = LLVMGetNextUse(u))
+        if (LLVMTypeOf(LLVMGetUser(u)) != words_of(l, v))
+            return false;
+    return true;
+}
+
+/* What widens it: both halves of a word are there already. */
+static void
+pair_widen(loop *l, int copy, LLVMValueRef wide, LLVMValueRef both)
+{
+    LLVMTypeRef words = LLVMTypeOf(both);
+    LLVMValueRef low = NULL, even = NULL, odd = NULL;
+
+    for (LLVMUseRef u = LLVMGetFirstUse(wide); u != NULL;
+         u = LLVMGetNextUse(u)) {
+        LLVMValueRef v = LLVMGetUser(u);
+
+        if (!is_shift_of_halves(v, LLVMShl)) {
+            low = both;
+            continue;
+        }
+        if (even == NULL) {
+            even = LLVMBuildShl(l->b, both, splat(words, 16), "");
+            odd = LLVMBuildAnd(l->b, both, splat(words, 0xffff0000), "");
+        }
+        pair_note(l, copy, v, even, odd);
+    }
+    l->made[index_of(l, wide)] = true;
+    if (low == NULL)
+        return;
+    pair_note(l, copy, wide, LLVMBuildAnd(l->b, both, splat(words, 0xffff), ""),
+              LLVMBuildLShr(l->b, both, splat(words, 16), ""));
 }
 
 /* Copies `copy` and the next: points at even and at odd places. */
@@ -441,30 +529,39 @@ static void
 pair_load(loop *l, int copy, int i)
 {
     LLVMValueRef v = l->inst[i], both;
-    LLVMTypeRef words = words_of(l, v), halves = LLVMTypeOf(v);
 
-    both = LLVMBuildLoad2(l->b, words,
+    both = LLVMBuildLoad2(l->b, words_of(l, v),
                           operand_of(l, copy, LLVMGetOperand(v, 0)), "");
     LLVMSetAlignment(both, LLVMGetAlignment(v));
-    l->copy[copy][i] = LLVMBuildTrunc(l->b, both, halves, "");
-    l->copy[copy + 1][i] = LLVMBuildTrunc(
-        l->b, LLVMBuildLShr(l->b, both, sixteen(words), ""), halves, "");
+    if (is_widened(l, v)) {
+        for (LLVMUseRef u = LLVMGetFirstUse(v); u != NULL;
+             u = LLVMGetNextUse(u))
+            pair_widen(l, copy, LLVMGetUser(u), both);
+        return;
+    }
+    l->copy[copy][i] = LLVMBuildTrunc(l->b, both, LLVMTypeOf(v), "");
+    both = LLVMBuildLShr(l->b, both, splat(LLVMTypeOf(both), 16), "");
+    l->copy[copy + 1][i] = LLVMBuildTrunc(l->b, both, LLVMTypeOf(v), "");
 }
 
 static void
 pair_store(loop *l, int copy, int i)
 {
     LLVMValueRef v = l->inst[i], x = LLVMGetOperand(v, 0), low, high;
+    LLVMValueRef wide = LLVMGetOperand(x, 0); /* it is cut off */
     LLVMTypeRef words = words_of(l, x);
 
-    low = LLVMBuildZExt(l->b, operand_of(l, copy, x), words, "");
-    high = LLVMBuildZExt(l->b, operand_of(l, copy + 1, x), words, "");
-    high = LLVMBuildShl(l->b, high, sixteen(words), "");
-    low = LLVMBuildStore(l->b, LLVMBuildOr(l->b, low, high, ""),
-                         operand_of(l, copy, LLVMGetOperand(v, 1)));
-    LLVMSetAlignment(low, LLVMGetAlignment(v));
-    if (l->past && may_go_past(l, v))
-        go_past(l, low, bytes_of(words));
+    if (is_shift_of_halves(wide, LLVMLShr)) {
+        low = operand_of(l, copy, wide);
+        high = operand_of(l, copy + 1, LLVMGetOperand(wide, 0));
+        high = LLVMBuildAnd(l->b, high, splat(words, 0xffff0000), "");
+    } else {
+        low = LLVMBuildZExt(l->b, operand_of(l, copy, x), words, "");
+        high = LLVMBuildZExt(l->b, operand_of(l, copy + 1, x), words, "");
+        high = LLVMBuildShl(l->b, high, splat(words, 16), "");
+    }
+    store_make(l, v, LLVMBuildOr(l->b, low, high, ""),
+               operand_of(l, copy, LLVMGetOperand(v, 1)));
 }
 
 static void
@@ -476,7 +573,7 @@ copies_make(loop *l, int i)
     bool pair = l->pairs && l->varies[i] && is_of_halves(x) &&
                 (op == LLVMLoad || op == LLVMStore);
 
-    for (int copy = 0; copy < l->copies; copy += pair ? 2 : 1) {
+    for (int copy = 0; copy < l->copies && !l->made[i]; copy += pair ? 2 : 1) {
         if (!pair)
             copy_make(l, copy, i);
         else if (op == LLVMLoad)
@@ -587,6 +684,7 @@ woven_make(loop *l, LLVMBasicBlockRef before, LLVMBasicBlockRef after,
     unsigned copies = (unsigned)l->copies;
 
     l->past = past;
+    memset(l->made, 0, sizeof l->made);
     LLVMPositionBuilderAtEnd(l->b, woven);
     l->number[0] = LLVMBuildPhi(l->b, type, "");
     for (unsigned i = 1; i < copies; i++)
@@ -685,27 +783,52 @@ loop_find(loop *l, LLVMContextRef context, LLVMBasicBlockRef body)
     return loop_read(l);
 }
 
+typedef struct woven_loops {
+    LLVMBasicBlockRef body[MAX_LOOPS];
+    int n, work; /* in all */
+} woven_loops;
+
+static woven_loops
+loops_find(LLVMContextRef context, LLVMValueRef fn)
+{
+    woven_loops w = {.n = 0};
+    loop l;
+
+    for (LLVMBasicBlockRef k = LLVMGetFirstBasicBlock(fn);
+         k != NULL && w.n < MAX_LOOPS; k = LLVMGetNextBasicBlock(k)) {
+        if (loop_find(&l, context, k)) {
+            w.work += l.work;
+            w.body[w.n++] = k;
+        }
+    }
+    return w;
+}
+
+bool
+mr__jit_can_weave(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn)
+{
+    woven_loops w = loops_find(context, fn);
+    loop l;
+
+    for (int i = 0; i < w.n; i++)
+        if (loop_find(&l, context, w.body[i]) && copies_of(j, &l, w.work) > 1)
+            return true;
+    return false;
+}
+
 void
 mr__jit_weave(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn,
               bool past)
 {
-    LLVMBasicBlockRef body[MAX_LOOPS];
     LLVMBuilderRef b = LLVMCreateBuilderInContext(context);
+    woven_loops w = loops_find(context, fn);
     loop l;
-    int n = 0, work = 0;
 
-    for (LLVMBasicBlockRef k = LLVMGetFirstBasicBlock(fn);
-         k != NULL && n < MAX_LOOPS; k = LLVMGetNextBasicBlock(k)) {
-        if (loop_find(&l, context, k)) {
-            work += l.work;
-            body[n++] = k;
-        }
-    }
-    for (int i = 0; i < n; i++) {
-        if (!loop_find(&l, context, body[i]))
+    for (int i = 0; i < w.n; i++) {
+        if (!loop_find(&l, context, w.body[i]))
             continue;
         l.b = b;
-        l.copies = copies_of(j, &l, work);
+        l.copies = copies_of(j, &l, w.work);
         if (l.copies > 1)
             loop_weave(&l, past);
     }
