@@ -18,8 +18,9 @@ MR_EXTERN_C_BEGIN
 MR_API mr_code mr_eval(mr_array *x);
 MR_API mr_code mr_eval_many(mr_array *const *x, int n);
 MR_API mr_code mr_eval_tree(const mr_tree *t);
-/* Start and return; errors surface at the next touch.  May block while too
- * much work is in flight. */
+/* Start and return; errors surface at the next touch.  Waits while too much is
+ * in flight: more than 4,096 tasks, or 256 MiB that were taken for results and
+ * scratch of evaluations begun by earlier calls and not over. */
 MR_API mr_code mr_async_eval(mr_array *const *x, int n);
 /* Has x failed for good, with `why` (as mr_error_take gave it), or with any
  * error when that is NULL?  No evaluation; false for NULL. */

@@ -358,7 +358,9 @@ PyMethodDef ext_system_functions[] = {
     {"async_eval", async_eval, METH_VARARGS,
      "async_eval(*args)\n--\n\n"
      "Starts computing the arrays of trees.  A later read waits, and raises\n"
-     "what went wrong."},
+     "what went wrong.  Waits itself while more than 4,096 tasks are in "
+     "flight,\n"
+     "or 256 MiB that earlier calls took for work that is not done."},
     {"get_array_buffer_size", get_array_buffer_size, METH_VARARGS,
      "get_array_buffer_size(*args)\n--\n\nBytes of evaluated arrays."},
     {"get_active_memory", get_active_memory, METH_NOARGS,

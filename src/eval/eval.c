@@ -32,8 +32,10 @@
 
 mr_lock mr__plan_lock = MR_LOCK_INIT(MR_RANK_PLAN, "plan");
 
-/* Tasks that may be in flight before an asynchronous evaluation waits. */
-#define MAX_IN_FLIGHT 4096
+/* Tasks, and bytes that were taken for those of earlier asynchronous
+ * evaluations, that may be in flight before one waits. */
+#define MAX_IN_FLIGHT       4096
+#define MAX_BYTES_IN_FLIGHT ((size_t)256 << 20)
 /* Where the windows of a long plan run while it is made. */
 enum run_where { RUN_HERE, RUN_ON_WORKERS };
 /* Work above this many nanoseconds gives the interpreter lock up. */
@@ -228,6 +230,24 @@ run_window(const mr_plan *p, bool patient)
     return rc;
 }
 
+static bool
+too_many_tasks(void)
+{
+    return mr__tasks_in_flight() > MAX_IN_FLIGHT;
+}
+
+/* Whether who only submits is to wait; `own` bytes are what it took last, so
+ * that a large step runs while the next is made. */
+static bool
+too_much_in_flight(size_t own)
+{
+    size_t bytes = mr__bytes_in_flight();
+
+    return (bytes > own && bytes - own > MAX_BYTES_IN_FLIGHT &&
+            mr__tasks_in_flight() > 0) ||
+           too_many_tasks();
+}
+
 /* Walk, group, reserve, submit: window after window. */
 static mr_code
 plan_all(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
@@ -247,7 +267,7 @@ plan_all(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
         mr__window_release(p->window);
         if (rc != MR_OK || !more)
             continue;
-        if (where == RUN_HERE || mr__tasks_in_flight() > MAX_IN_FLIGHT)
+        if (where == RUN_HERE || too_much_in_flight(p->taken_bytes))
             rc = run_window(p, p->cost > MR__PATIENT_NS && mr__may_interrupt());
         else
             mr__stream_kick(p->stream);
@@ -341,19 +361,21 @@ plan_in_turn(mr_plan *p, mr_array *const *roots, size_t n, enum run_where where)
 }
 
 /* Of a plan whose work is under way. */
-typedef struct started {
+typedef struct begun {
     uint32_t stream;
     double cost;
+    size_t bytes; /* of its last window, when nobody waits for it */
     bool met_failure;
-} started;
+} begun;
 
 static mr_code
-start(mr_array *const *roots, size_t n, enum run_where where, started *s)
+start(mr_array *const *roots, size_t n, enum run_where where, begun *b)
 {
     _Alignas(64) mr_plan p;
     mr_code rc;
 
     plan_clear(&p);
+    p.counts_bytes = where == RUN_ON_WORKERS;
     p.wish = mr__stream_wish(mr__ctx.stream);
     p.own = p.stream = mr__stream_own();
     if (p.own == 0)
@@ -362,7 +384,7 @@ start(mr_array *const *roots, size_t n, enum run_where where, started *s)
     mr__dealloc(p.stack);
     if (rc != MR_OK) /* windows before the one that failed */
         mr__stream_kick(p.stream);
-    *s = (started){p.stream, p.cost, p.met_failure};
+    *b = (begun){p.stream, p.cost, p.taken_bytes, p.met_failure};
     return rc;
 }
 
@@ -630,7 +652,7 @@ set_hooks(void)
 static mr_code
 evaluate(mr_array *const *roots, size_t n)
 {
-    started s;
+    begun b;
     mr_code rc;
 
     if ((roots[0]->flags & MR_NODE_ALONE) && mr__eval_alone(roots, n))
@@ -640,9 +662,9 @@ evaluate(mr_array *const *roots, size_t n)
         if (rc == MR_OK && attempt >= 3)
             rc = transient_failure(roots, n);
         if (rc == MR_OK)
-            rc = start(roots, n, RUN_HERE, &s);
+            rc = start(roots, n, RUN_HERE, &b);
         if (rc == MR_OK)
-            rc = finish_all(roots, n, s.stream, s.cost);
+            rc = finish_all(roots, n, b.stream, b.cost);
         if (rc != MR_OK)
             return rc;
     }
@@ -699,15 +721,16 @@ mr_eval(mr_array *x)
 
 /* Too much is in flight: a call that only submits waits here. */
 static mr_code
-wait_for_room(uint32_t stream)
+wait_for_room(const begun *b)
 {
     void *token = mr__block_begin();
     bool may = mr__may_interrupt();
     mr_code rc = MR_OK;
 
-    while (rc == MR_OK && mr__tasks_in_flight() > MAX_IN_FLIGHT)
-        if (may || !mr__stream_help(stream, NULL)) {
-            mr__tasks_wait_progress(MAX_IN_FLIGHT, may ? MR__POLL_NS : 0);
+    while (rc == MR_OK && too_much_in_flight(b->bytes))
+        if (may || !mr__stream_help(b->stream, NULL)) {
+            mr__tasks_wait_progress(too_many_tasks() ? MAX_IN_FLIGHT : 1,
+                                    may ? MR__POLL_NS : 0);
             if (may && mr__interrupted())
                 rc = MR_E_CANCELLED;
         }
@@ -718,7 +741,7 @@ wait_for_room(uint32_t stream)
 mr_code
 mr_async_eval(mr_array *const *x, int n)
 {
-    started s;
+    begun b;
     mr_code rc = check_arrays(x, n);
 
     if (rc == MR_OK)
@@ -727,16 +750,16 @@ mr_async_eval(mr_array *const *x, int n)
         return rc;
     if (all_done(x, (size_t)n))
         return MR_OK;
-    rc = start(x, (size_t)n, RUN_ON_WORKERS, &s);
+    rc = start(x, (size_t)n, RUN_ON_WORKERS, &b);
     if (rc != MR_OK) {
         front_door();
         return rc;
     }
-    mr__stream_kick(s.stream);
-    if (s.met_failure) /* what the walk found out is told at once */
+    mr__stream_kick(b.stream);
+    if (b.met_failure) /* what the walk found out is told at once */
         rc = first_failure(x, (size_t)n);
-    if (rc == MR_OK && mr__tasks_in_flight() > MAX_IN_FLIGHT)
-        rc = wait_for_room(s.stream);
+    if (rc == MR_OK && too_much_in_flight(b.bytes))
+        rc = wait_for_room(&b);
     front_door();
     return rc;
 }

@@ -96,6 +96,8 @@ typedef struct mr_plan {
     bool destructive;   /* memory is reused: its tasks cannot run again */
     bool exceeds;       /* a soft limit: waiting did not help */
     bool met_failure;   /* of a node that it looked at */
+    bool counts_bytes;  /* nobody waits for it: what it takes is bounded */
+    size_t taken_bytes; /* by the window that was submitted last, if so */
     int64_t n_tasks, n_kernels, n_fused;
     /* Not NULL, retained: an input that a thread computes alone (alone.h), for
      * which the plan was given up. */

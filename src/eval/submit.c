@@ -15,6 +15,8 @@
 #include "eval/stream.h"
 #include "eval/transfer.h"
 
+enum { COUNTED_BYTES = 32 << 10 };
+
 static void
 settle_tuple(mr_array *x, const mr_plan_node *n)
 {
@@ -92,6 +94,18 @@ drop_owned(mr_plan *p)
     p->n_owned = 0;
 }
 
+/* What the window took, for as long as it has tasks.  Small ones are bounded by
+ * their number, and spared the count that all threads write. */
+static void
+count_owned(mr_plan *p)
+{
+    p->taken_bytes = 0;
+    for (size_t i = 0; i < p->n_owned; i++)
+        p->taken_bytes += p->owned[i]->capacity;
+    if (p->taken_bytes >= COUNTED_BYTES)
+        mr__window_count(p->window, p->taken_bytes);
+}
+
 static bool
 done_at_once(const mr_plan_node *n)
 {
@@ -133,6 +147,8 @@ mr__plan_submit(mr_plan *p)
     if (__builtin_expect(p->arrivals != NULL, 0))
         mr__arrivals_publish(p);
     mr__plan_unmark(p);
+    if (p->counts_bytes)
+        count_owned(p);
     drop_owned(p);
     detach_done(p);
     mr__plan_drop_held(p);

@@ -36,30 +36,6 @@
 #include "kernels/source.h"
 #include "marram/error.h"
 
-/* ---- windows ----------------------------------------------------------------
- */
-
-mr_window *
-mr__window_new(void)
-{
-    mr_window *w = mr__alloc_zero(sizeof *w);
-
-    if (w != NULL)
-        atomic_init(&w->refs, 1);
-    return w;
-}
-
-void
-mr__window_release(mr_window *w)
-{
-    /* acq_rel: the last one frees what the others wrote */
-    if (w == NULL ||
-        atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    mr__arena_free(&w->arena);
-    mr__dealloc(w);
-}
-
 /* ---- what is in flight
  * ---------------------------------------------------------- */
 
@@ -69,6 +45,7 @@ static struct {
     _Atomic uint64_t entered; /* written under the plan lock alone */
     _Alignas(64) _Atomic uint64_t left;
     _Alignas(64) _Atomic int32_t sleepers;
+    _Atomic size_t bytes; /* of windows of asynchronous evaluations */
     mr_lock lock;
     mr_cond cond;
     uint64_t finished; /* guarded by lock; counts while somebody sleeps */
@@ -102,18 +79,41 @@ mr__tasks_entered(int64_t n)
                           memory_order_relaxed);
 }
 
-void
-mr__tasks_left(void)
+/* Something ended, by a seq_cst operation: either the sleeper sees it, or we
+ * see the sleeper. */
+static void
+wake_sleepers(void)
 {
-    /* seq_cst on both counters: either the sleeper sees the new count, or we
-     * see the sleeper */
-    atomic_fetch_add_explicit(&work.left, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&work.sleepers, memory_order_seq_cst) == 0)
         return;
     mr__lock_take(&work.lock);
     work.finished++;
     mr__cond_wake_all(&work.cond);
     mr__lock_drop(&work.lock);
+}
+
+void
+mr__tasks_left(void)
+{
+    /* seq_cst: see wake_sleepers */
+    atomic_fetch_add_explicit(&work.left, 1, memory_order_seq_cst);
+    wake_sleepers();
+}
+
+size_t
+mr__bytes_in_flight(void)
+{
+    /* relaxed: a figure; who sees it late looks again when a task ends */
+    return atomic_load_explicit(&work.bytes, memory_order_relaxed);
+}
+
+/* A window is over; its last task may have been counted before. */
+static void
+bytes_left(size_t bytes)
+{
+    /* seq_cst: see wake_sleepers */
+    atomic_fetch_sub_explicit(&work.bytes, bytes, memory_order_seq_cst);
+    wake_sleepers();
 }
 
 /* For who sleeps: see mr__tasks_left. */
@@ -144,6 +144,40 @@ mr__tasks_wait_progress(int64_t below, int64_t ns)
     }
     atomic_fetch_sub_explicit(&work.sleepers, 1, memory_order_seq_cst);
     mr__lock_drop(&work.lock);
+}
+
+/* ---- windows ----------------------------------------------------------------
+ */
+
+mr_window *
+mr__window_new(void)
+{
+    mr_window *w = mr__alloc_zero(sizeof *w);
+
+    if (w != NULL)
+        atomic_init(&w->refs, 1);
+    return w;
+}
+
+void
+mr__window_count(mr_window *w, size_t bytes)
+{
+    w->bytes = bytes;
+    /* relaxed: a figure; what takes it back comes after a release of `refs` */
+    atomic_fetch_add_explicit(&work.bytes, bytes, memory_order_relaxed);
+}
+
+void
+mr__window_release(mr_window *w)
+{
+    /* acq_rel: the last one frees what the others wrote */
+    if (w == NULL ||
+        atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (w->bytes > 0)
+        bytes_left(w->bytes);
+    mr__arena_free(&w->arena);
+    mr__dealloc(w);
 }
 
 /* ---- running

@@ -26,9 +26,12 @@
 typedef struct mr_window {
     /* acq_rel decrements: the last one frees what others wrote */
     _Atomic int32_t refs;
+    size_t bytes; /* counted as in flight until then */
     mr_arena arena;
 } mr_window;
 mr_window *mr__window_new(void);
+/* So many bytes are in flight until it goes.  Before its tasks may run. */
+void mr__window_count(mr_window *w, size_t bytes);
 void mr__window_release(mr_window *w);
 
 typedef enum mr_task_kind {
@@ -155,6 +158,8 @@ void mr__task_launch(mr_task *t, const mr_device_table *device, void **queue)
 
 /* Work in flight, for back pressure and for waiting at a memory limit. */
 int64_t mr__tasks_in_flight(void);
+/* Memory that asynchronous evaluations took for windows that are not over. */
+size_t mr__bytes_in_flight(void);
 /* How many have ended, their memory given back. */
 uint64_t mr__tasks_run(void);
 void mr__tasks_entered(int64_t n); /* under the plan lock */

@@ -142,13 +142,47 @@ pages__are_aligned_and_usable(void **state)
         unsigned char *p = mr__alloc_pages(n);
 
         assert_non_null(p);
-        assert_int_equal((uintptr_t)p % (n >= 2 << 20 ? 2 << 20 : 64), 0);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        if (n >= 2 << 20)
+            assert_true((uintptr_t)p % (2 << 20) <= n / 16);
         memset(p, 0xA5, n);
         assert_int_equal(mr__alloc_live(), live + 1);
         mr__dealloc_pages(p, n);
     }
     mr__dealloc_pages(NULL, 5);
     assert_int_equal(mr__alloc_live(), live);
+}
+
+/* Lines of two blocks a multiple of 64 MiB apart drive each other out of some
+ * first-level caches. */
+static void
+pages__of_32_mib_apart_begin_at_different_places(void **state)
+{
+    (void)state;
+    enum { N = 64, BYTES = 16 << 20, APART = 32 << 20 };
+    char *p[N];
+    int met = 0;
+
+    for (int i = 0; i < N; i++) {
+        p[i] = mr__alloc_pages(BYTES);
+        assert_non_null(p[i]);
+    }
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < i; k++) {
+            uintptr_t a = (uintptr_t)p[i], b = (uintptr_t)p[k];
+            uintptr_t apart = a > b ? a - b : b - a;
+
+            assert_true(apart >= BYTES);
+            if (a / (2 << 20) % 16 != b / (2 << 20) % 16 ||
+                apart > 7 * (uintptr_t)APART)
+                continue;
+            met++;
+            assert_true(apart % APART >= 64 << 10 &&
+                        apart % APART <= APART - (64 << 10));
+        }
+    assert_true(met > 0);
+    for (int i = 0; i < N; i++)
+        mr__dealloc_pages(p[i], BYTES);
 }
 
 static void
@@ -172,6 +206,7 @@ main(void)
         cmocka_unit_test(fail_after__fails_one_and_passes_again),
         cmocka_unit_test(fail_after__reaches_every_kind),
         cmocka_unit_test(pages__are_aligned_and_usable),
+        cmocka_unit_test(pages__of_32_mib_apart_begin_at_different_places),
         cmocka_unit_test(pages__too_many_fail),
     };
 

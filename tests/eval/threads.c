@@ -17,6 +17,7 @@ enum { SCALE = MRT_TSAN ? 4 : 1 };
 
 /* of eval/task.h, which cannot stand beside the public header */
 int64_t mr__tasks_in_flight(void);
+size_t mr__bytes_in_flight(void);
 
 static const mr_device cpu = {MR_CPU, 0};
 
@@ -277,6 +278,73 @@ async_eval__blocks_at_its_bound(void **state)
     assert_int_equal(mrt_runs(3), 6000);
 }
 
+enum { MIB = 1 << 20, LARGE = 600 };
+
+/* Results of 1 MiB, each let go when the next is made. */
+static void *
+submit_large(void *arg)
+{
+    mr_array *x = mr_full(MR_SHAPE(MIB / 4), 0.0, MR_FLOAT32);
+
+    (void)arg;
+    for (int i = 0; i < LARGE; i++) {
+        mr_array *y = mrt_counted_op(
+            x, (mrt_counted){.counter = 4, .gate = i == 0 ? 3 : 0});
+
+        mr_release(x);
+        x = y;
+        mr_async_eval(&x, 1);
+        atomic_store(&submitted, i + 1);
+    }
+    mr_eval(x);
+    mr_release(x);
+    return NULL;
+}
+
+static void
+async_eval__bounds_the_bytes_in_flight(void **state)
+{
+    pthread_t thread;
+    int before = -1;
+    size_t active = mr_memory_active();
+
+    (void)state;
+    mrt_counters_clear();
+    atomic_store(&submitted, 0);
+    pthread_create(&thread, NULL, submit_large, NULL);
+    while (before != atomic_load(&submitted) || before == 0) {
+        before = atomic_load(&submitted);
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    }
+    assert_in_range(before, 255, 260);
+    assert_in_range(mr__bytes_in_flight(), 256 * MIB, 260 * MIB);
+    assert_true(mr_memory_active() - active < 270 * (size_t)MIB);
+    mrt_gate_open(3);
+    pthread_join(thread, NULL);
+    assert_int_equal(mrt_runs(4), LARGE);
+    while (mr__tasks_in_flight() > 0)
+        sched_yield();
+    assert_int_equal(mr__bytes_in_flight(), 0);
+}
+
+/* What a call takes itself does not count: a large step is begun. */
+static void
+async_eval__begins_what_is_larger_than_the_bound(void **state)
+{
+    mr_array *x = mr_full(MR_SHAPE(70 * MIB), 0.0, MR_FLOAT32);
+    mr_array *y = mrt_counted_op(x, (mrt_counted){.counter = 5, .gate = 4});
+
+    (void)state;
+    mr_release(x);
+    mrt_counters_clear();
+    assert_int_equal(mr_async_eval(&y, 1), MR_OK);
+    assert_false(mr_array_is_evaluated(y));
+    assert_true(mr__bytes_in_flight() >= 280 * (size_t)MIB);
+    mrt_gate_open(4);
+    assert_int_equal(mr_eval(y), MR_OK);
+    mr_release(y);
+}
+
 static void *
 start_and_exit(void *arg)
 {
@@ -523,6 +591,8 @@ main(void)
         cmocka_unit_test(async_pipeline__is_right),
         cmocka_unit_test(async_eval__returns_before_the_work_is_done),
         cmocka_unit_test(async_eval__blocks_at_its_bound),
+        cmocka_unit_test(async_eval__bounds_the_bytes_in_flight),
+        cmocka_unit_test(async_eval__begins_what_is_larger_than_the_bound),
         cmocka_unit_test(thread_that_ends__leaves_its_work_behind),
         cmocka_unit_test(stream_sync__waits_for_all_of_it),
         cmocka_unit_test(freed_stream__finishes_and_new_nodes_go_elsewhere),
