@@ -27,9 +27,11 @@ mr_quant_matrix mr__quant_matrix(const mr_quant_params *p,
  * mr__quant_pairs_floats (64-byte aligned). */
 int64_t mr__quant_pairs_lanes(int64_t m);
 int64_t mr__quant_pairs_floats(const mr_quant_format *f, int64_t m, int64_t k);
-/* 32 rows of a run.  False: pairs cannot have some number. */
+/* Numbers [at, at + MR_QUANT_PAIRS_DEPTH) of 32 rows of a run.  False: pairs
+ * cannot have some number. */
 bool mr__quant_pairs_pack(const mr_quant_format *f, const uint16_t *const *x,
-                          int64_t m, int64_t k, int64_t block, float *to);
+                          int64_t m, int64_t k, int64_t block, int64_t at,
+                          float *to);
 /* y (MR_QUANT_PAIRS_ROWS rows of mr__quant_pairs_lanes(m)) = rows row0 ... of w
  * times the run. */
 void mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m,

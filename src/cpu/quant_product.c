@@ -508,22 +508,31 @@ few_run(product *p)
 /* ---- in pairs ---------------------------------------------------------------
  */
 
-/* Units: blocks of 32 rows of the runs. */
+/* Pieces of the depth. */
+static int64_t
+pairs_pieces(const product *p)
+{
+    return (p->inner - 1) / MR_QUANT_PAIRS_DEPTH + 1;
+}
+
+/* Units: pieces of blocks of 32 rows of the runs. */
 static void
 pairs_pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     product *p = ctx;
     const uint16_t *x[MR_STRIP_ROWS], *from = p->a->in[0].data;
+    int64_t pieces = pairs_pieces(p);
 
     for (int64_t u = begin; u < end; u++) {
-        int64_t run = u / RUN_BLOCKS, block = u % RUN_BLOCKS;
-        int64_t m = run_length(p, run);
+        int64_t block = u % RUN_BLOCKS, at = u / RUN_BLOCKS % pieces;
+        int64_t run = u / RUN_BLOCKS / pieces, m = run_length(p, run);
 
         if (block * (RUN / RUN_BLOCKS) >= m)
             continue;
         for (int64_t i = 0; i < m; i++)
             x[i] = from + p->jobs[p->runs[run] + i].x * p->inner;
         if (!mr__quant_pairs_pack(&p->w.f, x, m, p->inner, block,
+                                  at * MR_QUANT_PAIRS_DEPTH,
                                   p->packed + p->first[run]))
             atomic_store_explicit(&p->unfit, true, memory_order_relaxed);
     }
@@ -563,8 +572,8 @@ pairs_run(product *p)
 
     firsts_find(p, true);
     atomic_init(&p->unfit, false);
-    mr__cpu_for(p->n_runs * RUN_BLOCKS, mr__cpu_grain(8.0 * depth),
-                pairs_pack_piece, p);
+    mr__cpu_for(p->n_runs * RUN_BLOCKS * pairs_pieces(p),
+                mr__cpu_grain(2.0 * MR_QUANT_PAIRS_DEPTH), pairs_pack_piece, p);
     if (atomic_load_explicit(&p->unfit, memory_order_relaxed))
         return false;
     mr__cpu_for(p->n_runs * strips, mr__cpu_grain(10.0 * depth), pairs_piece,
