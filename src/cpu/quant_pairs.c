@@ -21,7 +21,7 @@ enum {
     DEPTH = MR_QUANT_PAIRS_DEPTH,
     ROWS = MR_QUANT_PAIRS_ROWS,
     TILE = MR_QUANT_PAIRS_TILE,
-    SCALES = MR_QUANT_PAIRS_SCALES,
+    SCALES = MR_QUANT_SCALES,
     STRIDE = 16, /* codes, which every group has */
     BLOCK = 32,  /* the most lanes of a block */
     MOST_GROUP = 128
@@ -188,9 +188,9 @@ mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m, const float *packed,
 
         left = left < SCALES ? left : SCALES;
         if (g % SCALES == 0) {
-            mr__quant_pairs_scales(w, w->scales, row0, g, left, scale);
+            mr__quant_scales(w, w->scales, row0, ROWS, g, left, scale);
             if (w->f.biased)
-                mr__quant_pairs_scales(w, w->biases, row0, g, left, bias);
+                mr__quant_scales(w, w->biases, row0, ROWS, g, left, bias);
         }
         p.n_groups = piece_depth(k, at) / group;
         p.x = packed + lanes * at / 2;

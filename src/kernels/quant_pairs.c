@@ -70,15 +70,6 @@ mr__quant_pairs_sums(const mr_quant_format *f, const float *x, int lanes,
     pairs_tier()->sums(x, lanes, f->group / 2, depth / f->group, to, to_row);
 }
 
-/* Rows of w from row0 on, at most MR_QUANT_PAIRS_ROWS. */
-static int64_t
-rows_there(const mr_quant_matrix *w, int64_t row0)
-{
-    int64_t rows = w->rows - row0;
-
-    return rows < MR_QUANT_PAIRS_ROWS ? rows : MR_QUANT_PAIRS_ROWS;
-}
-
 mr_quant_rows
 mr__quant_pairs_rows_at(const mr_quant_matrix *w, int64_t row0, int64_t most,
                         int64_t depth0, int64_t depth)
@@ -108,22 +99,6 @@ mr__quant_pairs_codes(const mr_quant_matrix *w, const mr_quant_rows *s,
     if (left > 0)
         memset(to + s->rows * MR_QUANT_PAIRS_DEPTH, 0,
                (size_t)(left * MR_QUANT_PAIRS_DEPTH) * sizeof *to);
-}
-
-void
-mr__quant_pairs_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
-                       int64_t first, int64_t n, float *to)
-{
-    int64_t size = mr__quant_scale_bytes(w->f.scale),
-            rows = rows_there(w, row0);
-    int64_t row_bytes = w->cols / w->f.group * size;
-
-    pairs_tier()->scales((const uint8_t *)from + row0 * row_bytes +
-                             first * size,
-                         row_bytes, rows, n, w->f.scale, to);
-    memset(to + rows * MR_QUANT_PAIRS_SCALES, 0,
-           (size_t)((MR_QUANT_PAIRS_ROWS - rows) * MR_QUANT_PAIRS_SCALES) *
-               sizeof *to);
 }
 
 void

@@ -15,14 +15,13 @@
 #include <stdint.h>
 
 #include "kernels/quant.h"
+#include "kernels/quant_floats.h"
 
 /* Codes of a piece, of which the last may be shorter: whole groups. */
 #define MR_QUANT_PAIRS_DEPTH 128
 /* Rows of w of a tile, and of a strip: whole tiles. */
 #define MR_QUANT_PAIRS_TILE 12
 #define MR_QUANT_PAIRS_ROWS 48
-/* Groups whose scales are read together. */
-#define MR_QUANT_PAIRS_SCALES 16
 /* Lanes are whole eights. */
 #define MR_QUANT_PAIRS_LANES 8
 
@@ -42,11 +41,6 @@ bool mr__quant_pairs_rows(const uint16_t *const *x, int rows, int lanes,
 void mr__quant_pairs_sums(const mr_quant_format *f, const float *x, int lanes,
                           int64_t depth, float *to, int64_t to_row);
 
-/* Scales (or biases) [first, first + n) of MR_QUANT_PAIRS_ROWS rows of w from
- * row0 on, those behind the last one 0: rows MR_QUANT_PAIRS_SCALES apart. */
-void mr__quant_pairs_scales(const mr_quant_matrix *w, const void *from,
-                            int64_t row0, int64_t first, int64_t n, float *to);
-
 /* n codes (whole groups) of each of some rows; what lies `ahead` bytes from
  * them comes next. */
 typedef struct mr_quant_rows {
@@ -65,8 +59,9 @@ void mr__quant_pairs_codes(const mr_quant_matrix *w, const mr_quant_rows *s,
                            uint16_t *to);
 
 /* Some groups of rows of w and a block of lanes: y (rows of w, y_row apart) +=
- * the sum over them of (codes @ x) * scale + bias * x_sums; bias NULL: none.
- * x_sums are as many as lanes, groups sums_row apart. */
+ * the sum over them of (codes @ x) * scale + bias * x_sums; scales and biases
+ * (NULL: none) have rows MR_QUANT_SCALES apart. x_sums are as many as lanes,
+ * groups sums_row apart. */
 typedef struct mr_quant_piece {
     int64_t n_groups, strides; /* 16 codes each, of a group */
     const uint16_t *codes;
@@ -97,9 +92,6 @@ typedef void mr_quant_tile_fn(const mr_quant_piece *p,
 
 typedef struct mr_quant_pairs {
     mr_quant_pairs_fn *unpack[MR_N_QUANT_KINDS];
-    /* n scales of each of some rows */
-    void (*scales)(const uint8_t *from, int64_t row_bytes, int64_t rows,
-                   int64_t n, mr_quant_scale kind, float *to);
     /* can pairs have all n (a multiple of 16) numbers? */
     bool (*fit)(const uint16_t *x, int64_t n);
     /* to[g * to_row + lane] = the sum of a lane's numbers in group g */

@@ -2,146 +2,23 @@
  *
  * quant_pairs.c -- codes as bfloat16, and register tiles of pairs of them, for
  * processors whose vdpbf16ps is worth it (kernels/quant_pairs.h).
- *
- * 32 codes of up to 6 bits: a shuffle gives each the two bytes that have it,
- * which are shifted; a table of 32 or 64 halves makes numbers of their low
- * bits, whatever lies above.
  */
 #include "kernels/quant_pairs.h"
 
 #define MR_LANE_BITS  32
 #define MR_LANE_FLOAT 1
-#include "kernels/tier/e4m3.h"
 #include "kernels/tier/lanes.h"
 
 #if MR_TIER_ID == MR_TIER_AVX512
 
 #define DEPTH  MR_QUANT_PAIRS_DEPTH
-#define SCALES MR_QUANT_PAIRS_SCALES
-#define STEP   32 /* codes of a vector */
-#define WITH   __attribute__((target("avx512bf16,avx512vbmi,avx512bw,f16c")))
+#define SCALES MR_QUANT_SCALES
+#define WITH   __attribute__((target("avx512bf16,avx512vbmi,avx512bw")))
 #define WITHIN WITH static inline __attribute__((always_inline))
+#include "kernels/tier/quant_codes.h"
 
-/* ---- numbers of codes -------------------------------------------------------
+/* ---- codes ------------------------------------------------------------------
  */
-
-/* An integer below 64 as bfloat16. */
-#define EXPONENT(c)                                                            \
-    ((c) >= 32   ? 5                                                           \
-     : (c) >= 16 ? 4                                                           \
-     : (c) >= 8  ? 3                                                           \
-     : (c) >= 4  ? 2                                                           \
-     : (c) >= 2  ? 1                                                           \
-                 : 0)
-#define INTEGER(c)                                                             \
-    ((c) == 0 ? 0                                                              \
-              : (127 + EXPONENT(c)) << 7 | ((c) << (7 - EXPONENT(c)) & 0x7f))
-#define ONE(c)   INTEGER((c)&1)
-#define TWO(c)   INTEGER((c)&3)
-#define THREE(c) INTEGER((c)&7)
-#define FOUR(c)  INTEGER((c)&15)
-/* An element of 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and the same below 0. */
-#define HALVES(c)                                                              \
-    ((c) == 7 ? 12 : (c) == 6 ? 8 : (c) == 5 ? 6 : (c)) /* of 0.5 */
-#define ELEMENT(c)                                                             \
-    (((c)&8) << 12 | (((c)&7) == 0 ? 0 : INTEGER(HALVES((c)&7)) - (1 << 7)))
-
-/* By the five low bits of a half, in order of the kinds. */
-static const uint16_t numbers_of[MR_N_QUANT_KINDS][32] = {
-    {MR_BY_32(ONE, 0)},
-    {MR_BY_32(TWO, 0)},
-    {MR_BY_32(THREE, 0)},
-    {MR_BY_32(FOUR, 0)},
-    {MR_BY_32(INTEGER, 0)},
-    {MR_BY_32(INTEGER, 0)},
-    [MR_QUANT_E2M1] = {MR_BY_SIXTEEN(ELEMENT, 0), MR_BY_SIXTEEN(ELEMENT, 0)}};
-/* The upper ones of six bits. */
-static const uint16_t numbers_above[32] = {MR_BY_32(INTEGER, 32)};
-
-/* For each code of b bits the two bytes that have it; where in these it
- * begins. */
-#define BYTE(i, b)  ((i) * (b) / 8), ((i) * (b) / 8 + 1)
-#define PLACE(i, b) ((i) * (b) % 8)
-#define EIGHT(f, i, b)                                                         \
-    f(i, b), f((i) + 1, b), f((i) + 2, b), f((i) + 3, b), f((i) + 4, b),       \
-        f((i) + 5, b), f((i) + 6, b), f((i) + 7, b)
-#define ALL(f, b)                                                              \
-    {                                                                          \
-        EIGHT(f, 0, b), EIGHT(f, 8, b), EIGHT(f, 16, b), EIGHT(f, 24, b)       \
-    }
-static const uint8_t bytes_of[7][64] = {
-    {0},          ALL(BYTE, 1), ALL(BYTE, 2), ALL(BYTE, 3),
-    ALL(BYTE, 4), ALL(BYTE, 5), ALL(BYTE, 6)};
-static const uint16_t places_of[7][32] = {
-    {0},           ALL(PLACE, 1), ALL(PLACE, 2), ALL(PLACE, 3),
-    ALL(PLACE, 4), ALL(PLACE, 5), ALL(PLACE, 6)};
-
-WITHIN int
-kind_bits(const mr_quant_kind kind)
-{
-    static const int bits[MR_N_QUANT_KINDS] = {1, 2, 3, 4, 5, 6, 8, 4, 8};
-
-    return bits[kind];
-}
-
-WITHIN __m512i
-codes_short(__m256i from, const mr_quant_kind kind)
-{
-    const int bits = kind_bits(kind);
-    __m512i x = _mm512_permutexvar_epi8(_mm512_loadu_si512(bytes_of[bits]),
-                                        _mm512_castsi256_si512(from));
-    __m512i table = _mm512_loadu_si512(numbers_of[kind]);
-
-    /* not vpmultishiftqb: it takes a port that the products need */
-    x = _mm512_srlv_epi16(x, _mm512_loadu_si512(places_of[bits]));
-    return kind == MR_QUANT_6 ? _mm512_permutex2var_epi16(
-                                    table, x, _mm512_loadu_si512(numbers_above))
-                              : _mm512_permutexvar_epi16(x, table);
-}
-
-WITHIN __m512i
-codes_bytes(__m256i from, const mr_quant_kind kind)
-{
-    __m512i c, up, low, high;
-
-    if (kind == MR_QUANT_8) {
-        __m512 a = _mm512_cvtepi32_ps(
-            _mm512_cvtepu8_epi32(_mm256_castsi256_si128(from)));
-        __m512 b = _mm512_cvtepi32_ps(
-            _mm512_cvtepu8_epi32(_mm256_extracti128_si256(from, 1)));
-
-        return (__m512i)_mm512_cvtne2ps_pbh(b, a);
-    }
-    c = _mm512_cvtepu8_epi16(from);
-    up = _mm512_slli_epi16(c, 8);
-    /* each byte that is 0 finds a byte that is 0 */
-    low = _mm512_permutex2var_epi8(_mm512_loadu_si512(e4m3_low), c,
-                                   _mm512_loadu_si512(e4m3_low + 64));
-    high = _mm512_permutex2var_epi8(_mm512_loadu_si512(e4m3_high), up,
-                                    _mm512_loadu_si512(e4m3_high + 64));
-    return _mm512_ternarylogic_epi32(_mm512_or_si512(low, high), up,
-                                     _mm512_set1_epi16((short)0x8000),
-                                     0xF8); /* the sign */
-}
-
-/* 32 codes, or the first 16; `all`: 32 bytes may be read.  Reads with a mask
- * wait for the one before when they miss the first-level cache. */
-WITHIN __m512i
-codes(const uint8_t *from, const bool half, const bool all,
-      const mr_quant_kind kind)
-{
-    const int bits = kind_bits(kind), bytes = half ? 2 * bits : 4 * bits;
-    __m256i x;
-
-    if (all && bits <= 4)
-        x = _mm256_castsi128_si256(
-            _mm_loadu_si128((const __m128i *)(const void *)from));
-    else if (all)
-        x = _mm256_loadu_si256((const __m256i *)(const void *)from);
-    else
-        x = _mm256_maskz_loadu_epi8((__mmask32)((1ULL << bytes) - 1), from);
-    return bits == 8 ? codes_bytes(x, kind) : codes_short(x, kind);
-}
 
 WITHIN void
 row_unpack(const uint8_t *from, int64_t n, uint16_t *to, const bool all,
@@ -191,79 +68,6 @@ UNPACK(6, MR_QUANT_6)
 UNPACK(8, MR_QUANT_8)
 UNPACK(e2m1, MR_QUANT_E2M1)
 UNPACK(e4m3, MR_QUANT_E4M3)
-
-/* ---- scales -----------------------------------------------------------------
- */
-
-WITHIN __m512i
-scales_of_bytes(__m128i bytes, const mr_quant_scale kind)
-{
-    const __m512i nan = _mm512_set1_epi32(0x7fc00000);
-    __m512i b = _mm512_cvtepu8_epi32(bytes), magnitude, x;
-
-    if (kind == MR_SCALE_E8M0) {
-        x = _mm512_slli_epi32(b, 23);
-        x = _mm512_mask_mov_epi32(x, _mm512_testn_epi32_mask(b, b),
-                                  _mm512_set1_epi32(0x00400000));
-        return _mm512_mask_mov_epi32(
-            x, _mm512_cmpeq_epi32_mask(b, _mm512_set1_epi32(255)), nan);
-    }
-    magnitude = _mm512_and_si512(b, _mm512_set1_epi32(0x7f));
-    x = (__m512i)_mm512_mul_ps((__m512)_mm512_slli_epi32(magnitude, 20),
-                               _mm512_set1_ps(0x1p120F));
-    x = _mm512_or_si512(x, _mm512_slli_epi32(_mm512_srli_epi32(b, 7), 31));
-    return _mm512_mask_mov_epi32(
-        x, _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7f)), nan);
-}
-
-/* The same scales of as many rows behind these are brought near. */
-WITHIN void
-scales_any(const uint8_t *from, int64_t row_bytes, int64_t rows, int64_t n,
-           float *to, const mr_quant_scale kind)
-{
-    const __mmask16 there = (__mmask16)((1U << n) - 1);
-    uintptr_t beyond = (uintptr_t)(rows * row_bytes);
-
-    for (int64_t r = 0; r < rows; r++, from += row_bytes, to += SCALES) {
-        __m512i x;
-
-        __builtin_prefetch((const void *)((uintptr_t)from + beyond), 0, 2);
-        if (kind == MR_SCALE_FLOAT32)
-            x = _mm512_maskz_loadu_epi32(there, from);
-        else if (kind == MR_SCALE_FLOAT16)
-            x = (__m512i)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, from));
-        else if (kind == MR_SCALE_BFLOAT16)
-            x = _mm512_slli_epi32(
-                _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, from)),
-                16);
-        else
-            x = scales_of_bytes(_mm_maskz_loadu_epi8(there, from), kind);
-        _mm512_storeu_si512(to, x);
-    }
-}
-
-WITH static void
-scales(const uint8_t *from, int64_t row_bytes, int64_t rows, int64_t n,
-       mr_quant_scale kind, float *to)
-{
-    switch (kind) {
-    case MR_SCALE_FLOAT32:
-        scales_any(from, row_bytes, rows, n, to, MR_SCALE_FLOAT32);
-        return;
-    case MR_SCALE_FLOAT16:
-        scales_any(from, row_bytes, rows, n, to, MR_SCALE_FLOAT16);
-        return;
-    case MR_SCALE_BFLOAT16:
-        scales_any(from, row_bytes, rows, n, to, MR_SCALE_BFLOAT16);
-        return;
-    case MR_SCALE_E8M0:
-        scales_any(from, row_bytes, rows, n, to, MR_SCALE_E8M0);
-        return;
-    case MR_SCALE_E4M3:
-        scales_any(from, row_bytes, rows, n, to, MR_SCALE_E4M3);
-        return;
-    }
-}
 
 /* ---- x ----------------------------------------------------------------------
  */
@@ -540,7 +344,6 @@ _Static_assert(MR_QUANT_PAIRS_ROWS % TILE_ROWS == 0, "tiles fill the rows");
 const mr_quant_pairs MR_TIER_SYM(mr__quant_pairs) = {
     .unpack = {unpack_1, unpack_2, unpack_3, unpack_4, unpack_5, unpack_6,
                unpack_8, unpack_e2m1, unpack_e4m3},
-    .scales = scales,
     .fit = fit,
     .sums = sums,
     .tile = {OF_KIND(8), OF_KIND(16), OF_KIND(32)},
