@@ -24,7 +24,7 @@ enum {
     SCALES = MR_QUANT_SCALES,
     STRIDE = 16, /* codes, which every group has */
     BLOCK = 32,  /* the most lanes of a block */
-    MOST_GROUP = 128
+    WIDE = 16    /* the least between whose products codes are unpacked */
 };
 
 int64_t
@@ -83,8 +83,8 @@ mr__quant_pairs_pack(const mr_quant_format *f, const uint16_t *const *x,
 typedef struct strip {
     const mr_quant_matrix *w;
     int64_t row0, rows, lanes;
-    uint16_t (*codes)[TILE * DEPTH]; /* two */
-    int now;                         /* which of them is next */
+    uint16_t (*codes)[TILE * DEPTH]; /* of each tile; wide ones use two */
+    int now;                         /* which of these is next */
     bool ready;                      /* it is unpacked */
     const uint8_t *row[ROWS];        /* the last one again for missing ones */
 } strip;
@@ -158,7 +158,7 @@ piece_run(strip *s, mr_quant_piece p, int64_t at)
             mr_quant_rows r = mr__quant_pairs_rows_at(
                 s->w, s->row0 + row, TILE, at, piece_depth(s->w->cols, at));
 
-            mr__quant_pairs_codes(s->w, &r, s->codes[s->now]);
+            mr__quant_pairs_codes(s->w, &r, TILE, s->codes[s->now]);
         }
         tile_run(s, p, follows ? &ahead : NULL);
         s->ready = follows;
@@ -169,11 +169,28 @@ piece_run(strip *s, mr_quant_piece p, int64_t at)
     }
 }
 
+/* The same of few lanes: all codes of the strip, then all tiles. */
+static void
+narrow_run(strip *s, mr_quant_piece p, int64_t at)
+{
+    mr_quant_rows r = mr__quant_pairs_rows_at(s->w, s->row0, ROWS, at,
+                                              piece_depth(s->w->cols, at));
+
+    mr__quant_pairs_codes(s->w, &r, ROWS, s->codes[0]);
+    for (int64_t row = 0; row < s->rows; row += TILE) {
+        p.codes = s->codes[row / TILE];
+        mr__quant_pairs_tile(s->w, &p, NULL, (int)s->lanes);
+        p.scale += TILE * SCALES;
+        p.bias = p.bias ? p.bias + TILE * SCALES : NULL;
+        p.y += TILE * p.y_row;
+    }
+}
+
 void
 mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m, const float *packed,
                       int64_t row0, float *y)
 {
-    _Alignas(64) uint16_t codes[2][TILE * DEPTH];
+    _Alignas(64) uint16_t codes[ROWS / TILE][TILE * DEPTH];
     _Alignas(64) float scale[ROWS * SCALES], bias[ROWS * SCALES];
     int64_t group = w->f.group, k = w->cols, lanes = mr__quant_pairs_lanes(m);
     const float *sums = packed + lanes * (k / 2);
@@ -197,6 +214,6 @@ mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m, const float *packed,
         p.x_sums = sums + g * lanes;
         p.scale = scale + g % SCALES;
         p.bias = w->f.biased ? bias + g % SCALES : NULL;
-        piece_run(&s, p, at);
+        (lanes < WIDE ? narrow_run : piece_run)(&s, p, at);
     }
 }

@@ -91,9 +91,9 @@ mr__quant_pairs_rows_at(const mr_quant_matrix *w, int64_t row0, int64_t most,
 
 void
 mr__quant_pairs_codes(const mr_quant_matrix *w, const mr_quant_rows *s,
-                      uint16_t *to)
+                      int64_t most, uint16_t *to)
 {
-    int64_t left = MR_QUANT_PAIRS_TILE - s->rows;
+    int64_t left = most - s->rows;
 
     pairs_tier()->unpack[mr__quant_kind(&w->f)](s, to);
     if (left > 0)
@@ -105,5 +105,8 @@ void
 mr__quant_pairs_tile(const mr_quant_matrix *w, const mr_quant_piece *p,
                      const mr_quant_ahead *ahead, int lanes)
 {
-    pairs_tier()->tile[lanes / 16][mr__quant_kind(&w->f)](p, ahead);
+    if (lanes < 16)
+        pairs_tier()->narrow(p);
+    else
+        pairs_tier()->tile[lanes / 32][mr__quant_kind(&w->f)](p, ahead);
 }

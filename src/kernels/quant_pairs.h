@@ -54,9 +54,9 @@ mr_quant_rows mr__quant_pairs_rows_at(const mr_quant_matrix *w, int64_t row0,
                                       int64_t most, int64_t depth0,
                                       int64_t depth);
 /* They as bfloat16, rows MR_QUANT_PAIRS_DEPTH apart; those that are missing
- * from MR_QUANT_PAIRS_TILE are 0. */
+ * from `most` are 0. */
 void mr__quant_pairs_codes(const mr_quant_matrix *w, const mr_quant_rows *s,
-                           uint16_t *to);
+                           int64_t most, uint16_t *to);
 
 /* Some groups of rows of w and a block of lanes: y (rows of w, y_row apart) +=
  * the sum over them of (codes @ x) * scale + bias * x_sums; scales and biases
@@ -79,7 +79,8 @@ typedef struct mr_quant_ahead {
     uint16_t *to;
 } mr_quant_ahead;
 
-/* MR_QUANT_PAIRS_TILE rows; ahead NULL: nothing. */
+/* MR_QUANT_PAIRS_TILE rows; ahead NULL, or less than 16 lanes: nothing is
+ * unpacked. */
 void mr__quant_pairs_tile(const mr_quant_matrix *w, const mr_quant_piece *p,
                           const mr_quant_ahead *ahead, int lanes);
 
@@ -97,8 +98,9 @@ typedef struct mr_quant_pairs {
     /* to[g * to_row + lane] = the sum of a lane's numbers in group g */
     void (*sums)(const float *x, int lanes, int64_t pairs, int64_t n_groups,
                  float *to, int64_t to_row);
-    /* of 8, 16 and 32 lanes */
-    mr_quant_tile_fn *tile[3][MR_N_QUANT_KINDS];
+    /* of 8 lanes, with nothing ahead; of 16 and 32 */
+    void (*narrow)(const mr_quant_piece *p);
+    mr_quant_tile_fn *tile[2][MR_N_QUANT_KINDS];
 } mr_quant_pairs;
 
 #define MR_X(id, name) extern const mr_quant_pairs mr__quant_pairs_##name;

@@ -235,7 +235,7 @@ pairs_check(const mr_quant_format *f, int64_t cols, int64_t depth0)
     mr_quant_rows rows = mr__quant_pairs_rows_at(&w, row0, MR_QUANT_PAIRS_TILE,
                                                  depth0, cols - depth0);
 
-    mr__quant_pairs_codes(&w, &rows, codes[0]);
+    mr__quant_pairs_codes(&w, &rows, MR_QUANT_PAIRS_TILE, codes[0]);
     mr__quant_scales(&w, w.scales, row0, MR_QUANT_PAIRS_ROWS, depth0 / f->group,
                      n, scale[0]);
     if (f->biased)
