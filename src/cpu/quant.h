@@ -27,13 +27,25 @@ mr_quant_matrix mr__quant_matrix(const mr_quant_params *p,
  * mr__quant_pairs_floats (64-byte aligned). */
 int64_t mr__quant_pairs_lanes(int64_t m);
 int64_t mr__quant_pairs_floats(const mr_quant_format *f, int64_t m, int64_t k);
-/* 32 rows of a run.  False: pairs cannot have some number. */
+/* Numbers [at, at + MR_QUANT_PAIRS_DEPTH) of 32 rows of a run.  False: pairs
+ * cannot have some number. */
 bool mr__quant_pairs_pack(const mr_quant_format *f, const uint16_t *const *x,
-                          int64_t m, int64_t k, int64_t block, float *to);
+                          int64_t m, int64_t k, int64_t block, int64_t at,
+                          float *to);
 /* y (MR_QUANT_PAIRS_ROWS rows of mr__quant_pairs_lanes(m)) = rows row0 ... of w
  * times the run. */
 void mr__quant_pairs_strip(const mr_quant_matrix *w, int64_t m,
                            const float *packed, int64_t row0, float *y);
+
+/* The same of floats (kernels/quant_floats.h): mr__quant_floats_floats (64-byte
+ * aligned), rows of type t, y (MR_QUANT_FLOATS_ROWS rows of
+ * mr__quant_floats_lanes(m)). */
+int64_t mr__quant_floats_lanes(int64_t m);
+int64_t mr__quant_floats_floats(int64_t m, int64_t k);
+void mr__quant_floats_pack(const void *const *x, mr_dtype t, int64_t m,
+                           int64_t k, int64_t block, int64_t at, float *to);
+void mr__quant_floats_strip(const mr_quant_matrix *w, int64_t m,
+                            const float *packed, int64_t row0, float *y);
 
 mr_code mr__cpu_quantize(const mr_kernel_args *a);
 mr_code mr__cpu_quantize_float(const mr_kernel_args *a);

@@ -7,14 +7,16 @@
  *   strips  more: a strip of the matrix is dequantised in cache and meets them
  *           all (strips.c)
  *   packed  many: panels are dequantised for the packed product (packed.c)
+ *   floats  the same where values are made beside the products
+ *           (quant_floats.c)
  *   pairs   PAIRS_LEAST or more of bfloat16, where pairs are fast
  *           (quant_pairs.c)
  *
- * The few rows and those in pairs are a list of jobs, one for each row of the
- * result, in the order of their matrices: so rows that were picked for one
- * matrix read it together.  Runs of jobs with one matrix times bands of columns
- * are the units of work; a row's sum depends neither on its run nor on its
- * band.
+ * The few rows, those in pairs and floats are a list of jobs, one for each row
+ * of the result, in the order of their matrices: so rows that were picked for
+ * one matrix read it together.  Runs of jobs with one matrix times bands of
+ * columns are the units of work; a row's sum depends neither on its run nor on
+ * its band.
  *
  * The few and pairs add up codes before they scale them, so sums of huge
  * numbers exceed float32 where their products do not, and infinite ones meet
@@ -28,6 +30,7 @@
 #include "cpu/index.h"
 #include "cpu/product.h"
 #include "cpu/quant.h"
+#include "kernels/quant_floats.h"
 #include "kernels/quant_pairs.h"
 #include "kernels/tier/tier.h"
 
@@ -37,6 +40,7 @@ enum {
     RUN = MR_STRIP_ROWS, /* jobs of a run */
     RUN_BLOCKS = RUN / 32,
     PAIRS_ROWS = MR_QUANT_PAIRS_ROWS,
+    FLOATS_ROWS = MR_QUANT_FLOATS_ROWS,
     BAND_ROWS = 64,  /* columns of the result, each a row of w */
     BAND_COLS = 256, /* the same, each a column of w */
     DEPTHS = 16,     /* rows of w dequantised together, when it is not turned */
@@ -188,6 +192,17 @@ in_pairs(const product *p)
            mr__quant_pairs_pay(&p->w.f);
 }
 
+/* Do m rows meet values that are made beside the products?  Where they nearly
+ * fill the lanes: a strip has lanes for each fourth (4 bits, one thread, to
+ * strips: 12 rows 1.05 of the time, 13 0.82, 24 1.20, 28 1.05, 32 0.94, 64
+ * 0.98). */
+static bool
+in_floats(const product *p, int64_t m)
+{
+    return p->turned && m > FEW && m <= RUN && mr__quant_floats_pay() &&
+           mr__quant_floats_lanes(m) - m < 4;
+}
+
 /* Floats of the rows of all runs when n jobs have n_w matrices.  In panels:
  * each long run has more than FEW and its last panel need not be full. */
 static int64_t
@@ -249,6 +264,18 @@ pairs_place(product *p, char *at, int64_t n_jobs, int64_t n_w)
 
     p->packed = at ? (float *)(void *)(at + bytes) : NULL;
     return bytes + aligned((size_t)pair_floats(p, n_jobs, n_w) * sizeof(float));
+}
+
+/* And of more than FEW rows of each item as floats. */
+static size_t
+floats_place(product *p, char *at)
+{
+    size_t bytes = jobs_place(p, at, p->m * p->n_items);
+
+    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
+    return bytes + aligned((size_t)(p->n_items *
+                                    mr__quant_floats_floats(p->m, p->inner)) *
+                           sizeof(float));
 }
 
 static const float *
@@ -425,8 +452,12 @@ few_piece(void *ctx, int64_t begin, int64_t end)
     for (int64_t u = begin; u < end; u++) {
         int64_t run = u / p->n_bands, j = u % p->n_bands * band;
         int64_t n = p->outer - j < band ? p->outer - j : band;
+        int64_t m = run_length(p, run);
 
-        (run_length(p, run) > FEW ? long_run : short_run)(p, run, j, n);
+        if (m <= FEW)
+            short_run(p, run, j, n);
+        else if (!in_floats(p, m)) /* else floats_run has seen to it */
+            long_run(p, run, j, n);
     }
 }
 
@@ -448,7 +479,7 @@ run_pack_piece(void *ctx, int64_t begin, int64_t end)
         int64_t run = u / run_panels(), panel = u % run_panels();
         int64_t m = run_length(p, run), row = panel * mr__gemm_rows();
 
-        if (m <= FEW || row >= m)
+        if (m <= FEW || row >= m || in_floats(p, m))
             continue;
         for (int64_t i = row; i < m && i < row + mr__gemm_rows(); i++)
             x[i] = x_row(p, p->jobs[p->runs[run] + i].x);
@@ -482,9 +513,94 @@ firsts_find(product *p, bool pairs)
         p->first[run] = next;
         if (pairs)
             next += mr__quant_pairs_floats(&p->w.f, m, p->inner);
+        else if (in_floats(p, m))
+            next += mr__quant_floats_floats(m, p->inner);
         else if (m > FEW)
             next += mr__strip_floats(m, p->inner);
     }
+}
+
+/* ---- as floats -------------------------------------------------------------
+ * Runs that nearly fill the lanes.
+ */
+
+static int64_t
+floats_pieces(const product *p)
+{
+    return (p->inner - 1) / MR_QUANT_FLOATS_DEPTH + 1;
+}
+
+/* Units: pieces of blocks of 32 rows of the runs. */
+static void
+floats_pack_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const product *p = ctx;
+    const mr_kernel_view *in = &p->a->in[0];
+    int64_t pieces = floats_pieces(p);
+    int64_t row_bytes = p->inner * mr__dtype_size(in->dtype);
+    const void *x[MR_STRIP_ROWS];
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t block = u % RUN_BLOCKS, at = u / RUN_BLOCKS % pieces;
+        int64_t run = u / RUN_BLOCKS / pieces, m = run_length(p, run);
+
+        if (!in_floats(p, m) || block * (RUN / RUN_BLOCKS) >= m)
+            continue;
+        for (int64_t i = 0; i < m; i++)
+            x[i] = (const char *)in->data +
+                   p->jobs[p->runs[run] + i].x * row_bytes;
+        mr__quant_floats_pack(x, in->dtype, m, p->inner, block,
+                              at * MR_QUANT_FLOATS_DEPTH,
+                              p->packed + p->first[run]);
+    }
+}
+
+/* Units: strips of rows of w of the runs. */
+static void
+floats_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const product *p = ctx;
+    _Alignas(64) float y[MR_STRIP_ROWS * FLOATS_ROWS];
+    _Alignas(64) float turned[MR_STRIP_ROWS * FLOATS_ROWS];
+    int64_t strips = (p->outer - 1) / FLOATS_ROWS + 1;
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t run = u / strips, j = u % strips * FLOATS_ROWS;
+        int64_t n = p->outer - j < FLOATS_ROWS ? p->outer - j : FLOATS_ROWS;
+        int64_t m = run_length(p, run), lanes = mr__quant_floats_lanes(m);
+        const job *jobs = p->jobs + p->runs[run];
+        mr_quant_matrix w = matrix_at(p, jobs[0].w);
+
+        if (!in_floats(p, m))
+            continue;
+        mr__quant_floats_strip(&w, m, p->packed + p->first[run], j, y);
+        mr__gemm_of_tier(mr__tier()->id)
+            ->turn(turned, y, lanes, n, FLOATS_ROWS, lanes);
+        for (int64_t i = 0; i < m; i++)
+            out_write(p, jobs[i].out, j, n, turned + i * FLOATS_ROWS);
+    }
+}
+
+/* The jobs and their runs are there. */
+static void
+floats_run(product *p)
+{
+    int64_t strips = (p->outer - 1) / FLOATS_ROWS + 1;
+
+    mr__cpu_for(p->n_runs * RUN_BLOCKS * floats_pieces(p),
+                mr__cpu_grain(4.0 * MR_QUANT_FLOATS_DEPTH), floats_pack_piece,
+                p);
+    mr__cpu_for(p->n_runs * strips, mr__cpu_grain(10.0 * (double)p->inner),
+                floats_piece, p);
+}
+
+static bool
+any_in_floats(const product *p)
+{
+    for (int64_t run = 0; run < p->n_runs; run++)
+        if (in_floats(p, run_length(p, run)))
+            return true;
+    return false;
 }
 
 /* The jobs are there. */
@@ -500,6 +616,8 @@ few_run(product *p)
     mr__cpu_for(rows, mr__cpu_grain(1.0 * (double)p->inner), arrange_piece, p);
     mr__cpu_for(p->n_runs * run_panels(), mr__cpu_grain(2.0 * (double)p->inner),
                 run_pack_piece, p);
+    if (any_in_floats(p))
+        floats_run(p);
     mr__cpu_for(p->n_runs * p->n_bands,
                 mr__cpu_grain(0.1 * (double)p->inner * (double)band), few_piece,
                 p);
@@ -508,22 +626,31 @@ few_run(product *p)
 /* ---- in pairs ---------------------------------------------------------------
  */
 
-/* Units: blocks of 32 rows of the runs. */
+/* Pieces of the depth. */
+static int64_t
+pairs_pieces(const product *p)
+{
+    return (p->inner - 1) / MR_QUANT_PAIRS_DEPTH + 1;
+}
+
+/* Units: pieces of blocks of 32 rows of the runs. */
 static void
 pairs_pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     product *p = ctx;
     const uint16_t *x[MR_STRIP_ROWS], *from = p->a->in[0].data;
+    int64_t pieces = pairs_pieces(p);
 
     for (int64_t u = begin; u < end; u++) {
-        int64_t run = u / RUN_BLOCKS, block = u % RUN_BLOCKS;
-        int64_t m = run_length(p, run);
+        int64_t block = u % RUN_BLOCKS, at = u / RUN_BLOCKS % pieces;
+        int64_t run = u / RUN_BLOCKS / pieces, m = run_length(p, run);
 
         if (block * (RUN / RUN_BLOCKS) >= m)
             continue;
         for (int64_t i = 0; i < m; i++)
             x[i] = from + p->jobs[p->runs[run] + i].x * p->inner;
         if (!mr__quant_pairs_pack(&p->w.f, x, m, p->inner, block,
+                                  at * MR_QUANT_PAIRS_DEPTH,
                                   p->packed + p->first[run]))
             atomic_store_explicit(&p->unfit, true, memory_order_relaxed);
     }
@@ -563,8 +690,8 @@ pairs_run(product *p)
 
     firsts_find(p, true);
     atomic_init(&p->unfit, false);
-    mr__cpu_for(p->n_runs * RUN_BLOCKS, mr__cpu_grain(8.0 * depth),
-                pairs_pack_piece, p);
+    mr__cpu_for(p->n_runs * RUN_BLOCKS * pairs_pieces(p),
+                mr__cpu_grain(2.0 * MR_QUANT_PAIRS_DEPTH), pairs_pack_piece, p);
     if (atomic_load_explicit(&p->unfit, memory_order_relaxed))
         return false;
     mr__cpu_for(p->n_runs * strips, mr__cpu_grain(10.0 * depth), pairs_piece,
@@ -633,6 +760,8 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
         pairs = pairs_place(&p, NULL, n_jobs, p.n_items);
     if (p.m <= FEW) {
         bytes = few_place(&p, NULL, n_jobs);
+    } else if (in_floats(&p, p.m)) {
+        bytes = floats_place(&p, NULL);
     } else {
         g = many_product(&p);
         bytes = mr__product_strips_fit(&g) ? mr__product_strips_bytes(&g)
@@ -686,6 +815,19 @@ jobs_make(product *p)
 }
 
 static bool
+matmul_in_floats(product *p)
+{
+    if (!in_floats(p, p->m))
+        return false;
+    floats_place(p, p->a->workspace);
+    jobs_make(p);
+    runs_find(p);
+    firsts_find(p, false);
+    floats_run(p);
+    return true;
+}
+
+static bool
 matmul_in_pairs(product *p)
 {
     if (!in_pairs(p) || p->m < PAIRS_LEAST)
@@ -706,7 +848,7 @@ mr__cpu_quantized_matmul(const mr_kernel_args *a)
         return MR_OK;
     }
     batch_read(&p);
-    if (matmul_in_pairs(&p)) {
+    if (matmul_in_pairs(&p) || matmul_in_floats(&p)) {
         follow(&p);
     } else if (p.m > FEW) {
         mr_product g = many_product(&p);

@@ -21,9 +21,7 @@ pairs_tier(void)
     int f = atomic_load_explicit(&found, memory_order_relaxed);
 
     if (f == 0) {
-        f = mr__gemm_pairs(MR_BFLOAT16) &&
-                    __builtin_cpu_supports("avx512vbmi") &&
-                    __builtin_cpu_supports("avx512vbmi2")
+        f = mr__gemm_pairs(MR_BFLOAT16) && __builtin_cpu_supports("avx512vbmi")
                 ? 2
                 : 1;
         atomic_store_explicit(&found, f, memory_order_relaxed);
@@ -65,55 +63,50 @@ mr__quant_pairs_rows(const uint16_t *const *x, int rows, int lanes,
     return fine;
 }
 
-/* Rows of w from row0 on, at most MR_QUANT_PAIRS_ROWS. */
-static int64_t
-rows_there(const mr_quant_matrix *w, int64_t row0)
+void
+mr__quant_pairs_sums(const mr_quant_format *f, const float *x, int lanes,
+                     int64_t depth, float *to, int64_t to_row)
 {
-    int64_t rows = w->rows - row0;
-
-    return rows < MR_QUANT_PAIRS_ROWS ? rows : MR_QUANT_PAIRS_ROWS;
+    pairs_tier()->sums(x, lanes, f->group / 2, depth / f->group, to, to_row);
 }
 
-void
-mr__quant_pairs_codes(const mr_quant_matrix *w, int64_t row0, int64_t depth0,
-                      int64_t depth, uint16_t *to)
+mr_quant_rows
+mr__quant_pairs_rows_at(const mr_quant_matrix *w, int64_t row0, int64_t most,
+                        int64_t depth0, int64_t depth)
 {
     int64_t bits = w->f.bits, row_bytes = w->cols / 8 * bits;
-    int64_t rows = rows_there(w, row0), first = depth0 / 8 * bits;
+    int64_t first = depth0 / 8 * bits, rows = w->rows - row0;
     const uint8_t *words = w->words;
     mr_quant_rows s = {.from = words + row0 * row_bytes + first,
                        .end = words + w->rows * row_bytes,
                        .row_bytes = row_bytes,
-                       .rows = rows,
+                       .rows = rows < most ? rows : most,
                        .n = depth,
                        .ahead = depth / 8 * bits};
 
     if (depth0 + depth == w->cols) /* the first ones of the rows behind */
         s.ahead = MR_QUANT_PAIRS_ROWS * row_bytes - first;
-    pairs_tier()->unpack[mr__quant_kind(&w->f)](&s, to);
-    memset(to + rows * MR_QUANT_PAIRS_DEPTH, 0,
-           (size_t)((MR_QUANT_PAIRS_ROWS - rows) * MR_QUANT_PAIRS_DEPTH) *
-               sizeof *to);
+    return s;
 }
 
 void
-mr__quant_pairs_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
-                       int64_t first, int64_t n, float *to)
+mr__quant_pairs_codes(const mr_quant_matrix *w, const mr_quant_rows *s,
+                      int64_t most, uint16_t *to)
 {
-    int64_t size = mr__quant_scale_bytes(w->f.scale),
-            rows = rows_there(w, row0);
-    int64_t row_bytes = w->cols / w->f.group * size;
+    int64_t left = most - s->rows;
 
-    pairs_tier()->scales((const uint8_t *)from + row0 * row_bytes +
-                             first * size,
-                         row_bytes, rows, n, w->f.scale, to);
-    memset(to + rows * MR_QUANT_PAIRS_SCALES, 0,
-           (size_t)((MR_QUANT_PAIRS_ROWS - rows) * MR_QUANT_PAIRS_SCALES) *
-               sizeof *to);
+    pairs_tier()->unpack[mr__quant_kind(&w->f)](s, to);
+    if (left > 0)
+        memset(to + s->rows * MR_QUANT_PAIRS_DEPTH, 0,
+               (size_t)(left * MR_QUANT_PAIRS_DEPTH) * sizeof *to);
 }
 
 void
-mr__quant_pairs_piece(const mr_quant_piece *p, int lanes)
+mr__quant_pairs_tile(const mr_quant_matrix *w, const mr_quant_piece *p,
+                     const mr_quant_ahead *ahead, int lanes)
 {
-    pairs_tier()->tile[lanes / 16](p);
+    if (lanes < 16)
+        pairs_tier()->narrow(p);
+    else
+        pairs_tier()->tile[lanes / 32][mr__quant_kind(&w->f)](p, ahead);
 }

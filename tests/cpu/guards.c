@@ -287,7 +287,7 @@ product(const struct format *f, bool turned, int64_t m, int64_t rows,
 static void
 quantized_products__stay_inside(void **state)
 {
-    static const int64_t m[] = {1, 2, 3, 4, 5, 8, 9, 33};
+    static const int64_t m[] = {1, 2, 3, 4, 5, 8, 9, 33, 15, 47};
 
     (void)state;
     for (int i = 0; i < N_FORMATS; i++)

@@ -225,18 +225,22 @@ half_value(uint32_t bits)
 static void
 pairs_check(const mr_quant_format *f, int64_t cols, int64_t depth0)
 {
-    static uint16_t codes[MR_QUANT_PAIRS_ROWS][MR_QUANT_PAIRS_DEPTH];
-    static float scale[MR_QUANT_PAIRS_ROWS][MR_QUANT_PAIRS_SCALES];
-    static float bias[MR_QUANT_PAIRS_ROWS][MR_QUANT_PAIRS_SCALES];
+    static uint16_t codes[MR_QUANT_PAIRS_TILE][MR_QUANT_PAIRS_DEPTH];
+    static float scale[MR_QUANT_PAIRS_ROWS][MR_QUANT_SCALES];
+    static float bias[MR_QUANT_PAIRS_ROWS][MR_QUANT_SCALES];
     int64_t there = 5, row0 = MR_QUANT_PAIRS_ROWS,
             n = (cols - depth0) / f->group;
     mr_quant_matrix w = matrix(f, row0 + there, cols);
 
-    mr__quant_pairs_codes(&w, row0, depth0, cols - depth0, codes[0]);
-    mr__quant_pairs_scales(&w, w.scales, row0, depth0 / f->group, n, scale[0]);
+    mr_quant_rows rows = mr__quant_pairs_rows_at(&w, row0, MR_QUANT_PAIRS_TILE,
+                                                 depth0, cols - depth0);
+
+    mr__quant_pairs_codes(&w, &rows, MR_QUANT_PAIRS_TILE, codes[0]);
+    mr__quant_scales(&w, w.scales, row0, MR_QUANT_PAIRS_ROWS, depth0 / f->group,
+                     n, scale[0]);
     if (f->biased)
-        mr__quant_pairs_scales(&w, w.biases, row0, depth0 / f->group, n,
-                               bias[0]);
+        mr__quant_scales(&w, w.biases, row0, MR_QUANT_PAIRS_ROWS,
+                         depth0 / f->group, n, bias[0]);
     for (int64_t r = 0; r < there; r++)
         for (int64_t k = 0; k < cols - depth0; k++) {
             double v = half_value(codes[r][k]) * (double)scale[r][k / f->group];

@@ -351,7 +351,7 @@ def test_quantized_matmul__huge_and_infinite_numbers_meet_values(mode: str, bits
     if dtype != "float32" and mode == "affine":
         q = [q[0], *[a.astype(t) for a in q[1:]]]
         values = quantized.dequantize(*[to_np(p).astype("f4") if i else to_np(p) for i, p in enumerate(q)], **kw).astype("f8")
-    for rows in (1, 2, 7, 33, 130):
+    for rows in (1, 2, 7, 31, 33, 130):
         x = drawn(rows, inner)
         x[::2, 5] = largest
         x[::2, 6:9] = -largest / 2
@@ -365,6 +365,25 @@ def test_quantized_matmul__huge_and_infinite_numbers_meet_values(mode: str, bits
         sure = np.abs(values[:, 7]) > 1e-7
         assert np.all(got[::2][:, sure] == np.sign(values[sure, 7]) * np.inf)
         assert np.all(np.isfinite(got[1::2]))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 9, 16, 31, 33, 97])
+@pytest.mark.parametrize("bits", [3, 4, 8])
+def test_quantized_matmul__infinity_times_a_value_of_zero_is_nan(rows: int, bits: int) -> None:
+    """code * scale + bias is rounded twice: 0, where one rounding leaves some."""
+    code, inner = 3, 128
+    stream = sum(code << (i * bits) for i in range(inner))
+    words = np.array([[(stream >> (32 * i)) & 0xFFFFFFFF for i in range(inner * bits // 32)]] * 50, np.uint32)
+    scale = np.full((50, 2), 0.1, F)
+    bias = -(scale * F(code))
+    kw = dict(group_size=64, bits=bits)
+    q = [mx.array(a) for a in (words, scale, bias)]
+    assert np.all(to_np(mx.dequantize(*q, **kw)) == 0)
+    x = np.ones((rows, inner), F)
+    x[0, 5] = np.inf
+    got = to_np(mx.quantized_matmul(mx.array(x), *q, **kw))
+    assert np.all(np.isnan(got[0]))
+    assert np.all(np.isfinite(got[1:]))
 
 
 def test_quantized_matmul__types_are_promoted() -> None:

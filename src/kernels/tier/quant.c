@@ -300,7 +300,7 @@ turned_some(const uint32_t *words, const int n, R s, R b, float *to,
         R x = number(lane_code(words, j, bits), kind);
 
         __asm__("" : "+r"(to));
-        v_store(to, multiply_add(x, s, b));
+        v_store(to, x * s + b); /* rounded twice, as values are */
     }
 }
 
