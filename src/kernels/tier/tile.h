@@ -31,6 +31,11 @@ _Static_assert(ROWS <= MR_GEMM_MAX_ROWS, "tile too high");
  * apart share few places there). */
 #define FETCH_STEPS 32
 
+/* A panel of b comes from the third-level cache, and prefetchers begin anew at
+ * each page: b is asked for so many steps ahead (1024^3 float64 1.5 % less
+ * time, float32 0.5; the next panel instead: half of that). */
+#define AHEAD_STEPS 64
+
 INLINE void
 tile_steps(R sum[ROWS][2], const lane *restrict a, const lane *restrict b,
            int64_t b_row, int64_t n, const lane *c, int64_t c_row,
@@ -39,6 +44,9 @@ tile_steps(R sum[ROWS][2], const lane *restrict a, const lane *restrict b,
     for (int64_t p = 0; p < n; p++, a += ROWS, b += b_row) {
         R b0 = v_load(b), b1 = n_vectors > 1 ? v_load(b + N_LANES) : b0;
 
+        __builtin_prefetch(b + AHEAD_STEPS * b_row, 0, 2);
+        if (n_vectors > 1)
+            __builtin_prefetch(b + AHEAD_STEPS * b_row + N_LANES, 0, 2);
         if (c) {
             __builtin_prefetch(c + p * c_row, 1);
             if (n_vectors > 1)
