@@ -9,11 +9,13 @@
  * order a sum is made.  Small items of a batch go through the loops together,
  * as many as fit GROUP_BYTES.
  *
- * A block is about 48 rows and up to 1,024 columns: rows of c go on for long,
- * so that they come from memory well, and a panel of a stays near the processor
- * while b passes by.  Where a block has all columns it packs its panels of a
- * itself, one at a time, on its stack.  A small b whose columns are adjacent is
- * not packed at all; then there is one loop.
+ * A block is a panel of a, 48 rows where that is little work, and up to 1,024
+ * columns: rows of c go on for long, so that they come from memory well, and
+ * the panel stays near the processor while b passes by.  Where a block has all
+ * columns it packs its panels of a itself, one at a time, on its stack.  What
+ * follows a product runs on blocks of 48 rows.  A small b whose columns are
+ * adjacent is not packed at all; then there is one loop.
+ *
  * Called by: matmul.c, conv.c.  Calls: kernels/gemm.h, the pool.
  */
 #include <stdatomic.h>
@@ -31,8 +33,17 @@ enum {
     GROUP_BYTES = 32 << 20,
     AHEAD_COLS = 512, /* rows of a large a pass by fast: fetched ahead */
     AHEAD_BYTES = 2 << 20,
+    AHEAD_PANELS = 4,
+    PACK_PANELS = MR_GEMM_MAX_PANELS, /* of b at a time: 1 KB of each row */
+    PACK_STEPS = 64,                  /* and of so many depths (or pairs) */
+    GRAIN_SHARES = 4,
+    BLOCK_NS = 10000,
     LINE = 64
 };
+
+/* Of one thread: a multiply-add of a product, a number that is packed. */
+#define NS_A_NUMBER      0.02
+#define PACK_NS_A_NUMBER 0.25
 
 typedef struct packed {
     const mr_product *p;
@@ -42,6 +53,7 @@ typedef struct packed {
     int64_t chunk, span;                    /* the deepest ones */
     int64_t a_floats, b_floats, sum_floats; /* of an item */
     int64_t group;                          /* items at a time */
+    int64_t pack_panels, pack_depth;        /* of b that are packed together */
     bool a_shared, b_shared;                /* all items have the same */
     bool lies;                              /* b is read where it lies */
     bool alone;                             /* a block packs its own a */
@@ -100,6 +112,21 @@ packed_rooms(packed *s, int64_t n_chunks)
     s->group = s->group < 1 ? 1 : s->group > p->n_items ? p->n_items : s->group;
 }
 
+/* Rows of b come from memory in long pieces, some of them a unit, so that
+ * threads share them evenly; columns, turned, and what is unpacked come panel
+ * by panel. */
+static void
+packing_plan(packed *s)
+{
+    const mr_gemm_side *b = &s->p->b;
+    bool rows = !s->p->pack_b && b->lane_stride == 1 && b->depth_stride != 1;
+
+    s->pack_panels = rows ? PACK_PANELS : 1;
+    s->pack_depth = !rows         ? s->chunk
+                    : s->p->pairs ? 2 * PACK_STEPS
+                                  : PACK_STEPS;
+}
+
 static void
 packed_plan(const mr_product *p, packed *s)
 {
@@ -121,6 +148,7 @@ packed_plan(const mr_product *p, packed *s)
     s->lies = b_lies(s);
     s->alone = s->b_panels <= BLOCK_COLS / s->cols &&
                (p->n_items == 1 || !s->a_shared);
+    packing_plan(s);
     packed_rooms(s, n_chunks);
 }
 
@@ -158,61 +186,104 @@ chunk_depth(const packed *s, int64_t chunk)
     return left < s->chunk ? left : s->chunk;
 }
 
-/* Panels of all items that are packed before the blocks. */
+/* Panels of a that are packed before the blocks, of all items. */
 static int64_t
 a_units(const packed *s)
 {
     return s->alone ? 0 : (s->a_shared ? 1 : s->n_items) * s->a_panels;
 }
 
+/* What of b is packed together. */
+static int64_t
+b_groups(const packed *s)
+{
+    return (s->b_panels - 1) / s->pack_panels + 1;
+}
+
+static int64_t
+b_pieces(const packed *s)
+{
+    return (chunk_depth(s, 0) - 1) / s->pack_depth + 1;
+}
+
 static int64_t
 b_units(const packed *s)
 {
-    return s->lies ? 0 : (s->b_shared ? 1 : s->n_items) * s->b_panels;
+    return s->lies ? 0
+                   : (s->b_shared ? 1 : s->n_items) * b_groups(s) * b_pieces(s);
 }
 
-/* One panel of a or b. */
+/* Panels of a or b, `apart` floats from one to the next. */
 static void
-panel_pack(packed *s, const mr_gemm_side *side, int width, int64_t panel,
-           int64_t depth0, int64_t depth, float *to)
+panels_pack(packed *s, const mr_gemm_side *side, int width, int64_t panel,
+            int64_t n, int64_t depth0, int64_t depth, float *to, int64_t apart)
 {
-    if (!s->p->pairs)
-        mr__gemm_pack(side, width, panel, depth0, depth, to);
-    else if (!mr__gemm_pack_pairs(side, width, panel, depth0, depth, to))
+    if (!mr__gemm_pack_panels(side, width, panel, n, depth0, depth, s->p->pairs,
+                              to, apart))
         atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
 }
 
-/* Units: the panels of a of all items, then those of b; of each chunk. */
+/* A panel of a, of one chunk. */
+static void
+a_pack(packed *s, int64_t chunk, int64_t item, int64_t panel)
+{
+    int64_t depth = chunk_depth(s, chunk), first = chunk * s->chunk;
+    mr_gemm_side a, b;
+    void *c;
+
+    mr__product_item(s->p, s->item0 + item, &a, &b, &c);
+    panels_pack(
+        s, &a, s->rows, panel, 1, s->depth0 + first, depth,
+        s->a + item * s->a_floats +
+            (s->a_panels * steps_of(s, first) + panel * steps_of(s, depth)) *
+                s->rows * s->words,
+        0);
+}
+
+/* Panels of b, of one piece of a chunk. */
+static void
+b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group)
+{
+    int64_t depth = chunk_depth(s, chunk), first = chunk * s->chunk;
+    int64_t at = piece * s->pack_depth, panel = group * s->pack_panels;
+    int64_t n = s->b_panels - panel, lane = s->cols * s->words;
+    int64_t apart = steps_of(s, depth) * lane;
+    float *to = s->b + item * s->b_floats +
+                s->b_panels * steps_of(s, first) * lane + panel * apart +
+                steps_of(s, at) * lane;
+    mr_gemm_side a, b;
+    void *c;
+
+    if (at >= depth)
+        return;
+    depth = depth - at < s->pack_depth ? depth - at : s->pack_depth;
+    if (s->p->pack_b) {
+        s->p->pack_b(s->p->pack_ctx, mr__product_offset(s->p, s->item0 + item),
+                     s->cols, panel, s->depth0 + first, depth, to);
+        return;
+    }
+    mr__product_item(s->p, s->item0 + item, &a, &b, &c);
+    panels_pack(s, &b, s->cols, panel, n < s->pack_panels ? n : s->pack_panels,
+                s->depth0 + first + at, depth, to, apart);
+}
+
+/* Units: the panels of a of all items, then what of b is packed together, whole
+ * rows first; of each chunk. */
 static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     packed *s = ctx;
     int64_t n_a = a_units(s), n_b = b_units(s);
+    int64_t groups = b_groups(s), pieces = b_pieces(s);
 
     for (int64_t k = begin; k < end; k++) {
         int64_t u = k % (n_a + n_b), chunk = k / (n_a + n_b);
-        bool is_a = u < n_a;
-        int64_t panels = is_a ? s->a_panels : s->b_panels;
-        int64_t item = (is_a ? u : u - n_a) / panels;
-        int64_t panel = (is_a ? u : u - n_a) % panels;
-        int64_t depth = chunk_depth(s, chunk), first = chunk * s->chunk;
-        int width = is_a ? s->rows : s->cols;
-        float *to =
-            is_a ? s->a + item * s->a_floats : s->b + item * s->b_floats;
-        mr_gemm_side a, b;
-        void *c;
 
-        to += (panels * steps_of(s, first) + panel * steps_of(s, depth)) *
-              width * s->words;
-        if (!is_a && s->p->pack_b) {
-            s->p->pack_b(s->p->pack_ctx,
-                         mr__product_offset(s->p, s->item0 + item), width,
-                         panel, s->depth0 + first, depth, to);
-            continue;
-        }
-        mr__product_item(s->p, s->item0 + item, &a, &b, &c);
-        panel_pack(s, is_a ? &a : &b, width, panel, s->depth0 + first, depth,
-                   to);
+        if (u < n_a)
+            a_pack(s, chunk, u / s->a_panels, u % s->a_panels);
+        else
+            b_pack(s, chunk, (u - n_a) / groups / pieces,
+                   (u - n_a) / groups % pieces, (u - n_a) % groups);
     }
 }
 
@@ -248,22 +319,24 @@ rows_fetch(const packed *s, const mr_gemm_side *a, int64_t panel, int64_t at,
     const char *from =
         (const char *)a->data + (row * a->lane_stride + at) * size;
 
-    for (int64_t k = rows * lines * part / parts;
-         k < rows * lines * (part + 1) / parts; k++)
-        __builtin_prefetch(
-            from + k / lines * a->lane_stride * size + k % lines * LINE, 0, 2);
+    for (int64_t l = lines * part / parts; l < lines * (part + 1) / parts; l++)
+        for (int64_t k = 0; k < rows; k++)
+            __builtin_prefetch(from + k * a->lane_stride * size + l * LINE, 0,
+                               2);
 }
 
-/* Panel i of a meets b while the next one is asked for. */
+/* Panel i of a meets b; with the last panels of b the next one of a is asked
+ * for: sooner it would be gone again. */
 static void
 panel_meet(const packed *s, const mr_gemm_side *a, const mr_gemm_chunk *g,
            const block *k, int64_t i, int64_t at, int64_t depth)
 {
-    int64_t wide = k->j1 - k->j0;
+    int64_t late = k->j1 - k->j0 < AHEAD_PANELS ? k->j1 - k->j0 : AHEAD_PANELS;
 
-    for (int64_t j = 0; j < wide; j++) {
-        rows_fetch(s, a, i + 1, at, depth, j, wide);
-        mr__gemm_block(g, i, i + 1, k->j0 + j, k->j0 + j + 1);
+    mr__gemm_block(g, i, i + 1, k->j0, k->j1 - late);
+    for (int64_t j = 0; j < late; j++) {
+        rows_fetch(s, a, i + 1, at, depth, j, late);
+        mr__gemm_block(g, i, i + 1, k->j1 - late + j, k->j1 - late + j + 1);
     }
 }
 
@@ -280,9 +353,9 @@ chunk_alone(packed *s, const mr_gemm_side *a, const mr_gemm_chunk *chunk,
 
     g.a = panel;
     for (int64_t i = k->i0; i < k->i1 && !unfit(s); i++) {
-        panel_pack(s, a, s->rows, i, at, depth, panel);
+        panels_pack(s, a, s->rows, i, 1, at, depth, panel, 0);
         g.a_first = i;
-        if (ahead && i + 1 < k->i1)
+        if (ahead && i + 1 < s->a_panels)
             panel_meet(s, a, &g, k, i, at, depth);
         else
             mr__gemm_block(&g, i, i + 1, k->j0, k->j1);
@@ -359,27 +432,49 @@ joined_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* Blocks of even size; of few ones as many more as threads can share. */
+/* Blocks of a panel of a where that is work enough, or where there are few, so
+ * that threads end together. */
 static void
 blocks_plan(packed *s)
 {
-    int64_t high = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols, more;
+    int64_t high = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols, cols;
+    bool worth;
 
-    s->block_rows = (s->a_panels - 1) / high + 1;
     s->block_cols = (s->b_panels - 1) / wide + 1;
-    more = FEW_BLOCKS / (s->n_items * s->block_cols);
-    if (s->block_rows >= more)
-        return;
-    s->block_rows = (s->block_rows + 7) / 8 * 8;
-    if (s->block_rows > s->a_panels)
-        s->block_rows = s->a_panels;
+    cols = s->b_panels * s->cols / s->block_cols;
+    worth = NS_A_NUMBER * (double)(s->chunk * s->rows * cols) >= BLOCK_NS;
+    if (s->n_items * s->block_cols * s->a_panels < FEW_BLOCKS * high ||
+        (worth && !s->follows))
+        high = 1;
+    s->block_rows = (s->a_panels - 1) / high + 1;
+}
+
+/* n units of `ns` nanoseconds each.  Threads take small shares, so that they
+ * end together; what is one grain in all is not shared. */
+static void
+units_run(packed *s, int64_t n, double ns, mr_cpu_body *body)
+{
+    int64_t grain = mr__cpu_grain(ns), share = grain / GRAIN_SHARES;
+
+    if (n > grain)
+        grain = share > 0 ? share : 1;
+    mr__cpu_for(n, grain, body, s);
+}
+
+static void
+pack_all(packed *s)
+{
+    double numbers = (double)(s->pack_depth * s->cols * s->pack_panels);
+
+    if (s->lies)
+        numbers = (double)(s->chunk * s->rows);
+    units_run(s, (a_units(s) + b_units(s)) * s->n_chunks,
+              PACK_NS_A_NUMBER * numbers, pack_piece);
 }
 
 static void
 group_run(packed *s)
 {
-    int64_t n_panels = a_units(s) + b_units(s);
-
     blocks_plan(s);
     for (s->depth0 = 0; s->depth0 < s->p->k; s->depth0 += s->depth) {
         int64_t left = s->p->k - s->depth0;
@@ -388,19 +483,15 @@ group_run(packed *s)
         s->depth = left < s->span ? left : s->span;
         s->n_chunks = (s->depth - 1) / s->chunk + 1;
         depth = (double)s->depth;
-        mr__cpu_for(n_panels * s->n_chunks,
-                    mr__cpu_grain(0.4 * (double)chunk_depth(s, 0) *
-                                  (s->rows + s->cols) / 2.0),
-                    pack_piece, s);
+        pack_all(s);
         if (unfit(s))
             return;
         size = (double)(s->a_panels * s->rows / s->block_rows) *
                (double)(s->b_panels * s->cols / s->block_cols);
-        mr__cpu_for(s->n_items * s->block_rows * s->block_cols,
-                    mr__cpu_grain(0.02 * depth * size),
-                    s->follows && s->depth0 + s->depth == s->p->k ? joined_piece
-                                                                  : block_piece,
-                    s);
+        units_run(s, s->n_items * s->block_rows * s->block_cols,
+                  NS_A_NUMBER * depth * size,
+                  s->follows && s->depth0 + s->depth == s->p->k ? joined_piece
+                                                                : block_piece);
     }
 }
 

@@ -156,8 +156,8 @@ x_lay(const few *s)
             memcpy(to, lanes[i], (size_t)s->parts * sizeof *to);               \
         }                                                                      \
     }
-DEEP(deep_f32, float, mr__gemv_dot_f32)
-DEEP(deep_f64, double, mr__gemv_dot_f64)
+DEEP(deep_f32, float, mr__gemm_in_use()->dot[MR_GEMM_FLOAT32])
+DEEP(deep_f64, double, mr__gemm_in_use()->f64->dot)
 
 /* Columns [j, j + n) of one chunk: x and b at its first depth. */
 static void
@@ -182,19 +182,18 @@ wide_unit(const few *s, const char *x, const char *b, int64_t step,
           int64_t depth, int64_t n, char *sums)
 {
     int64_t size = real_size(s), reals = n * s->parts;
+    const mr_gemm_tier *t = mr__gemm_in_use();
 
     for (int64_t i = 0; i < s->rows; i++)
         memset(sums + i * s->columns * size, 0, (size_t)(reals * size));
     if (s->twice)
-        mr__gemv_wide_f64((double *)(void *)sums, s->columns,
-                          (const double *)(const void *)x, s->x_row,
-                          (int)s->rows, (const double *)(const void *)b,
-                          step / size, depth, reals, s->far);
+        t->f64->wide((double *)(void *)sums, s->columns,
+                     (const double *)(const void *)x, s->x_row, (int)s->rows, b,
+                     step / size, depth, reals, s->far);
     else
-        mr__gemv_wide_f32((float *)(void *)sums, s->columns,
-                          (const float *)(const void *)x, s->x_row,
-                          (int)s->rows, (const float *)(const void *)b,
-                          step / size, depth, reals, s->far);
+        t->wide[MR_GEMM_FLOAT32](
+            (float *)(void *)sums, s->columns, (const float *)(const void *)x,
+            s->x_row, (int)s->rows, b, step / size, depth, reals, s->far);
 }
 
 static void

@@ -38,8 +38,8 @@ mr__product_tiny_fits(const mr_product *p)
         small(a, p->a.lane_stride, p->a.depth_stride, b, b_row, c, p->c_row,   \
               p->m, p->k, p->n);                                               \
     }
-ITEM(item_f32, float, mr__gemm_small_f32())
-ITEM(item_f64, double, mr__gemm_small_f64())
+ITEM(item_f32, float, mr__gemm_in_use()->small)
+ITEM(item_f64, double, mr__gemm_in_use()->f64->small)
 
 static void
 items_piece(void *ctx, int64_t begin, int64_t end)

@@ -428,9 +428,18 @@ tile_line(const window *w, slot *s, const int64_t *first, int64_t place,
     const float *far;
 
     position_segments(w, s, first, s->spare, x);
-    for (int64_t k = 0; k < w->segments; k++)
+    for (int64_t k = 0; k < w->segments; k++) {
+        const float *at = x[k * ROWS];
+
+        if (at == NULL) {
+            for (int i = 1; i < ROWS; i++)
+                x[k * ROWS + i] = NULL;
+            continue;
+        }
+#pragma GCC unroll 6
         for (int i = 1; i < ROWS; i++)
-            x[k * ROWS + i] = x[k * ROWS] ? x[k * ROWS] + i * step : NULL;
+            x[k * ROWS + i] = at + i * step;
+    }
     far = x[c->p->flip ? 0 : (w->segments - 1) * ROWS];
     for (int i = 0; i < ROWS; i++) {
         to[i] = (float *)(void *)c->to + (place + i) * c->outputs;

@@ -7,6 +7,7 @@
  */
 #include "kernels/gemm.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -24,9 +25,8 @@ mr__gemm_of_tier(int id)
     return mr__tier_by_id(id) ? tiers[id] : NULL;
 }
 
-/* Of the tier in use. */
-static const mr_gemm_tier *
-gemm_tier(void)
+const mr_gemm_tier *
+mr__gemm_in_use(void)
 {
     return tiers[mr__tier()->id];
 }
@@ -34,19 +34,19 @@ gemm_tier(void)
 int
 mr__gemm_rows(void)
 {
-    return gemm_tier()->rows;
+    return mr__gemm_in_use()->rows;
 }
 
 int
 mr__gemm_cols(void)
 {
-    return gemm_tier()->cols;
+    return mr__gemm_in_use()->cols;
 }
 
 bool
 mr__gemm_fast(void)
 {
-    return gemm_tier()->fast;
+    return mr__gemm_in_use()->fast;
 }
 
 static bool
@@ -87,6 +87,12 @@ run_widen(float *to, const mr_gemm_side *s, const void *from, int64_t stride,
     tier->casts->cast[s->dtype][MR_FLOAT32](to, from, n);
 }
 
+/* Where packed panels go: n of them, `apart` floats from one to the next. */
+typedef struct panels {
+    float *to;
+    int64_t n, apart;
+} panels;
+
 /* Runs of `width` floats `stride` apart; asks for those of some steps ahead,
  * since no prefetcher follows such a walk. */
 static inline __attribute__((always_inline)) void
@@ -100,30 +106,36 @@ runs_of(float *restrict to, const float *restrict from, int64_t stride,
     }
 }
 
-/* The widths of all tiers' panels, in floats, each a constant where it is
- * copied. */
+/* The widths of all panels, in floats, each a constant where it is copied:
+ * those of b by the tier, which can take several at a time. */
 static bool
-runs_copy(float *to, const float *from, int64_t stride, int width,
+runs_copy(const panels *o, const float *from, int64_t stride, int width,
           int64_t depth)
 {
+    if (width == mr__gemm_in_use()->cols) {
+        mr__gemm_in_use()->runs(o->to, from, stride, depth, o->n, o->apart);
+        return true;
+    }
+    if (o->n > 1)
+        return false;
     switch (width) {
     case 6:
-        runs_of(to, from, stride, 6, depth);
+        runs_of(o->to, from, stride, 6, depth);
         return true;
     case 8:
-        runs_of(to, from, stride, 8, depth);
+        runs_of(o->to, from, stride, 8, depth);
         return true;
     case 12:
-        runs_of(to, from, stride, 12, depth);
+        runs_of(o->to, from, stride, 12, depth);
         return true;
     case 16:
-        runs_of(to, from, stride, 16, depth);
+        runs_of(o->to, from, stride, 16, depth);
         return true;
     case 24:
-        runs_of(to, from, stride, 24, depth);
+        runs_of(o->to, from, stride, 24, depth);
         return true;
     case 32:
-        runs_of(to, from, stride, 32, depth);
+        runs_of(o->to, from, stride, 32, depth);
         return true;
     default:
         return false;
@@ -135,8 +147,10 @@ static void
 pack_runs(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
           int64_t depth0, int64_t depth, float *to)
 {
+    panels o = {.to = to, .n = 1};
+
     if (!is_half(s->dtype) && lanes == width &&
-        runs_copy(to, side_at(s, lane0, depth0), s->depth_stride, width, depth))
+        runs_copy(&o, side_at(s, lane0, depth0), s->depth_stride, width, depth))
         return;
     for (int64_t p = 0; p < depth; p++, to += width) {
         run_widen(to, s, side_at(s, lane0, depth0 + p), s->lane_stride, lanes);
@@ -154,8 +168,8 @@ pack_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
     float wide[MR_GEMM_MAX_COLS * PIECE];
 
     if (!is_half(s->dtype) && s->depth_stride == 1) {
-        gemm_tier()->turn(to, side_at(s, lane0, depth0), s->lane_stride, lanes,
-                          width, depth);
+        mr__gemm_in_use()->turn(to, side_at(s, lane0, depth0), s->lane_stride,
+                                lanes, width, depth);
         return;
     }
     for (int64_t p = 0; p < depth; p += PIECE, to += PIECE * width) {
@@ -164,7 +178,7 @@ pack_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
         for (int64_t l = 0; l < lanes; l++)
             run_widen(wide + l * PIECE, s, side_at(s, lane0 + l, depth0 + p),
                       s->depth_stride, n);
-        gemm_tier()->turn(to, wide, PIECE, lanes, width, n);
+        mr__gemm_in_use()->turn(to, wide, PIECE, lanes, width, n);
     }
 }
 
@@ -177,14 +191,15 @@ pack_doubles(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
     const double *from = side_at(s, lane0, depth0);
     int64_t lane = s->lane_stride, step = s->depth_stride;
     double dense[MR_GEMM_MAX_COLS * PIECE];
+    panels o = {.to = (float *)(void *)to, .n = 1};
 
     if (step == 1) {
-        gemm_tier()->f64->turn(to, from, lane, lanes, width, depth);
+        mr__gemm_in_use()->f64->turn(to, from, lane, lanes, width, depth);
         return;
     }
     if (lane == 1 && lanes == width &&
-        runs_copy((float *)(void *)to, (const float *)(const void *)from,
-                  2 * step, 2 * width, depth))
+        runs_copy(&o, (const float *)(const void *)from, 2 * step, 2 * width,
+                  depth))
         return;
     for (int64_t p = 0; p < depth; p += PIECE, to += PIECE * width) {
         int64_t n = depth - p < PIECE ? depth - p : PIECE;
@@ -192,7 +207,7 @@ pack_doubles(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
         for (int64_t l = 0; l < lanes; l++)
             mr__tier()->moves->gather[3](
                 dense + l * PIECE, from + l * lane + p * step, step * 8, n);
-        gemm_tier()->f64->turn(to, dense, PIECE, lanes, width, n);
+        mr__gemm_in_use()->f64->turn(to, dense, PIECE, lanes, width, n);
     }
 }
 
@@ -264,8 +279,8 @@ pairs_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
     bool even = (uintptr_t)from % sizeof *to == 0 && s->lane_stride % 2 == 0;
 
     if (even && depth % 2 == 0) {
-        gemm_tier()->turn(to, from, s->lane_stride / 2, lanes, width,
-                          depth / 2);
+        mr__gemm_in_use()->turn(to, from, s->lane_stride / 2, lanes, width,
+                                depth / 2);
         return;
     }
     for (int64_t p = 0; p < depth; p += 2 * PIECE, to += PIECE * width) {
@@ -278,7 +293,7 @@ pairs_turned(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
             if (n % 2 != 0)
                 lane[n] = 0;
         }
-        gemm_tier()->turn(to, words, PIECE, lanes, width, (n + 1) / 2);
+        mr__gemm_in_use()->turn(to, words, PIECE, lanes, width, (n + 1) / 2);
     }
 }
 
@@ -288,15 +303,8 @@ pairs_zipped(const mr_gemm_side *s, int width, int64_t lane0, int64_t lanes,
              int64_t depth0, int64_t depth, uint32_t *to)
 {
     uint16_t dense[2][MR_GEMM_MAX_COLS];
-    int64_t p = 0;
 
-    if (s->lane_stride == 1 && width == gemm_tier()->cols && lanes == width) {
-        p = depth - depth % 2;
-        gemm_pairs()->zip_cols(to, side_at(s, lane0, depth0), s->depth_stride,
-                               p / 2);
-        to += p / 2 * width;
-    }
-    for (; p < depth; p += 2, to += width) {
+    for (int64_t p = 0; p < depth; p += 2, to += width) {
         const uint16_t *row[2] = {NULL, NULL};
 
         for (int i = 0; i < 2 && p + i < depth; i++) {
@@ -317,13 +325,88 @@ mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
 {
     int64_t lane0 = panel * width, lanes = s->lanes - lane0;
     uint32_t *pairs = (uint32_t *)(void *)to;
+    bool small = false;
 
     lanes = lanes < width ? lanes : width;
-    if (s->depth_stride == 1)
+    if (s->depth_stride == 1) {
         pairs_turned(s, width, lane0, lanes, depth0, depth, to);
-    else
+    } else {
+        if (s->lane_stride == 1 && width == mr__gemm_in_use()->cols &&
+            lanes == width) {
+            small = gemm_pairs()->zip_cols(pairs, side_at(s, lane0, depth0),
+                                           s->depth_stride, depth / 2, 1, 0);
+            pairs += depth / 2 * width;
+            depth0 += depth / 2 * 2;
+            depth %= 2;
+        }
         pairs_zipped(s, width, lane0, lanes, depth0, depth, pairs);
-    return !gemm_pairs()->order(pairs, (depth + 1) / 2 * width);
+    }
+    small |= gemm_pairs()->order(pairs, (depth + 1) / 2 * width);
+    return !small;
+}
+
+/* ---- several panels --------------------------------------------------------
+ */
+
+/* Halves, a row of all panels widened at a time. */
+static void
+halves_copy(const mr_gemm_side *s, int width, int64_t lane0, int64_t depth0,
+            int64_t depth, const panels *o)
+{
+    float row[MR_GEMM_MAX_PANELS * MR_GEMM_MAX_COLS];
+    float *to = o->to;
+
+    for (int64_t p = 0; p < depth; p++, to += width) {
+        run_widen(row, s, side_at(s, lane0, depth0 + p), 1, o->n * width);
+        for (int64_t k = 0; k < o->n; k++)
+            memcpy(to + k * o->apart, row + k * width,
+                   (size_t)width * sizeof *to);
+    }
+}
+
+/* Lanes are adjacent, panels whole.  False: some other way must do. */
+static bool
+panels_copy(const mr_gemm_side *s, int width, int64_t lane0, int64_t depth0,
+            int64_t depth, const panels *o)
+{
+    const float *from = side_at(s, lane0, depth0);
+
+    if (s->dtype == MR_FLOAT64)
+        return runs_copy(o, from, 2 * s->depth_stride, 2 * width, depth);
+    if (s->dtype == MR_FLOAT32)
+        return runs_copy(o, from, s->depth_stride, width, depth);
+    halves_copy(s, width, lane0, depth0, depth, o);
+    return true;
+}
+
+bool
+mr__gemm_pack_panels(const mr_gemm_side *s, int width, int64_t panel, int64_t n,
+                     int64_t depth0, int64_t depth, bool pairs, float *to,
+                     int64_t apart)
+{
+    int64_t lane0 = panel * width, whole = (s->lanes - lane0) / width;
+    panels o = {to, whole < n ? whole : n, apart};
+    bool rows = s->lane_stride == 1 && s->depth_stride != 1 && o.n > 1;
+    bool fits = true;
+    int64_t k = 0;
+
+    assert(n <= MR_GEMM_MAX_PANELS);
+    if (rows && pairs && width == mr__gemm_in_use()->cols && depth % 2 == 0) {
+        fits = !gemm_pairs()->zip_cols((uint32_t *)(void *)to,
+                                       side_at(s, lane0, depth0),
+                                       s->depth_stride, depth / 2, o.n, apart);
+        k = o.n;
+    } else if (rows && !pairs &&
+               panels_copy(s, width, lane0, depth0, depth, &o)) {
+        k = o.n;
+    }
+    for (; k < n; k++)
+        if (pairs)
+            fits &= mr__gemm_pack_pairs(s, width, panel + k, depth0, depth,
+                                        to + k * apart);
+        else
+            mr__gemm_pack(s, width, panel + k, depth0, depth, to + k * apart);
+    return fits;
 }
 
 /* ---- tiles ------------------------------------------------------------------
@@ -334,8 +417,24 @@ mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
 typedef struct part {
     float *to; /* float64: doubles */
     int64_t row, rows, cols;
-    bool add;
+    int r, v;        /* of the smallest tile that covers it */
+    bool whole, add; /* it is just as large */
 } part;
+
+/* The rows and columns that c has from (row, col) on, of a tile of so many. */
+static part
+part_at(const mr_gemm_chunk *g, int rows, int cols, int64_t row, int64_t col)
+{
+    part c = {.add = !g->first};
+
+    c.rows = g->m - row < rows ? g->m - row : rows;
+    c.cols = g->n - col < cols ? g->n - col : cols;
+    c.r = (int)((c.rows - 1) / (rows / 3));
+    c.v = (int)((c.cols - 1) / (cols / 2));
+    c.whole =
+        c.rows == (c.r + 1) * (rows / 3) && c.cols == (c.v + 1) * (cols / 2);
+    return c;
+}
 
 /* It is on its way while it is computed. */
 static void
@@ -364,7 +463,7 @@ static void
 tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
 {
     double buffer[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS / 2];
-    int cols = t->cols / 2, third = t->rows / 3, half = cols / 2, r, v;
+    int cols = t->cols / 2;
     int64_t row = i * t->rows, col = j * cols;
     int64_t b_row = g->b_row ? g->b_row : cols;
     const double *a = (const double *)(const void *)g->a +
@@ -372,18 +471,17 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     const double *b =
         (const double *)(const void *)g->b + (g->b_row ? col : col * g->depth);
     double *to = (double *)g->c + row * g->c_row + col;
-    part c = {.to = (float *)(void *)to, .row = g->c_row, .add = !g->first};
+    part c = part_at(g, t->rows, cols, row, col);
+    mr_gemm_tile64_fn *tile = t->f64->tile[c.r][c.v];
 
-    c.rows = g->m - row < t->rows ? g->m - row : t->rows;
-    c.cols = g->n - col < cols ? g->n - col : cols;
-    r = (int)((c.rows - 1) / third);
-    v = (int)((c.cols - 1) / half);
-    if (c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
-        t->f64->tile[r][v](g->depth, a, b, b_row, to, g->c_row, c.add);
+    if (c.whole) {
+        tile(g->depth, a, b, b_row, to, g->c_row, c.add);
         return;
     }
+    c.to = (float *)(void *)to;
+    c.row = g->c_row;
     part_fetch(&c, 2);
-    t->f64->tile[r][v](g->depth, a, b, b_row, buffer, cols, false);
+    tile(g->depth, a, b, b_row, buffer, cols, false);
     take_f64(&c, buffer, cols);
 }
 
@@ -411,18 +509,21 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
 {
     float buffer[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS];
     int64_t row = i * t->rows, col = j * t->cols;
-    int third = t->rows / 3, half = t->cols / 2, r, v;
     int64_t b_row = g->b_row ? g->b_row : t->cols;
     const float *a = g->a + (i - g->a_first) * t->rows * g->depth;
     const float *b = g->b + (g->b_row ? col : col * g->depth);
-    part c = {.add = !g->first};
-    mr_gemm_tile_fn *tile;
+    part c = part_at(g, t->rows, t->cols, row, col);
+    mr_gemm_tile_fn *tile = t->tile[c.r][c.v];
 
-    c.rows = g->m - row < t->rows ? g->m - row : t->rows;
-    c.cols = g->n - col < t->cols ? g->n - col : t->cols;
-    r = (int)((c.rows - 1) / third);
-    v = (int)((c.cols - 1) / half);
-    tile = g->pairs ? gemm_pairs()->tile[r][v] : t->tile[r][v];
+    if (g->pairs && g->dtype == MR_BFLOAT16 && !g->sums && c.rows == t->rows &&
+        c.cols == t->cols) {
+        gemm_pairs()->rounded(g->depth, a, b, b_row,
+                              (uint16_t *)g->c + row * g->c_row + col,
+                              g->c_row);
+        return;
+    }
+    if (g->pairs)
+        tile = gemm_pairs()->tile[c.r][c.v];
     if (g->dtype == MR_FLOAT32) {
         c.to = (float *)g->c + row * g->c_row + col;
         c.row = g->c_row;
@@ -430,7 +531,7 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
         c.to = g->sums + row * g->n + col;
         c.row = g->n;
     }
-    if (c.to && c.rows == (r + 1) * third && c.cols == (v + 1) * half) {
+    if (c.to && c.whole) {
         tile(g->depth, a, b, b_row, c.to, c.row, c.add);
     } else {
         if (c.to)
@@ -455,7 +556,7 @@ void
 mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
                int64_t j1)
 {
-    const mr_gemm_tier *t = gemm_tier();
+    const mr_gemm_tier *t = mr__gemm_in_use();
 
     for (int64_t i = i0; i < i1; i++)
         for (int64_t j = j0; j < j1; j++)
@@ -500,8 +601,8 @@ mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
               const mr_gemm_side *b, int64_t depth, int64_t n)
 {
     rows_clear(y, y_row, m, n);
-    gemm_tier()->wide[side_kind(b)](y, y_row, x, x_row, m, b->data,
-                                    b->depth_stride, depth, n, false);
+    mr__gemm_in_use()->wide[side_kind(b)](y, y_row, x, x_row, m, b->data,
+                                          b->depth_stride, depth, n, false);
 }
 
 void
@@ -509,8 +610,8 @@ mr__gemv_far(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
              const mr_gemm_side *b, int64_t depth, int64_t n)
 {
     rows_clear(y, y_row, m, n);
-    gemm_tier()->wide[side_kind(b)](y, y_row, x, x_row, m, b->data,
-                                    b->depth_stride, depth, n, true);
+    mr__gemm_in_use()->wide[side_kind(b)](y, y_row, x, x_row, m, b->data,
+                                          b->depth_stride, depth, n, true);
 }
 
 void
@@ -518,7 +619,7 @@ mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
               const mr_gemm_side *b, int64_t depth, int64_t n)
 {
     const mr_fold_fns *sum = &mr__tier()->dtype[MR_FLOAT32]->fold[MR_FOLD_SUM];
-    mr_gemv_dot_fn *dot = gemm_tier()->dot[side_kind(b)];
+    mr_gemv_dot_fn *dot = mr__gemm_in_use()->dot[side_kind(b)];
     float lanes[MR_LANES];
 
     for (int64_t j = 0; j < n; j++)
@@ -527,45 +628,4 @@ mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
             dot(lanes, x + i * x_row, side_at(b, j, 0), depth);
             sum->done(y + i * y_row + j, lanes);
         }
-}
-
-void
-mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
-                  const float *b, int64_t b_row, int64_t depth, int64_t n,
-                  bool far)
-{
-    gemm_tier()->wide[MR_GEMM_FLOAT32](y, y_row, x, x_row, m, b, b_row, depth,
-                                       n, far);
-}
-
-void
-mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n)
-{
-    gemm_tier()->dot[MR_GEMM_FLOAT32](lanes, x, b, n);
-}
-
-void
-mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
-                  int m, const double *b, int64_t b_row, int64_t depth,
-                  int64_t n, bool far)
-{
-    gemm_tier()->f64->wide(y, y_row, x, x_row, m, b, b_row, depth, n, far);
-}
-
-void
-mr__gemv_dot_f64(double *lanes, const double *x, const double *b, int64_t n)
-{
-    gemm_tier()->f64->dot(lanes, x, b, n);
-}
-
-mr_small_f32_fn *
-mr__gemm_small_f32(void)
-{
-    return gemm_tier()->small;
-}
-
-mr_small_f64_fn *
-mr__gemm_small_f64(void)
-{
-    return gemm_tier()->f64->small;
 }

@@ -30,6 +30,8 @@
 /* The widest panels of any tier, in lanes. */
 #define MR_GEMM_MAX_ROWS 12
 #define MR_GEMM_MAX_COLS 32
+/* Panels that are packed together. */
+#define MR_GEMM_MAX_PANELS 8
 
 /* Pairs: bfloat16 stays as it is, two depths in an element of a panel, where
  * the processor multiplies such pairs faster than floats.  Operands and
@@ -85,6 +87,12 @@ bool mr__gemm_pairs(mr_dtype t);
 bool mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
                          int64_t depth0, int64_t depth, float *to);
 
+/* Panels [panel, panel + n), each `apart` floats behind the one before, by
+ * either of these: where lanes are adjacent, a row of all of them at a time. */
+bool mr__gemm_pack_panels(const mr_gemm_side *s, int width, int64_t panel,
+                          int64_t n, int64_t depth0, int64_t depth, bool pairs,
+                          float *to, int64_t apart);
+
 /* The tiles of the panels of a [i0, i1) times those of b [j0, j1). */
 void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
                     int64_t j1);
@@ -112,19 +120,6 @@ void mr__gemv_far(float *y, int64_t y_row, const float *x, int64_t x_row, int m,
 void mr__gemv_deep(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);
 
-/* The same in float64: y += x @ b, b's rows b_row apart; lane p % 64 of `lanes`
- * += x[p] * b[p].  As the tier has them. */
-void mr__gemv_wide_f64(double *y, int64_t y_row, const double *x, int64_t x_row,
-                       int m, const double *b, int64_t b_row, int64_t depth,
-                       int64_t n, bool far);
-void mr__gemv_dot_f64(double *lanes, const double *x, const double *b,
-                      int64_t n);
-/* And these in float32. */
-void mr__gemv_wide_f32(float *y, int64_t y_row, const float *x, int64_t x_row,
-                       int m, const float *b, int64_t b_row, int64_t depth,
-                       int64_t n, bool far);
-void mr__gemv_dot_f32(float *lanes, const float *x, const float *b, int64_t n);
-
 /* ---- very small products ---------------------------------------------------
  * c = a @ b, columns of b and c adjacent, as the tier has it. */
 typedef void mr_small_f32_fn(const float *a, int64_t a_row, int64_t a_depth,
@@ -135,8 +130,6 @@ typedef void mr_small_f64_fn(const double *a, int64_t a_row, int64_t a_depth,
                              const double *b, int64_t b_row, double *c,
                              int64_t c_row, int64_t m, int64_t depth,
                              int64_t n);
-mr_small_f32_fn *mr__gemm_small_f32(void);
-mr_small_f64_fn *mr__gemm_small_f64(void);
 
 /* ---- plain loops: integers (wrapping), bool (or of ands), double, complex -
  * Rows [i0, i1) of c, row-major, rows c_row apart. */
@@ -185,6 +178,9 @@ typedef struct mr_gemm_tier {
      * 0 */
     void (*turn)(float *to, const float *from, int64_t lane_stride,
                  int64_t lanes, int64_t width, int64_t depth);
+    /* to[k * apart + p * cols + l] = from[k * cols + p * row + l], k < n */
+    void (*runs)(float *to, const float *from, int64_t row, int64_t depth,
+                 int64_t n, int64_t apart);
     /* y[i][j] += sum over p < depth of x[i][p] * b[p][j] */
     mr_gemv_wide_fn *wide[MR_N_GEMM_KINDS];
     /* lane p % 64 += x[p] * b[p] */
@@ -197,13 +193,17 @@ typedef struct mr_gemm_tier {
  */
 typedef struct mr_gemm_pairs {
     mr_gemm_tile_fn *tile[3][2];
+    /* The whole tile, c being bfloat16. */
+    void (*rounded)(int64_t depth, const float *a, const float *b,
+                    int64_t b_row, uint16_t *c, int64_t c_row);
     /* to[l] = the pair of low[l] and high[l] (NULL: zeros); lanes <= width,
      * others 0 */
     void (*zip)(uint32_t *to, const uint16_t *low, const uint16_t *high,
                 int64_t lanes, int64_t width);
-    /* The same of all columns of a panel, depths `row` apart. */
-    void (*zip_cols)(uint32_t *to, const uint16_t *from, int64_t row,
-                     int64_t pairs);
+    /* The same of all columns of n panels, depths `row` apart, but in the
+     * order of the tiles; is one below 2^-63 and not 0? */
+    bool (*zip_cols)(uint32_t *to, const uint16_t *from, int64_t row,
+                     int64_t pairs, int64_t n, int64_t apart);
     /* the halves of each pair change places; is one below 2^-63 and not
      * 0? */
     bool (*order)(uint32_t *pairs, int64_t n);
@@ -216,6 +216,8 @@ typedef struct mr_gemm_pairs {
 MR_TIERS(MR_X)
 #undef MR_X
 
+/* The table of the tier in use. */
+const mr_gemm_tier *mr__gemm_in_use(void);
 /* The table of one tier, NULL where this machine cannot run it. */
 const mr_gemm_tier *mr__gemm_of_tier(int id);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gemm.c -- the tiers with fused multiply-add give equal bits.
+ * gemm.c -- the tiers with fused multiply-add give equal bits; packing puts
+ * each number in its place.
  */
 #include <math.h>
 
@@ -158,6 +159,152 @@ tiers__give_equal_bits_in_float64(void **state)
     }
 }
 
+/* Each of `width` lanes, the missing ones 0, depth by depth; nothing else. */
+static void
+turn_check(const mr_gemm_tier *t, int width, int lanes, int depth)
+{
+    enum { MOST = 32 * 44, BEYOND = 8 };
+    float x[MOST], to[MOST + BEYOND];
+    double wide[MOST], to64[MOST + BEYOND];
+
+    for (int i = 0; i < MOST; i++)
+        wide[i] = x[i] = (float)(i + 1);
+    for (int i = 0; i < MOST + BEYOND; i++)
+        to64[i] = to[i] = -1.0F;
+    t->turn(to, x, 43, lanes, width, depth);
+    t->f64->turn(to64, wide, 43, lanes, width, depth);
+    for (int i = 0; i < width * depth + BEYOND; i++) {
+        int lane = i % width, p = i / width;
+        float right = lane < lanes ? (float)(lane * 43 + p + 1) : 0.0F;
+
+        right = p < depth ? right : -1.0F;
+        assert_true(to[i] == right && to64[i] == (double)right);
+    }
+}
+
+static void
+turns__put_each_number_in_its_place(void **state)
+{
+    static const int depths[] = {1, 3, 4, 8, 15, 16, 24, 32, 35, 41};
+
+    (void)state;
+    for (int id = 0; id < MR_N_TIERS; id++)
+        for (int d = 0; d < (int)(sizeof depths / sizeof *depths); d++) {
+            const mr_gemm_tier *t = mr__gemm_of_tier(id);
+
+            for (int n = 1; t && n <= t->rows; n++)
+                turn_check(t, t->rows, n, depths[d]);
+            for (int n = 1; t && n <= t->cols; n++)
+                turn_check(t, t->cols, n, depths[d]);
+        }
+}
+
+enum { LANES = 3 * 32 + 5, DEEP = 9 };
+
+/* The word at (lane, depth) of packed panels, as the numbers have it. */
+static double
+packed_at(const float *to, mr_dtype t, bool pairs, int64_t at, int64_t depth)
+{
+    uint32_t word;
+    float x;
+
+    if (t == MR_FLOAT64)
+        return ((const double *)(const void *)to)[at];
+    if (!pairs)
+        return (double)to[at];
+    memcpy(&word, to + at, sizeof word);
+    word = depth % 2 == 0 ? word & 0xFFFF0000U : word << 16;
+    memcpy(&x, &word, sizeof x);
+    return (double)x;
+}
+
+/* All panels at once: lanes `lane` elements apart, depths `step`. */
+static void
+panels_check(mr_dtype t, bool pairs, int64_t lane, int64_t step, int64_t depth)
+{
+    int64_t words = t == MR_FLOAT64 ? 2 : 1;
+    int64_t cols = mr__gemm_cols() / words, n = (LANES - 1) / cols + 1;
+    int64_t steps = pairs ? (depth + 1) / 2 : depth;
+    double x[LANES * DEEP * 2];
+    char from[LANES * DEEP * 2 * 8];
+    float *to =
+        aligned_alloc(64, (size_t)(n * cols * DEEP * words * 4 + 63) / 64 * 64);
+    mr_gemm_side s = {from, t, LANES, lane, step};
+
+    assert_true(to != NULL);
+    for (int i = 0; i < LANES * DEEP * 2; i++)
+        x[i] = (double)(i % 256 + 1);
+    mr__tier()->casts->cast[MR_FLOAT64][t](from, x, LANES * DEEP * 2);
+    for (int64_t j = 0; j < n; j += MR_GEMM_MAX_PANELS) {
+        int64_t some = n - j < MR_GEMM_MAX_PANELS ? n - j : MR_GEMM_MAX_PANELS;
+
+        assert_true(mr__gemm_pack_panels(&s, (int)cols, j, some, 0, depth,
+                                         pairs, to + j * steps * cols * words,
+                                         steps * cols * words));
+    }
+    for (int64_t l = 0; l < n * cols; l++)
+        for (int64_t p = 0; p < depth; p++) {
+            int64_t row = pairs ? p / 2 : p;
+            int64_t at = (l / cols * steps + row) * cols + l % cols;
+
+            assert_true(packed_at(to, t, pairs, at, p) ==
+                        (l < LANES ? x[l * lane + p * step] : 0.0));
+        }
+    free(to);
+}
+
+static void
+panels__hold_what_their_side_has(void **state)
+{
+    static const mr_dtype types[] = {MR_FLOAT32, MR_FLOAT64, MR_FLOAT16,
+                                     MR_BFLOAT16};
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        for (int64_t depth = DEEP - 1; depth <= DEEP; depth++)
+            for (int pairs = 0; pairs <= (int)mr__gemm_pairs(types[i]);
+                 pairs++) {
+                panels_check(types[i], pairs, 1, LANES, depth);
+                panels_check(types[i], pairs, 1, LANES + 1, depth);
+                panels_check(types[i], pairs, DEEP, 1, depth);
+                panels_check(types[i], pairs, 2, 2 * LANES, depth);
+            }
+}
+
+/* One number below 2^-63 that is not 0, anywhere, is found. */
+static void
+pairs__find_every_small_number(void **state)
+{
+    int64_t n = LANES / 32, cols = mr__gemm_cols();
+    uint16_t x[LANES * DEEP] = {0};
+    float *to = aligned_alloc(64, (size_t)(n * cols * DEEP * 4));
+
+    (void)state;
+    if (!mr__gemm_pairs(MR_BFLOAT16)) {
+        free(to);
+        skip();
+    }
+    assert_true(to != NULL);
+    for (int turned = 0; turned < 2; turned++) {
+        mr_gemm_side s = {x, MR_BFLOAT16, LANES, turned ? DEEP : 1,
+                          turned ? 1 : LANES};
+
+        for (int i = 0; i < LANES * DEEP; i++) {
+            int lane = turned ? i / DEEP : i % LANES;
+            int depth = turned ? i % DEEP : i / LANES;
+            bool seen = lane < n * cols && depth < DEEP - 1;
+
+            x[i] = i % 2 ? 0x8001 : 0x1FFF;
+            assert_true(mr__gemm_pack_panels(&s, (int)cols, 0, n, 0, DEEP - 1,
+                                             true, to,
+                                             cols * (DEEP / 2)) != seen);
+            x[i] = i % 2 ? 0x2000 : 0xFF80;
+        }
+        memset(x, 0, sizeof x);
+    }
+    free(to);
+}
+
 int
 main(void)
 {
@@ -165,6 +312,9 @@ main(void)
         cmocka_unit_test(tiers__give_equal_bits),
         cmocka_unit_test(tiers__give_equal_bits_in_float64),
         cmocka_unit_test(tiles__stay_within_their_size),
+        cmocka_unit_test(turns__put_each_number_in_its_place),
+        cmocka_unit_test(panels__hold_what_their_side_has),
+        cmocka_unit_test(pairs__find_every_small_number),
     };
 
     return cmocka_run_group_tests_name("cpu/gemm", tests, NULL, NULL);

@@ -51,6 +51,29 @@ ROW_KERNELS(f32, MR_GEMM_FLOAT32)
 ROW_KERNELS(f16, MR_GEMM_FLOAT16)
 ROW_KERNELS(bf16, MR_GEMM_BFLOAT16)
 
+/* Panels of b whose columns are adjacent.  Long pieces of each row come from
+ * memory well; of a short one some rows ahead are asked for, since no
+ * prefetcher follows such a walk. */
+#define RUNS_AHEAD 8
+
+static void
+runs(float *restrict to, const float *restrict from, int64_t row, int64_t depth,
+     int64_t n, int64_t apart)
+{
+    for (int64_t p = 0; p < depth; p++, from += row, to += COLS) {
+        if (n == 1)
+            for (int l = 0; l < COLS; l += 16)
+                __builtin_prefetch(from + RUNS_AHEAD * row + l);
+        for (int64_t k = 0; k < n; k++) {
+            R x = v_load(from + k * COLS),
+              y = v_load(from + k * COLS + N_LANES);
+
+            v_store(to + k * apart, x);
+            v_store(to + k * apart + N_LANES, y);
+        }
+    }
+}
+
 static void
 small_f32(const float *a, int64_t a_row, int64_t a_depth, const float *b,
           int64_t b_row, float *c, int64_t c_row, int64_t m, int64_t depth,
@@ -65,6 +88,7 @@ const mr_gemm_tier MR_TIER_SYM(mr__gemm_tier) = {
     .fast = MR_TIER_ID != MR_TIER_BASELINE,
     .tile = TILES,
     .turn = turn,
+    .runs = runs,
     .wide = {wide_f32, wide_f16, wide_bf16},
     .dot = {dot_f32, dot_f16, dot_bf16},
     .small = small_f32,
