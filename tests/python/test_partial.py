@@ -331,7 +331,7 @@ def test_calls_inside_calls__keep_it_so(around: str) -> None:
     elif around == "checkpoint":
         bad, good = mx.checkpoint(lambda x, i: inner(x[0], i[0]))(x, i)
     else:
-        good, bad = mx.value_and_grad(lambda x, i: (inner(x[0], i[0])[1].sum() + 0 * x.sum()))(x, i)
+        good, bad = mx.value_and_grad(lambda x, i: inner(x[0], i[0])[1].sum() + 0 * x.sum())(x, i)
         mx.eval(good, bad)
         _, bad = mx.vjp(lambda x: inner(x, i[0]), [x[0]], [mx.ones(2), mx.ones(6)])
         bad, good = bad[0], good
