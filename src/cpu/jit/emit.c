@@ -609,28 +609,27 @@ link_one(emitter *e, int which)
     return LLVMLinkModules2(e->m, from) == 0;
 }
 
-/* The function is built for the same processor as what is inlined into it. */
-static void
-attributes_take(emitter *e)
+void
+mr__jit_processor_set(const mr_jit *j, LLVMContextRef context, LLVMValueRef fn)
 {
     static const char *const key[] = {"target-cpu", "target-features",
                                       "prefer-vector-width",
                                       "min-legal-vector-width"};
-    const char *value[] = {e->j->avx512 ? "x86-64-v4" : "x86-64-v3", NULL,
-                           e->j->avx512 ? "512" : "256",
-                           e->j->avx512 ? "512" : "256"};
+    const char *value[] = {j->avx512 ? "x86-64-v4" : "x86-64-v3", NULL,
+                           j->avx512 ? "512" : "256",
+                           j->avx512 ? "512" : "256"};
 
     for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
         if (value[i] != NULL)
             LLVMAddAttributeAtIndex(
-                e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
-                LLVMCreateStringAttribute(e->c, key[i],
+                fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                LLVMCreateStringAttribute(context, key[i],
                                           (unsigned)strlen(key[i]), value[i],
                                           (unsigned)strlen(value[i])));
     LLVMAddAttributeAtIndex(
-        e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+        fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
         LLVMCreateEnumAttribute(
-            e->c, LLVMGetEnumAttributeKindForName("nounwind", 8), 0));
+            context, LLVMGetEnumAttributeKindForName("nounwind", 8), 0));
 }
 
 static void
@@ -673,7 +672,7 @@ mr__jit_emit(const mr_jit *j, LLVMContextRef context, const mr_segment *s,
     e.fn =
         LLVMAddFunction(e.m, name, LLVMFunctionType(e.none, &e.ptr, 1, false));
     e.call = LLVMGetParam(e.fn, 0);
-    attributes_take(&e);
+    mr__jit_processor_set(j, context, e.fn);
     body_emit(&e);
     LLVMDisposeBuilder(e.b);
     for (int i = 0; ok && i < MR_N_BITCODE; i++)

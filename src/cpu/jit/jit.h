@@ -44,6 +44,10 @@ void mr__jit_stages(mr_stages *t, const mr_segment *s, int64_t bytes);
 LLVMModuleRef mr__jit_emit(const mr_jit *j, LLVMContextRef context,
                            const mr_segment *s, const char *name);
 
+/* The function is built for the processor of what is inlined into it. */
+void mr__jit_processor_set(const mr_jit *j, LLVMContextRef context,
+                           LLVMValueRef fn);
+
 /* weave.c: the loops of an optimised function take several registers at a
  * time, where that is faster.  past: such loops store past the caches what does
  * not lie on the stack. */

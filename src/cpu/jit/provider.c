@@ -318,6 +318,41 @@ jit_close(void *self)
     j->host->dealloc(j);
 }
 
+/* An empty function: what LLVM sets up when it is first used, and the code that
+ * does it, are there before anybody waits for a function. */
+static mr_code
+warm_up(mr_jit *j)
+{
+    static const char name[] = "mr_warm_up";
+    LLVMOrcResourceTrackerRef tracker = LLVMOrcJITDylibCreateResourceTracker(
+        LLVMOrcLLJITGetMainJITDylib(j->lljit));
+    LLVMOrcThreadSafeContextRef safe = LLVMOrcCreateNewThreadSafeContext();
+    LLVMContextRef context = LLVMOrcThreadSafeContextGetContext(safe);
+    LLVMModuleRef m = LLVMModuleCreateWithNameInContext(name, context);
+    LLVMValueRef f = LLVMAddFunction(
+        m, name,
+        LLVMFunctionType(LLVMVoidTypeInContext(context), NULL, 0, false));
+    LLVMBuilderRef b = LLVMCreateBuilderInContext(context);
+    LLVMOrcExecutorAddress address;
+    LLVMErrorRef error;
+    mr_code rc;
+
+    mr__jit_processor_set(j, context, f);
+    LLVMPositionBuilderAtEnd(b, LLVMAppendBasicBlockInContext(context, f, ""));
+    LLVMBuildRetVoid(b);
+    LLVMDisposeBuilder(b);
+    rc = module_optimise(j, m);
+    error = LLVMOrcLLJITAddLLVMIRModuleWithRT(
+        j->lljit, tracker, LLVMOrcCreateNewThreadSafeModule(m, safe));
+    LLVMOrcDisposeThreadSafeContext(safe);
+    if (error == NULL)
+        error = LLVMOrcLLJITLookup(j->lljit, &address, name);
+    if (error != NULL)
+        rc = failed(j, "start", error);
+    code_release(j, tracker);
+    return rc;
+}
+
 static bool handler_installed; /* the worker's */
 
 __attribute__((visibility("default"))) mr_code
@@ -348,6 +383,8 @@ mr_jit_init(const mr_jit_host *host, mr_jit_table *out)
         handler_installed = true;
     }
     rc = lljit_make(j);
+    if (rc == MR_OK)
+        rc = warm_up(j);
     if (rc != MR_OK) {
         jit_close(j);
         return rc;
