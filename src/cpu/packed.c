@@ -9,12 +9,12 @@
  * order a sum is made.  Small items of a batch go through the loops together,
  * as many as fit GROUP_BYTES.
  *
- * A block is a panel of a, 48 rows where that is little work, and up to 1,024
- * columns: rows of c go on for long, so that they come from memory well, and
- * the panel stays near the processor while b passes by.  Where a block has all
- * columns it packs its panels of a itself, one at a time, on its stack.  What
- * follows a product runs on blocks of 48 rows.  A small b whose columns are
- * adjacent is not packed at all; then there is one loop.
+ * A block is a panel of a, or up to 48 rows where that is little work, by up to
+ * 1,024 columns: rows of c go on for long, so that they come from memory well,
+ * and the panel stays near the processor while b passes by.  Where a block has
+ * all columns it packs its panels of a itself, one at a time, on its stack.
+ * What follows a product runs on blocks of 48 rows.  A small b whose columns
+ * are adjacent is not packed at all; then there is one loop.
  *
  * Called by: matmul.c, conv.c.  Calls: kernels/gemm.h, the pool.
  */
@@ -432,20 +432,23 @@ joined_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* Blocks of a panel of a where that is work enough, or where there are few, so
- * that threads end together. */
+/* Blocks of as few panels of a as are work enough, so that threads end
+ * together; higher ones where something follows, unless there are few. */
 static void
 blocks_plan(packed *s)
 {
-    int64_t high = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols, cols;
-    bool worth;
+    int64_t most = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols;
+    int64_t cols, high;
+    double panel_ns;
+    bool few;
 
     s->block_cols = (s->b_panels - 1) / wide + 1;
     cols = s->b_panels * s->cols / s->block_cols;
-    worth = NS_A_NUMBER * (double)(s->chunk * s->rows * cols) >= BLOCK_NS;
-    if (s->n_items * s->block_cols * s->a_panels < FEW_BLOCKS * high ||
-        (worth && !s->follows))
-        high = 1;
+    panel_ns = NS_A_NUMBER * (double)(s->chunk * s->rows * cols);
+    high = 1 + (int64_t)(BLOCK_NS / panel_ns);
+    few = s->n_items * s->block_cols * s->a_panels < FEW_BLOCKS * most;
+    if (high > most || (s->follows && !few))
+        high = most;
     s->block_rows = (s->a_panels - 1) / high + 1;
 }
 

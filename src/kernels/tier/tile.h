@@ -45,7 +45,7 @@ tile_steps(R sum[ROWS][2], const lane *restrict a, const lane *restrict b,
         R b0 = v_load(b), b1 = n_vectors > 1 ? v_load(b + N_LANES) : b0;
 
         __builtin_prefetch(b + AHEAD_STEPS * b_row, 0, 2);
-        if (n_vectors > 1)
+        if (n_vectors > 1 && sizeof(R) == 64) /* else it is the same line */
             __builtin_prefetch(b + AHEAD_STEPS * b_row + N_LANES, 0, 2);
         if (c) {
             __builtin_prefetch(c + p * c_row, 1);
