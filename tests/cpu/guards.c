@@ -610,19 +610,22 @@ run_here(void)
 }
 
 static char program[4096];
+#ifndef MRT_EMULATOR
+#define MRT_EMULATOR ""
+#endif
 
 /* The line of bits of a run in that tier; false when there is no such tier. */
 static bool
 run_in_tier(const char *tier, char *said, size_t room)
 {
     static char text[1 << 16];
-    char command[4200];
+    char command[sizeof program + sizeof MRT_EMULATOR + 64];
     size_t n;
     FILE *f;
     int status;
 
-    snprintf(command, sizeof command, "MARRAM_CPU=%s '%s' run 2>&1", tier,
-             program);
+    snprintf(command, sizeof command, "MARRAM_CPU=%s %s '%s' run 2>&1", tier,
+             MRT_EMULATOR, program);
     fflush(NULL);
     f = popen(command, "r");
     assert_non_null(f);
