@@ -21,8 +21,8 @@ char *mr__strdup(const char *s);
 
 /* Memory of arrays, not cleared: aligned to 64 bytes below 2 MiB; from there
  * mapped at a multiple of 2 MiB with huge pages advised (fresh mappings are
- * zero), beginning up to 448 KiB behind it.  To be given back with the size asked for.  Used by the caching
- * allocator alone. */
+ * zero), beginning up to 448 KiB behind it.  To be given back with the size
+ * asked for.  Used by the caching allocator alone. */
 void *mr__alloc_pages(size_t bytes);
 void mr__dealloc_pages(void *p, size_t bytes);
 
