@@ -615,24 +615,13 @@ fill_kernel(builder *bu, mr_fuse_group *g, const mr_kernel *k)
 }
 
 static bool
-is_empty(const mr_array *x)
-{
-    if (!(x->flags & MR_NODE_TUPLE))
-        return x->size == 0;
-    for (int k = 0; k < x->n_out; k++)
-        if (x->tuple[k].size != 0)
-            return false;
-    return true;
-}
-
-static bool
 add_kernel(builder *bu, mr_fuse_group *g)
 {
     build_node *n = (build_node *)g->root;
     const mr_array *x = n->f.x;
     const mr_kernel *k = mr__device_kernel(bu->p->device, x->op->id);
 
-    if (is_empty(x)) /* nothing to compute, as eval/ has it */
+    if (mr__node_is_empty(x)) /* nothing to compute, as eval/ has it */
         return x->flags & MR_NODE_TUPLE ? place_tuple(bu, n)
                                         : place_value(bu, n);
     if (k == NULL) {

@@ -812,17 +812,6 @@ plan_empty(mr_plan *p, mr_fuse_group *g)
     return true;
 }
 
-static bool
-all_empty(const mr_array *x)
-{
-    if (!(x->flags & MR_NODE_TUPLE))
-        return x->size == 0;
-    for (int k = 0; k < x->n_out; k++)
-        if (x->tuple[k].size != 0)
-            return false;
-    return true;
-}
-
 mr_code
 mr__plan_reserve(mr_plan *p, mr_fuse_group *groups)
 {
@@ -838,7 +827,7 @@ mr__plan_reserve(mr_plan *p, mr_fuse_group *groups)
         else if (g->kind == MR_GROUP_BLOCK)
             ok = g->product != NULL ? mr__reserve_joined(p, g)
                                     : mr__reserve_block(p, g);
-        else if (all_empty(g->root->x))
+        else if (mr__node_is_empty(g->root->x))
             ok = plan_empty(p, g);
         else
             ok = plan_kernel(p, g);

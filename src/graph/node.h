@@ -130,6 +130,18 @@ mr__n_edges(const mr_array *x)
     return x->n_in + ((x->flags & MR_NODE_SHADOW) != 0);
 }
 
+/* No result of the node has elements: there is nothing to compute. */
+static inline bool
+mr__node_is_empty(const mr_array *x)
+{
+    if (!(x->flags & MR_NODE_TUPLE))
+        return x->size == 0;
+    for (int k = 0; k < x->n_out; k++)
+        if (x->tuple[k].size != 0)
+            return false;
+    return true;
+}
+
 /* acquire: pairs with the release store of the one who filled the node. */
 static inline mr_state
 mr__state(const mr_array *x)

@@ -235,93 +235,83 @@ async_eval__returns_before_the_work_is_done(void **state)
     mr_release(x);
 }
 
-static _Atomic int submitted;
+/* A chain of `n` results of `size` elements, each let go when the next is
+ * made; the first one waits at the gate. */
+typedef struct chain {
+    int n;
+    int64_t size;
+    int counter, gate;
+    _Atomic int submitted; /* so far */
+} chain;
 
 static void *
-submit_many(void *arg)
+submit_chain(void *arg)
 {
-    mr_array *x = mr_full(MR_SHAPE(1), 0.0, MR_FLOAT32);
+    chain *c = arg;
+    mr_array *x = mr_full(MR_SHAPE(c->size), 0.0, MR_FLOAT32);
 
-    (void)arg;
-    for (int i = 0; i < 6000; i++) {
-        mr_array *y = mrt_counted_op(
-            x, (mrt_counted){.counter = 3, .gate = i == 0 ? 2 : 0});
+    for (int i = 0; i < c->n; i++) {
+        mr_array *y =
+            mrt_counted_op(x, (mrt_counted){.counter = c->counter,
+                                            .gate = i == 0 ? c->gate : 0});
 
         mr_release(x);
         x = y;
         mr_async_eval(&x, 1);
-        atomic_store(&submitted, i + 1);
+        atomic_store(&c->submitted, i + 1);
     }
     mr_eval(x);
     mr_release(x);
     return NULL;
+}
+
+/* Submits on a thread; gives how many had been when it got no further. */
+static int
+submitted_until_blocked(chain *c, pthread_t *thread)
+{
+    int before = -1;
+
+    mrt_counters_clear();
+    pthread_create(thread, NULL, submit_chain, c);
+    while (before != atomic_load(&c->submitted) || before == 0) {
+        before = atomic_load(&c->submitted);
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    }
+    return before;
 }
 
 static void
 async_eval__blocks_at_its_bound(void **state)
 {
+    chain c = {.n = 6000, .size = 1, .counter = 3, .gate = 2};
     pthread_t thread;
-    int before = -1;
+    int n = submitted_until_blocked(&c, &thread);
 
     (void)state;
-    mrt_counters_clear();
-    atomic_store(&submitted, 0);
-    pthread_create(&thread, NULL, submit_many, NULL);
-    while (before != atomic_load(&submitted) || before == 0) {
-        before = atomic_load(&submitted);
-        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-    }
-    assert_true(before >= 4000 && before < 6000);
-    assert_true(mr__tasks_in_flight() < 6000);
-    mrt_gate_open(2);
+    assert_true(n >= 4000 && n < c.n);
+    assert_true(mr__tasks_in_flight() < c.n);
+    mrt_gate_open(c.gate);
     pthread_join(thread, NULL);
-    assert_int_equal(mrt_runs(3), 6000);
+    assert_int_equal(mrt_runs(c.counter), c.n);
 }
 
-enum { MIB = 1 << 20, LARGE = 600 };
-
-/* Results of 1 MiB, each let go when the next is made. */
-static void *
-submit_large(void *arg)
-{
-    mr_array *x = mr_full(MR_SHAPE(MIB / 4), 0.0, MR_FLOAT32);
-
-    (void)arg;
-    for (int i = 0; i < LARGE; i++) {
-        mr_array *y = mrt_counted_op(
-            x, (mrt_counted){.counter = 4, .gate = i == 0 ? 3 : 0});
-
-        mr_release(x);
-        x = y;
-        mr_async_eval(&x, 1);
-        atomic_store(&submitted, i + 1);
-    }
-    mr_eval(x);
-    mr_release(x);
-    return NULL;
-}
+enum { MIB = 1 << 20 };
 
 static void
 async_eval__bounds_the_bytes_in_flight(void **state)
 {
+    chain c = {.n = 600, .size = MIB / 4, .counter = 4, .gate = 3};
     pthread_t thread;
-    int before = -1;
     size_t active = mr_memory_active();
+    int n = submitted_until_blocked(&c, &thread);
 
     (void)state;
-    mrt_counters_clear();
-    atomic_store(&submitted, 0);
-    pthread_create(&thread, NULL, submit_large, NULL);
-    while (before != atomic_load(&submitted) || before == 0) {
-        before = atomic_load(&submitted);
-        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-    }
-    assert_in_range(before, 255, 260);
+    assert_in_range(n, 255, 260);
     assert_in_range(mr__bytes_in_flight(), 256 * MIB, 260 * MIB);
     assert_true(mr_memory_active() - active < 270 * (size_t)MIB);
-    mrt_gate_open(3);
+    mrt_gate_open(c.gate);
     pthread_join(thread, NULL);
-    assert_int_equal(mrt_runs(4), LARGE);
+    assert_int_equal(mrt_runs(c.counter), c.n);
     while (mr__tasks_in_flight() > 0)
         sched_yield();
     assert_int_equal(mr__bytes_in_flight(), 0);
