@@ -130,6 +130,8 @@ trace_call(void *ctx, const mr_tree *in, int64_t *tag)
     if (a && (k || !c->kw) && ext_tree_leaves(in, &tracers) &&
         (args = ext_unflatten(a, tracers.x, &next)) &&
         (!k || (kw = ext_unflatten(k, tracers.x, &next))) &&
+        (!self->inputs || ext_state_check(self->inputs, "inputs")) &&
+        (!self->outputs || ext_state_check(self->outputs, "outputs")) &&
         (saved = ext_state_save(self->inputs, self->outputs))) {
         if (!self->inputs || ext_state_fill(self->inputs, tracers.x, &next))
             t = c->values.places
@@ -491,8 +493,8 @@ container(PyObject *o, const char *what)
         ext_is_random_state(o))
         return true;
     PyErr_Format(PyExc_ValueError,
-                 "%s must be a list, dict or module that holds arrays, so "
-                 "that they can be replaced",
+                 "%s must be a list, dict or module (or a tuple of such) that "
+                 "holds arrays, so that they can be replaced",
                  what);
     return false;
 }

@@ -40,6 +40,8 @@ PyObject *ext_sorted_dict(PyObject *dict);
 /* As ext_key_add, for captured state: leaves that are no arrays count by
  * their values where they have one, else by identity. */
 bool ext_state_key(ext_key *k, PyObject *state, ext_leaves *l);
+/* Can all arrays in it be replaced?  Else ValueError, with `what` in it. */
+bool ext_state_check(PyObject *state, const char *what);
 /* Puts arrays into the containers, in the order in which they were found. */
 bool ext_state_fill(PyObject *state, mr_array *const *x, int *next);
 /* What the containers of two states (NULL: none) hold now, and putting it

@@ -397,6 +397,9 @@ PyObject *ext_unflatten(PyObject *structure, mr_array *const *x, int *next);
 bool ext_tree_leaves(const mr_tree *t, ext_leaves *l);
 /* True when a tree holds arrays alone; else a ValueError that names `what`. */
 bool ext_only_arrays(PyObject *tree, const char *what);
+/* A tuple of the class of `like` with the items of a plain one (taken): named
+ * tuples take their fields. */
+PyObject *ext_tuple_like(PyObject *like, PyObject *items);
 int ext_init_tree(void);
 
 /* random.state: stands for the thread's key (random.c). */

@@ -419,9 +419,8 @@ typedef PyObject *(*leaf_map)(void *ctx, PyObject *leaf);
 
 static PyObject *map(PyObject *tree, leaf_map fn, void *ctx);
 
-/* A tuple of the class of `like`: named tuples take their fields. */
-static PyObject *
-tuple_like(PyObject *like, PyObject *items)
+PyObject *
+ext_tuple_like(PyObject *like, PyObject *items)
 {
     PyObject *r;
 
@@ -448,7 +447,7 @@ map_sequence(PyObject *tree, leaf_map fn, void *ctx)
             (list ? PyList_SetItem(out, i, v) : PyTuple_SetItem(out, i, v)) < 0)
             Py_CLEAR(out);
     }
-    return out && !list ? tuple_like(tree, out) : out;
+    return out && !list ? ext_tuple_like(tree, out) : out;
 }
 
 /* Subclasses (modules) stay what they are: a copy with other entries. */

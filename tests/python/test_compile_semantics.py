@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What compile promises beyond speed: captured arrays, static values, modes, limits, and what is said."""
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -437,3 +438,96 @@ def test_fuse__groups_of_many_shapes_are_no_error():
     x, y = mx.random.normal((7, 6)), mx.random.normal((7,))
     for got, want in zip(mx.compile(f)(x, y), f(x, y), strict=True):
         np.testing.assert_array_equal(np.array(got), np.array(want))
+
+
+# ---- tuples in captured state
+
+
+Layer = collections.namedtuple("Layer", "w b")
+
+
+@pytest.mark.parametrize("kind", [tuple, Layer._make])
+@pytest.mark.parametrize("put", ["slice", "items", "dict", "inner"])
+def test_state__arrays_in_tuples_are_read_and_replaced(kind, put):
+    def make():
+        return [kind((mx.ones((3, 3)), mx.zeros(3))), kind((mx.ones((3, 1)), mx.zeros(1)))]
+
+    def steps(compiled):
+        layers = make()
+        state = {"inner": (layers,), "dict": dict(enumerate(layers))}.get(put, layers)
+
+        def loss(layers, x):
+            for w, b in layers:
+                x = x @ w + b
+            return (x**2).mean()
+
+        def step(x):
+            now = state["inner"][0] if put == "inner" else list(state.values()) if put == "dict" else state
+            value, grads = mx.value_and_grad(loss)(now, x)
+            new = [kind((w - 0.01 * gw, b - 0.01 * gb)) for (w, b), (gw, gb) in zip(now, grads, strict=True)]
+            if put == "dict":
+                state.update(enumerate(new))
+            elif put == "slice":
+                state[:] = new
+            else:
+                for i, layer in enumerate(new):
+                    now[i] = layer
+            return value
+
+        if put == "inner":
+            state = {"inner": (layers,)}
+        f = mx.compile(step, inputs=state, outputs=state) if compiled else step
+        return [f(mx.ones((2, 3))).item() for _ in range(4)], type(layers[0])
+
+    assert steps(True) == steps(False)
+    assert len(set(steps(True)[0])) == 4
+
+
+def test_state__lists_in_tuples_stay_the_objects_that_they_are():
+    inner = [mx.ones(1)]
+    state = ([mx.ones(2)], {"a": (mx.ones(1), inner)})
+
+    def step(x):
+        state[0][0] = state[0][0] + x
+        state[1]["a"][1][0] = state[1]["a"][1][0] * 2
+        state[1]["a"] = (state[1]["a"][0] + x, state[1]["a"][1])
+        return state[1]["a"][0].sum()
+
+    step = mx.compile(step, inputs=state, outputs=state)
+    assert [step(mx.array(1.0)).item() for _ in range(3)] == [2, 3, 4]
+    assert state[1]["a"][1] is inner
+    assert inner[0].item() == 8
+    assert state[0][0].tolist() == [4, 4]
+
+
+def test_state__tuples_that_do_not_change_stay_themselves():
+    pair = ("adam", 3)
+    state = [pair, mx.ones(2)]
+
+    def step():
+        state[1] = state[1] + 1
+        return state[1]
+
+    step = mx.compile(step, inputs=state, outputs=state)
+    step()
+    assert state[0] is pair
+
+
+@pytest.mark.parametrize("option", ["inputs", "outputs"])
+def test_state__what_cannot_be_replaced_is_refused(option):
+    @mx.register_tree
+    @dataclasses.dataclass
+    class Box:
+        x: object
+
+    for state, text in [
+        ((mx.ones(2),), "in a tuple that nothing holds"),
+        (([mx.ones(1)], (1, mx.ones(2))), "in a tuple that nothing holds"),
+        ([mx.ones(1), Box(mx.ones(2))], "object of a registered class"),
+        ({"a": [Box([mx.ones(2)])]}, "object of a registered class"),
+    ]:
+        f = mx.compile(lambda x: x + 1, **{option: state})
+        with pytest.raises(ValueError, match=f"{option} must hold.*{text}"):
+            f(mx.ones(2))
+    f = mx.compile(lambda x: x + 1, **{option: [Box(3), mx.ones(2)]})
+    assert f(mx.ones(2)).tolist() == [2, 2]
