@@ -47,6 +47,17 @@ acc_size(const mr_step *t)
     return mr__elem_size((mr_dtype)t->acc);
 }
 
+static void
+acc_copy(char *to, const char *from, int64_t size)
+{
+    if (size == 4)
+        memcpy(to, from, 4);
+    else if (size == 8)
+        memcpy(to, from, 8);
+    else
+        memcpy(to, from, (size_t)size);
+}
+
 /* ---- finished blocks
  * --------------------------------------------------------------------- */
 
@@ -62,6 +73,31 @@ counter_push(const mr_run *r, const mr_step *t, int64_t b, const void *acc)
     memcpy(top, acc, acc_size(t) * (size_t)r->rows);
     for (; b & 1; b >>= 1, top -= width)
         t->fn.fold->combine(top - width, top, r->rows);
+}
+
+/* As many blocks as a call folds, one after the other in `from` and `bytes`
+ * apart; one row.  A whole group is joined level by level, for which its
+ * values lie in the order of their bits back to front: pairs are then halves
+ * apart. */
+static void
+counter_push_some(const mr_run *r, const mr_step *t, int64_t b, int64_t n,
+                  const char *from, int64_t bytes)
+{
+    static const uint8_t place[MOST_AT_ONCE] = {0, 8, 4, 12, 2, 10, 6, 14,
+                                                1, 9, 5, 13, 3, 11, 7, 15};
+    _Alignas(64) char group[MOST_AT_ONCE * 16];
+    int64_t size = (int64_t)acc_size(t);
+
+    if (n < MOST_AT_ONCE || b % MOST_AT_ONCE != 0) {
+        for (int64_t i = 0; i < n; i++)
+            counter_push(r, t, b + i, from + i * bytes);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        acc_copy(group + place[i] * size, from + i * bytes, size);
+    for (int64_t h = n / 2; h > 0; h /= 2)
+        t->fn.fold->combine(group, group + h * size, h);
+    counter_push(r, t, b / n, group);
 }
 
 static void *
@@ -362,8 +398,8 @@ block_run(mr_run *r, const mr_pass *pass, int64_t b, int64_t inner, bool fresh)
     }
 }
 
-/* Whole blocks from b on, before `end`, that the pass's one fold takes from
- * where they lie as rows of one call: 0 if it does not. */
+/* Blocks from b on, before `end`, that the pass's one fold takes from where
+ * they lie as rows of one call: whole ones, or the last, or 0. */
 static int64_t
 blocks_at_once(const mr_run *r, const mr_pass *pass, int64_t b, int64_t end)
 {
@@ -376,7 +412,7 @@ blocks_at_once(const mr_run *r, const mr_pass *pass, int64_t b, int64_t end)
     if (t->arg[0] >= r->low->n_in || !(in_place >> t->arg[0] & 1))
         return 0;
     end = min64(end, r->s->g.points / MR_RED_BLOCK);
-    return end - b < MOST_AT_ONCE ? end - b : MOST_AT_ONCE;
+    return end <= b ? 1 : min64(end - b, MOST_AT_ONCE);
 }
 
 /* acc[i] = the fold of block b + i, for n of them. */
@@ -385,17 +421,18 @@ blocks_fold(const mr_run *r, const mr_step *t, int64_t b, int64_t n, void *acc)
 {
     int v = t->arg[0];
     int64_t bytes = MR_RED_BLOCK * (int64_t)mr__reg_size(r, v);
+    int64_t points = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
     const char *x = r->in[v] + b * bytes;
     _Alignas(64) char centre[MOST_AT_ONCE * 16];
 
     if (t->near == NULL) {
-        t->fn.fold->rows(acc, x, MR_RED_BLOCK, n, bytes);
+        t->fn.fold->rows(acc, x, points, n, bytes);
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        memcpy(centre + i * (int64_t)acc_size(t), mr__at_row(r, t->arg[1]),
-               acc_size(t));
-    t->near->rows(acc, x, MR_RED_BLOCK, n, bytes, centre, next_row(r, v));
+        acc_copy(centre + i * (int64_t)acc_size(t), mr__at_row(r, t->arg[1]),
+                 (int64_t)acc_size(t));
+    t->near->rows(acc, x, points, n, bytes, centre, next_row(r, v));
 }
 
 /* Points in their order, or lane by lane in passes with folds. */
@@ -434,8 +471,7 @@ pass_blocks(mr_run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
         m = blocks_at_once(r, pass, b, n_blocks);
         if (m > 0) {
             blocks_fold(r, t, b, m, some);
-            for (int64_t i = 0; i < m; i++)
-                counter_push(r, t, b + i, some + i * (int64_t)acc_size(t));
+            counter_push_some(r, t, b, m, some, (int64_t)acc_size(t));
             continue;
         }
         m = 1;
@@ -747,8 +783,14 @@ fold_join(mr_run *r, const mr_step *t, void *scratch, int64_t tile, int fold)
 {
     int64_t n_blocks = mr__row_blocks(r->s->g.points);
     uint32_t *index = (uint32_t *)(void *)mr__at_blocks(r, t->dst);
+    int64_t b = 0, step = (int64_t)mr__partial_bytes(r->low, 1);
 
-    for (int64_t b = 0; b < n_blocks; b++) {
+    for (; t->kind == MR_STEP_FOLD && mr__tile_rows(&r->s->g) == 1 &&
+           b + MOST_AT_ONCE <= n_blocks;
+         b += MOST_AT_ONCE)
+        counter_push_some(r, t, b, MOST_AT_ONCE,
+                          partial_at(r, scratch, tile, b, fold).values, step);
+    for (; b < n_blocks; b++) {
         partial from = partial_at(r, scratch, tile, b, fold);
 
         if (t->kind == MR_STEP_FOLD) {
