@@ -365,6 +365,8 @@ fold_rows(run *r, const mr_step *t, int64_t outer, int64_t inner)
         if (t->near != NULL)
             t->near->rows(acc, x, inner, outer, r->row_bytes[v],
                           at_row(r, t->arg[1]), outer * r->row_bytes[v]);
+        else if (inner > MR_RED_BLOCK)
+            mr__fold_long_rows(r, t, acc, x, r->row_bytes[v]);
         else
             t->fn.fold->rows(acc, x, inner, outer, r->row_bytes[v]);
         mr__fold_finish(r, t, acc, outer, inner);

@@ -61,18 +61,30 @@ acc_copy(char *to, const char *from, int64_t size)
 /* ---- finished blocks
  * --------------------------------------------------------------------- */
 
-/* The counter: block b joins those before it of its own size, those twice as
- * large, and so on. */
-static void
-counter_push(const mr_run *r, const mr_step *t, int64_t b, const void *acc)
-{
-    int64_t width = r->f->lane_bytes[t->dst];
-    char *top = mr__at_blocks(r, t->dst) +
-                width * __builtin_popcountll((unsigned long long)b);
+/* Finished blocks of `rows` rows, from level to level `width` bytes apart. */
+typedef struct counter {
+    const mr_step *t;
+    char *at;
+    int64_t width, rows;
+} counter;
 
-    memcpy(top, acc, acc_size(t) * (size_t)r->rows);
-    for (; b & 1; b >>= 1, top -= width)
-        t->fn.fold->combine(top - width, top, r->rows);
+static counter
+counter_of(const mr_run *r, const mr_step *t)
+{
+    return (counter){t, mr__at_blocks(r, t->dst), r->f->lane_bytes[t->dst],
+                     r->rows};
+}
+
+/* Block b joins those before it of its own size, those twice as large, and so
+ * on. */
+static void
+counter_push(const counter *c, int64_t b, const void *acc)
+{
+    char *top = c->at + c->width * __builtin_popcountll((unsigned long long)b);
+
+    memcpy(top, acc, acc_size(c->t) * (size_t)c->rows);
+    for (; b & 1; b >>= 1, top -= c->width)
+        c->t->fn.fold->combine(top - c->width, top, c->rows);
 }
 
 /* As many blocks as a call folds, one after the other in `from` and `bytes`
@@ -80,36 +92,35 @@ counter_push(const mr_run *r, const mr_step *t, int64_t b, const void *acc)
  * values lie in the order of their bits back to front: pairs are then halves
  * apart. */
 static void
-counter_push_some(const mr_run *r, const mr_step *t, int64_t b, int64_t n,
-                  const char *from, int64_t bytes)
+counter_push_some(const counter *c, int64_t b, int64_t n, const char *from,
+                  int64_t bytes)
 {
     static const uint8_t place[MOST_AT_ONCE] = {0, 8, 4, 12, 2, 10, 6, 14,
                                                 1, 9, 5, 13, 3, 11, 7, 15};
     _Alignas(64) char group[MOST_AT_ONCE * 16];
-    int64_t size = (int64_t)acc_size(t);
+    int64_t size = (int64_t)acc_size(c->t);
 
     if (n < MOST_AT_ONCE || b % MOST_AT_ONCE != 0) {
         for (int64_t i = 0; i < n; i++)
-            counter_push(r, t, b + i, from + i * bytes);
+            counter_push(c, b + i, from + i * bytes);
         return;
     }
     for (int64_t i = 0; i < n; i++)
         acc_copy(group + place[i] * size, from + i * bytes, size);
     for (int64_t h = n / 2; h > 0; h /= 2)
-        t->fn.fold->combine(group, group + h * size, h);
-    counter_push(r, t, b / n, group);
+        c->t->fn.fold->combine(group, group + h * size, h);
+    counter_push(c, b / n, group);
 }
 
 static void *
-counter_total(const mr_run *r, const mr_step *t, int64_t n_blocks)
+counter_total(const counter *c, int64_t n_blocks)
 {
-    int64_t width = r->f->lane_bytes[t->dst];
     int n = __builtin_popcountll((unsigned long long)n_blocks);
-    char *at = mr__at_blocks(r, t->dst);
 
     for (int i = n - 1; i > 0; i--)
-        t->fn.fold->combine(at + (i - 1) * width, at + i * width, r->rows);
-    return at;
+        c->t->fn.fold->combine(c->at + (i - 1) * c->width, c->at + i * c->width,
+                               c->rows);
+    return c->at;
 }
 
 /* ---- chunks
@@ -398,33 +409,38 @@ block_run(mr_run *r, const mr_pass *pass, int64_t b, int64_t inner, bool fresh)
     }
 }
 
-/* Blocks from b on, before `end`, that the pass's one fold takes from where
- * they lie as rows of one call: whole ones, or the last, or 0. */
-static int64_t
-blocks_at_once(const mr_run *r, const mr_pass *pass, int64_t b, int64_t end)
+/* Does one call of the pass's one fold take blocks from where they lie? */
+static bool
+takes_blocks(const mr_run *r, const mr_pass *pass)
 {
-    const mr_step *t = &r->low->step[pass->step[0]];
     uint32_t in_place = pass->rowwise & ~r->low->splat_in;
+    const mr_step *t;
 
-    if (r->s->g.strategy != MR_RUN_LONG || pass->n != 1 ||
-        t->kind != MR_STEP_FOLD || pass->outputs != 0)
-        return 0;
-    if (t->arg[0] >= r->low->n_in || !(in_place >> t->arg[0] & 1))
-        return 0;
+    if (r->s->g.strategy != MR_RUN_LONG || pass->n != 1 || pass->outputs != 0)
+        return false;
+    t = &r->low->step[pass->step[0]];
+    return t->kind == MR_STEP_FOLD && t->arg[0] < r->low->n_in &&
+           (in_place >> t->arg[0] & 1);
+}
+
+/* Blocks from b on, before `end`, of one call: whole ones, or the last. */
+static int64_t
+blocks_of_call(const mr_run *r, int64_t b, int64_t end)
+{
     end = min64(end, r->s->g.points / MR_RED_BLOCK);
     return end <= b ? 1 : min64(end - b, MOST_AT_ONCE);
 }
 
-/* acc[i] = the fold of block b + i, for n of them. */
+/* acc[i] = the fold of block b + i of the row at x, for n of them. */
 static void
-blocks_fold(const mr_run *r, const mr_step *t, int64_t b, int64_t n, void *acc)
+blocks_fold(const mr_run *r, const mr_step *t, const char *x, int64_t b,
+            int64_t n, void *acc)
 {
-    int v = t->arg[0];
-    int64_t bytes = MR_RED_BLOCK * (int64_t)mr__reg_size(r, v);
+    int64_t bytes = MR_RED_BLOCK * (int64_t)mr__reg_size(r, t->arg[0]);
     int64_t points = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
-    const char *x = r->in[v] + b * bytes;
     _Alignas(64) char centre[MOST_AT_ONCE * 16];
 
+    x += b * bytes;
     if (t->near == NULL) {
         t->fn.fold->rows(acc, x, points, n, bytes);
         return;
@@ -432,7 +448,36 @@ blocks_fold(const mr_run *r, const mr_step *t, int64_t b, int64_t n, void *acc)
     for (int64_t i = 0; i < n; i++)
         acc_copy(centre + i * (int64_t)acc_size(t), mr__at_row(r, t->arg[1]),
                  (int64_t)acc_size(t));
-    t->near->rows(acc, x, points, n, bytes, centre, next_row(r, v));
+    t->near->rows(acc, x, points, n, bytes, centre, next_row(r, t->arg[0]));
+}
+
+/* All blocks of the row at x; the result is at the counter's bottom. */
+static void
+row_fold(const mr_run *r, const counter *c, const char *x)
+{
+    int64_t n_blocks = mr__row_blocks(r->s->g.points);
+    _Alignas(64) char some[MOST_AT_ONCE * 16];
+
+    for (int64_t b = 0, m; b < n_blocks; b += m) {
+        m = blocks_of_call(r, b, n_blocks);
+        blocks_fold(r, c->t, x, b, m, some);
+        counter_push_some(c, b, m, some, (int64_t)acc_size(c->t));
+    }
+}
+
+void
+mr__fold_long_rows(const mr_run *r, const mr_step *t, void *acc, const char *x,
+                   int64_t row_bytes)
+{
+    int64_t size = (int64_t)acc_size(t);
+    _Alignas(64) char levels[64 * 16];
+    counter c = {t, levels, size, 1};
+    char *to = acc;
+
+    for (int64_t i = 0; i < r->rows; i++, x += row_bytes, to += size) {
+        row_fold(r, &c, x);
+        acc_copy(to, counter_total(&c, mr__row_blocks(r->s->g.points)), size);
+    }
 }
 
 /* Points in their order, or lane by lane in passes with folds. */
@@ -450,9 +495,10 @@ pass_finish(mr_run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
 
     for (int i = 0; i < pass->n; i++) {
         const mr_step *t = &r->low->step[pass->step[i]];
+        counter c = counter_of(r, t);
 
         if (t->kind == MR_STEP_FOLD)
-            mr__fold_finish(r, t, counter_total(r, t, n_blocks), outer, inner);
+            mr__fold_finish(r, t, counter_total(&c, n_blocks), outer, inner);
         else if (t->kind == MR_STEP_ARG)
             mr__arg_finish(r, t, outer, inner);
     }
@@ -462,24 +508,25 @@ pass_finish(mr_run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
 static void
 pass_blocks(mr_run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
 {
-    _Alignas(64) char some[MOST_AT_ONCE * 16];
+    _Alignas(64) char one[16];
 
-    for (int64_t b = 0, m; pass->n > 0 && b < n_blocks; b += m) {
-        int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+    if (takes_blocks(r, pass)) {
         const mr_step *t = &r->low->step[pass->step[0]];
+        counter c = counter_of(r, t);
 
-        m = blocks_at_once(r, pass, b, n_blocks);
-        if (m > 0) {
-            blocks_fold(r, t, b, m, some);
-            counter_push_some(r, t, b, m, some, (int64_t)acc_size(t));
-            continue;
-        }
-        m = 1;
+        row_fold(r, &c, r->in[t->arg[0]]);
+        return;
+    }
+    for (int64_t b = 0; pass->n > 0 && b < n_blocks; b++) {
+        int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+
         block_run(r, pass, b, inner, b == 0);
         for (int i = 0; pass->folds && i < pass->n; i++) {
-            t = &r->low->step[pass->step[i]];
+            const mr_step *t = &r->low->step[pass->step[i]];
+            counter c = counter_of(r, t);
+
             if (t->kind == MR_STEP_FOLD)
-                counter_push(r, t, b, fold_block_done(r, t, n, some));
+                counter_push(&c, b, fold_block_done(r, t, n, one));
         }
     }
 }
@@ -637,12 +684,12 @@ split_blocks(const mr_run *r, const split *s, int64_t b, int64_t n)
 {
     const mr_step *t = &r->low->step[s->pass->step[0]];
     _Alignas(64) char some[MOST_AT_ONCE * 16];
-    size_t size = acc_size(t);
+    int64_t size = (int64_t)acc_size(t);
 
-    blocks_fold(r, t, b, n, some);
+    blocks_fold(r, t, r->in[t->arg[0]], b, n, some);
     for (int64_t i = 0; i < n; i++)
-        memcpy(partial_at(r, s->scratch, s->tile, b + i, 0).values,
-               some + i * (int64_t)size, size);
+        acc_copy(partial_at(r, s->scratch, s->tile, b + i, 0).values,
+                 some + i * size, size);
 }
 
 /* ---- rows whose words are a stream
@@ -767,13 +814,13 @@ mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
         split_pairs(r, &s, begin, end);
         return;
     }
-    for (int64_t b = begin, m; b < end; b += m) {
-        m = blocks_at_once(r, pass, b, end);
-        if (m > 0)
-            split_blocks(r, &s, b, m);
-        else
+    for (int64_t b = begin, m = 1; b < end; b += m) {
+        if (!takes_blocks(r, pass)) {
             split_block(r, &s, b);
-        m = m > 0 ? m : 1;
+            continue;
+        }
+        m = blocks_of_call(r, b, end);
+        split_blocks(r, &s, b, m);
     }
 }
 
@@ -784,17 +831,18 @@ fold_join(mr_run *r, const mr_step *t, void *scratch, int64_t tile, int fold)
     int64_t n_blocks = mr__row_blocks(r->s->g.points);
     uint32_t *index = (uint32_t *)(void *)mr__at_blocks(r, t->dst);
     int64_t b = 0, step = (int64_t)mr__partial_bytes(r->low, 1);
+    counter c = counter_of(r, t);
 
     for (; t->kind == MR_STEP_FOLD && mr__tile_rows(&r->s->g) == 1 &&
            b + MOST_AT_ONCE <= n_blocks;
          b += MOST_AT_ONCE)
-        counter_push_some(r, t, b, MOST_AT_ONCE,
+        counter_push_some(&c, b, MOST_AT_ONCE,
                           partial_at(r, scratch, tile, b, fold).values, step);
     for (; b < n_blocks; b++) {
         partial from = partial_at(r, scratch, tile, b, fold);
 
         if (t->kind == MR_STEP_FOLD) {
-            counter_push(r, t, b, from.values);
+            counter_push(&c, b, from.values);
         } else if (b == 0) {
             memcpy(mr__at_lanes(r, t->dst), from.values,
                    acc_size(t) * (size_t)r->rows);

@@ -18,6 +18,7 @@
 #define LANES_BYTES       (16 * 1024)  /* of all lanes of a tile of columns */
 #define PANEL_BYTES       (20 * 1024)  /* the same, lane by lane */
 #define FOLDS_BYTES       (512 * 1024) /* of rows that only folds read */
+#define LONG_TILES        32           /* the fewest, of long rows */
 #define FOLDS_AGAIN_BYTES (24 * 1024)  /* the same, several times */
 #define ALONE_POINTS      512          /* a row of several passes: a tile */
 #define SHORT_COLUMNS     32           /* all lanes at once */
@@ -376,33 +377,58 @@ only_values(const mr_lowered *low)
     return only;
 }
 
+/* Are there but steps of rows and folds of this input? */
+static bool
+only_folded(const mr_lowered *low, int values, mr_strategy was)
+{
+    for (int i = 0; i < low->n_step; i++) {
+        const mr_step *t = &low->step[i];
+
+        if (t->row)
+            continue;
+        if (t->kind != MR_STEP_FOLD)
+            return false;
+        if (was == MR_RUN_LONG && (t->near != NULL || t->arg[0] != values))
+            return false;
+    }
+    return true;
+}
+
 /* Rows that folds alone read take no room: as many to a tile as make a tile's
  * own cost small, and fit the first-level cache where they are passed over
- * again. */
+ * again.  The same of rows of some blocks each, if there are enough of them
+ * (a tile's own cost is 140 ns, reading two blocks of float32 takes 400). */
 static void
 widen_folds(mr_block_room *room, const mr_block_launch *l)
 {
     mr_block_ready *b = &room->ready;
     const mr_lowered *low = &b->low;
-    const mr_geometry *was = &b->schedule.g;
+    mr_geometry was = b->schedule.g, g;
     int64_t bytes = low->n_fold > 1 ? FOLDS_AGAIN_BYTES : FOLDS_BYTES, rows;
+    int64_t all = 1;
     int values = only_values(low);
-    mr_geometry g;
 
-    if (was->strategy != MR_RUN_ROWS || values < 0 ||
-        ((b->schedule.direct_in | b->schedule.rowwise_in) >> values & 1) == 0)
+    if ((was.strategy != MR_RUN_ROWS && was.strategy != MR_RUN_LONG) ||
+        values < 0 ||
+        ((b->schedule.direct_in | b->schedule.rowwise_in) >> values & 1) == 0 ||
+        !only_folded(low, values, was.strategy))
         return;
-    for (int i = 0; i < low->n_step; i++)
-        if (!low->step[i].row && low->step[i].kind != MR_STEP_FOLD)
-            return;
-    rows = bytes /
-           (was->points * (int64_t)mr__elem_size((mr_dtype)low->dtype[values]) +
-            1);
+    for (int i = 0; i < l->n_kept; i++)
+        all *= l->dim[i];
+    rows =
+        bytes /
+        (was.points * (int64_t)mr__elem_size((mr_dtype)low->dtype[values]) + 1);
     rows = rows > MAX_ROWS_OF_TILE ? MAX_ROWS_OF_TILE : rows;
-    if (rows <= was->outer)
+    if (was.strategy == MR_RUN_LONG && rows > all / LONG_TILES)
+        rows = all / LONG_TILES;
+    if (rows <= was.outer)
         return;
-    mr__geometry_make(&g, MR_RUN_ROWS, low, l, -1, rows, was->points);
+    mr__geometry_make(&g, MR_RUN_ROWS, low, l, -1, rows, was.points);
     mr__schedule_make(&b->schedule, low, l, &g, &room->schedule);
+    mr__frame_make(&b->frame, &b->schedule, &room->frame);
+    if (mr__frame_fits(&b->frame))
+        return;
+    mr__schedule_make(&b->schedule, low, l, &was, &room->schedule);
     mr__frame_make(&b->frame, &b->schedule, &room->frame);
 }
 

@@ -127,6 +127,9 @@ void mr__run_passes(mr_run *r, int64_t tile);
 void mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
                    int64_t end);
 void mr__run_join(mr_run *r, void *scratch, int p, bool last, int64_t tile);
+/* ROWS: acc[i] = the fold of row i of the tile, longer than a block. */
+void mr__fold_long_rows(const mr_run *r, const mr_step *t, void *acc,
+                        const char *x, int64_t row_bytes);
 
 /* interp.c, for native_run.c: step i of the lowered program over the tile. */
 void mr__run_row_step(mr_run *r, int i, int64_t outer, int64_t inner);
