@@ -181,7 +181,7 @@ order__is_the_same_for_every_layout_and_split(void **state)
         {40, 300},  {17, 1024},  {70, 1500}, {12, 4096},  {3, 4097},
         {9, 20000}, {1, 300001}, {1, 40960}, {33, 12345}, {200, 3000},
         {3, 33},    {2, 40000},  {3, 9001},  {700, 130},  {520, 70},
-        {64, 5000}, {65, 8193},  {1030, 95}};
+        {64, 5000}, {65, 8193},  {1030, 95}, {70, 8192},  {1, 65536}};
 
     (void)state;
     for (size_t s = 0; s < sizeof shape / sizeof shape[0]; s++) {
@@ -379,6 +379,40 @@ halves__accumulate_in_float32(void **state)
     assert_true(f == 4095.0F);
 }
 
+/* More than 16 blocks each, some rows to a tile: the bits of a row alone. */
+static void
+halves__long_rows_together_have_the_bits_of_each(void **state)
+{
+    enum { ROWS = 65, POINTS = 66000 };
+    uint16_t *x = malloc(sizeof *x * ROWS * POINTS);
+    float all[ROWS], one;
+    prog p = {0};
+    int a = prog_in(&p, MR_BFLOAT16);
+
+    (void)state;
+    for (int64_t i = 0; i < ROWS * POINTS; i++) {
+        float f = value_of(i / POINTS, i % POINTS);
+        uint32_t bits;
+
+        memcpy(&bits, &f, sizeof bits);
+        x[i] = (uint16_t)(bits >> 16);
+    }
+    prog_out(&p, prog_op(&p, MR_R_SUM, MR_FLOAT32, a, 0, 0));
+    p.l.n_kept = p.l.n_red = 1;
+    p.l.dim[0] = ROWS;
+    p.l.dim[1] = POINTS;
+    p.l.in[0] =
+        (mr_block_io){.data = x, .stride = {POINTS * sizeof *x, sizeof *x}};
+    p.l.out[0] = (mr_block_io){.data = all, .stride = {sizeof *all}};
+    prog_run(&p, ALL_AT_ONCE);
+    for (int r = 0; r < ROWS; r++) {
+        reduce(MR_R_SUM, MR_BFLOAT16, MR_FLOAT32, x + (int64_t)r * POINTS,
+               POINTS, &one);
+        assert_memory_equal(&all[r], &one, sizeof one);
+    }
+    free(x);
+}
+
 static void
 complex__sums_products_and_order(void **state)
 {
@@ -477,6 +511,7 @@ main(void)
         cmocka_unit_test(empty__gives_the_identity),
         cmocka_unit_test(extremes__nan_wins),
         cmocka_unit_test(halves__accumulate_in_float32),
+        cmocka_unit_test(halves__long_rows_together_have_the_bits_of_each),
         cmocka_unit_test(complex__sums_products_and_order),
         cmocka_unit_test(arg__first_of_equals_and_first_nan),
     };
