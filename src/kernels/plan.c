@@ -18,8 +18,8 @@
 #define LANES_BYTES       (16 * 1024)  /* of all lanes of a tile of columns */
 #define PANEL_BYTES       (20 * 1024)  /* the same, lane by lane */
 #define FOLDS_BYTES       (512 * 1024) /* of rows that only folds read */
-#define LONG_TILES        32           /* the fewest, of long rows */
 #define FOLDS_AGAIN_BYTES (24 * 1024)  /* the same, several times */
+#define LONG_TILES        32           /* the fewest, of long rows */
 #define ALONE_POINTS      512          /* a row of several passes: a tile */
 #define SHORT_COLUMNS     32           /* all lanes at once */
 #define LONG_COLUMNS      256
