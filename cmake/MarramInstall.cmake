@@ -17,7 +17,8 @@ if(EXISTS ${CMAKE_BINARY_DIR}/lib/libmarram_blas.so)
     install(PROGRAMS ${CMAKE_BINARY_DIR}/lib/libmarram_blas.so
         DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
-# The LLVM provider; the wheel goes without, since LLVM alone is 120 MB.
+# The LLVM provider; the wheel has it when LLVM is linked into it, not beside LLVM's
+# shared library, which alone is 120 MB.
 if(TARGET marram_jit)
     install(TARGETS marram_jit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
@@ -50,6 +51,11 @@ install(CODE "
 install(FILES ${CMAKE_BINARY_DIR}/marram.pc
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The licences of what lies beside the library or is linked into it.
+install(CODE "
+    execute_process(COMMAND ${MR_PYTHON} ${CMAKE_SOURCE_DIR}/packaging/licences.py
+        ${CMAKE_BINARY_DIR}
+        \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}/licences\")")
 
 # packaging/wheel.py: what of the package is not pure Python.  A wheel holds no
 # links, so the library goes in under its soname alone.
@@ -64,6 +70,10 @@ if(TARGET marram_python)
     if(EXISTS ${CMAKE_BINARY_DIR}/lib/libmarram_blas.so)
         install(PROGRAMS ${CMAKE_BINARY_DIR}/lib/libmarram_blas.so
             DESTINATION marram/lib COMPONENT wheel EXCLUDE_FROM_ALL)
+    endif()
+    if(MR_JIT_IN_WHEEL)
+        install(PROGRAMS $<TARGET_FILE:marram_jit> DESTINATION marram/lib
+            COMPONENT wheel EXCLUDE_FROM_ALL)
     endif()
     if(sleef_soname)
         install(PROGRAMS ${sleef_real} DESTINATION marram/lib

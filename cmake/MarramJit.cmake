@@ -104,11 +104,12 @@ target_link_options(marram_jit PRIVATE -Wl,-z,nodelete -Wl,--no-undefined)
 if(llvm_is_ours)
     target_compile_definitions(marram_jit PRIVATE MR_LLVM_IS_OURS=1)
     target_link_options(marram_jit PRIVATE -Wl,--gc-sections -Wl,--exclude-libs,ALL
-        -Wl,--wrap=__cxa_atexit)
+        -Wl,--wrap=__cxa_atexit -Wl,--wrap=arc4random)
 endif()
 add_dependencies(products marram_jit)
 if(TARGET tests)
     add_dependencies(tests marram_jit)
 endif()
+set(MR_JIT_IN_WHEEL ${llvm_is_ours})
 set_target_properties(marram_jit PROPERTIES OUTPUT_NAME marram-jit
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)

@@ -4,8 +4,8 @@
 
 usage: wheel.py BUILD DIST
 
-The wheel holds the package, libmarram, the command `marram`, its private
-OpenBLAS and SLEEF.  What else libmarram needs (cJSON) is bundled by auditwheel,
+The wheel holds the package, libmarram, the command `marram`, the provider of
+native code with LLVM in it, the private OpenBLAS and SLEEF.  What else libmarram needs (cJSON) is bundled by auditwheel,
 which also finds out how old a system the result runs on and names it so.
 """
 
@@ -20,6 +20,8 @@ import tempfile
 import tomllib
 import zipfile
 from pathlib import Path
+
+import licences
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -38,52 +40,18 @@ def gather(build: Path, stage: Path) -> None:
         check=True, stdout=subprocess.DEVNULL)
     if not (stage / "marram/_core.abi3.so").exists():
         sys.exit("wheel: the build has no Python extension")
+    jit = stage / "marram/lib/libmarram-jit.so"
+    if jit.exists() and shutil.which("strip"):
+        subprocess.run(["strip", jit], check=True)
     shutil.copytree(ROOT / "python/marram", stage / "marram",
                     dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("__pycache__", "README.md"))
 
 
-def owner_of(file: str) -> str:
-    """The system package that a file belongs to, "" when unknown.
-
-    Since /lib is a link to /usr/lib a package may list either name.
-    """
-    if not shutil.which("dpkg"):
-        return ""
-    for name in (file, file.removeprefix("/usr")):
-        found = subprocess.run(["dpkg", "-S", name], text=True,
-                               capture_output=True)
-        if found.returncode == 0:
-            return found.stdout.split(":")[0]
-    return ""
-
-
-def licences(build: Path, info: Path) -> None:
-    """Ours, and those of what is bundled: their texts must travel along."""
-    folder = info / "licenses"
-    folder.mkdir(parents=True)
-    shutil.copy(ROOT / "LICENSE", folder / "LICENSE")
-    for found in build.glob(
-            "venv/lib/python*/site-packages/scipy_openblas32-*/licenses/*"):
-        shutil.copy(found, folder / f"OpenBLAS-{found.name}")
-    linked = subprocess.run(["ldd", build / "lib/libmarram.so"], check=True,
-                            capture_output=True, text=True).stdout
-    for line in linked.splitlines():
-        words = line.split()
-        if len(words) < 3 or words[1] != "=>":
-            continue
-        package = owner_of(os.path.realpath(words[2]))
-        if not package:
-            continue
-        text = Path("/usr/share/doc") / package / "copyright"
-        if text.exists() and package != "libc6":
-            shutil.copy(text, folder / f"{package}.txt")
-
-
 def write_info(stage: Path, build: Path, tag: str) -> None:
     project = read_project()
     info = stage / f"marram-{project['version']}.dist-info"
-    licences(build, info)
+    licences.gather(build, info / "licenses")
     files = sorted(p.name for p in (info / "licenses").iterdir())
     readme = ROOT / "README.md"
     (info / "METADATA").write_text(

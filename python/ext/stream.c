@@ -377,8 +377,7 @@ ext_place_of(PyObject *o, mr_stream *s, mr_device *d)
     }
     if (device_of(o, d))
         return device_check(*d) && stream_on(*d, s);
-    ext_wrong_type(o,
-                   "stream must be a Stream, a Device, a DeviceType or None");
+    ext_wrong_type(o, "stream must be a Stream, a Device or a DeviceType");
     return false;
 }
 

@@ -16,8 +16,16 @@
 #include <string.h>
 
 #define USAGE                                                                  \
-    "usage: marram [ops [--missing] | inspect FILE | graph [--help] COMMAND "  \
-    "[ARGUMENT...]]\n"
+    "usage: marram                    what the library is and runs on\n"       \
+    "       marram inspect FILE       the arrays of a file\n"                  \
+    "       marram ops [--missing]    the operators, and which transforms "    \
+    "they "                                                                    \
+    "lack\n"                                                                   \
+    "       marram graph COMMAND...   what a program's functions are "         \
+    "compiled "                                                                \
+    "to\n"                                                                     \
+    "                                 (marram graph --help says more)\n"       \
+    "       marram --version, marram --help\n"
 
 static int
 complain(const char *what)
@@ -217,11 +225,25 @@ inspect(const char *path)
     return 1;
 }
 
+/* `marram graph --help` has a text of its own. */
+static bool
+asks_for_help(int argc, char **argv)
+{
+    const char *last = argv[argc - 1];
+
+    if (argc > 3 || strcmp(argv[1], "graph") == 0)
+        return false;
+    return strcmp(last, "--help") == 0 || strcmp(last, "-h") == 0 ||
+           (argc == 2 && strcmp(last, "help") == 0);
+}
+
 int
 main(int argc, char **argv)
 {
     if (argc == 1)
         return facts();
+    if (asks_for_help(argc, argv))
+        return printf(USAGE) < 0;
     if (argc <= 3 && strcmp(argv[1], "ops") == 0 &&
         (argc == 2 || strcmp(argv[2], "--missing") == 0))
         return ops(argc == 3);
@@ -231,8 +253,6 @@ main(int argc, char **argv)
         return graph_main(argc - 1, argv + 1);
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
         return printf("marram %s\n", mr_version()) < 0;
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return printf(USAGE) < 0;
     fprintf(stderr, USAGE);
     return 2;
 }
