@@ -6,11 +6,15 @@
  * x[i] = v and x += y put a node into the object that is computed later, and
  * may fail then.  Once the failure has been raised, wherever it surfaced, the
  * object has the value from before: a node that failed keeps its inputs
- * (mr_array_former).  What an object had is noted without a reference, since
- * one would forbid the update to lie over the old value: a note is looked for
- * among the inputs of the node that replaced it and read only when found there.
- * That node was made while the noted one lived, so nothing else in what it is
- * computed from has that address.  All here is guarded by the GIL.
+ * (mr_array_former).  It stays an error where no value is left: when later work
+ * of the same evaluation has the memory of an update that was pending too, when
+ * all was assigned to (x[:] = v), which keeps nothing of what was, and when the
+ * last 4,096 updates at most do not lead to it.  What an object had is noted
+ * without a reference, since one would forbid the update to lie over the old
+ * value: a note is looked for among the inputs of the node that replaced it and
+ * read only when found there. That node was made while the noted one lived, so
+ * nothing else in what it is computed from has that address.  All here is
+ * guarded by the GIL.
  */
 #include "ext.h"
 

@@ -85,7 +85,8 @@ block_output(mr_plan *p, mr_task *t, const mr_block_group *b, int first, int k,
     mr_array *x = n->f.x;
 
     if (from >= 0) {
-        if (!mr__reserve_over(p, t, first + from, b->in[from].node, x->ndim,
+        if (!mr__reserve_over(p, t, first + from, b->in[from].node,
+                              b->in[from].x, x->ndim,
                               t->in[first + from].stride, &n->place))
             return false;
         p->destructive = true;
@@ -366,7 +367,8 @@ mr__reserve_joined(mr_plan *p, mr_fuse_group *g)
     mr__plan_append(p, t);
     p->n_fused++;
     if (t->workspace != NULL)
-        mr__reserve_again(p, (mr_recycled){t->workspace, t->stream, true});
+        mr__reserve_again(p,
+                          (mr_recycled){t->workspace, t->stream, true, NULL});
     mr__reserve_uses(p, g);
     return true;
 }

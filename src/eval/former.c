@@ -5,7 +5,8 @@
  * A node that failed keeps its inputs, and a kernel that may fail writes
  * nothing before it has looked at its data, also where it writes over an input
  * (a block that may fail lies over none: blocks.c).  So the value before the
- * update is still there, a few casts and views away.
+ * update is still there, a few casts and views away, unless later work of the
+ * same window was given its memory.
  * Called by: bindings whose objects are updated in place.  Takes the plan lock,
  * under which the inputs of new nodes stay.
  */
@@ -19,7 +20,7 @@
 #include "marram/eval.h"
 
 /* An update is made of few operators: so far and so many are looked at. */
-enum { DEPTH_MAX = 12, LOOKS_MAX = 256 };
+enum { DEPTH_MAX = 12, LOOKS_MAX = 256, NODES_MAX = 1 << 16 };
 
 /* Is `was` among what x, which is not done, is computed from? */
 static bool
@@ -51,10 +52,47 @@ mr_array_failed(const mr_array *x, const mr_error *why)
            (why == NULL || mr__error_record_is(x->error, why));
 }
 
+static bool
+is_given(const mr_array *x)
+{
+    /* acquire: pairs with the release store of the one who filled it */
+    return atomic_load_explicit(&x->state, memory_order_acquire) &
+           MR_STATE_GIVEN;
+}
+
+/* Are the values of x there, or all that it is computed from?  Chains go along
+ * first inputs, without recursion. */
+static bool
+is_whole(mr_array *x, int depth, int *looks)
+{
+    while (--*looks >= 0) {
+        int n = mr__n_edges(x);
+
+        switch (mr__alone_forbid(x)) {
+        case MR_DONE:
+            return !is_given(x);
+        case MR_FAILED:
+            return true; /* what is computed from it fails */
+        case MR_NEW:
+            break;
+        case MR_SUBMITTED:
+        default:
+            return false;
+        }
+        for (int i = 1; i < n; i++)
+            if (depth == 0 || !is_whole(x->in[i], depth - 1, looks))
+                return false;
+        if (n == 0)
+            return true;
+        x = x->in[0];
+    }
+    return false;
+}
+
 mr_array *
 mr_array_former(mr_array *x, mr_array *was)
 {
-    int looks = LOOKS_MAX;
+    int looks = LOOKS_MAX, nodes = NODES_MAX;
     mr_array *found = NULL;
     mr_state state;
 
@@ -63,7 +101,7 @@ mr_array_former(mr_array *x, mr_array *was)
     mr__lock_take(&mr__plan_lock);
     state = mr__alone_forbid(x);
     if ((state == MR_FAILED || state == MR_NEW) &&
-        is_below(x, was, DEPTH_MAX, &looks))
+        is_below(x, was, DEPTH_MAX, &looks) && is_whole(was, DEPTH_MAX, &nodes))
         found = mr_retain(was);
     mr__lock_drop(&mr__plan_lock);
     return found;

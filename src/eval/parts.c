@@ -18,6 +18,7 @@
  */
 #include "eval/parts.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/source.h"
 #include "marram/error.h"
@@ -240,18 +241,52 @@ has_memory_for_errors(const mr_work *w)
     return all;
 }
 
+/* Outputs that will have no elements are written elsewhere: what they lie over
+ * may be asked for again (former.c).  NULL: no memory. */
+static void *
+aside(mr_work *w)
+{
+    size_t bytes = 64, at = 0;
+    char *memory;
+
+    for (int k = 0; k < w->n_out; k++)
+        if (w->out_why[k] != NULL)
+            bytes += ((size_t)w->out[k].size *
+                          (size_t)mr__dtype_size(w->out[k].dtype) +
+                      63) &
+                     ~(size_t)63;
+    memory = mr__alloc(bytes);
+    for (int k = 0; memory != NULL && k < w->n_out; k++) {
+        if (w->out_why[k] == NULL)
+            continue;
+        w->out[k].data = memory + (-(uintptr_t)memory & 63) + at;
+        at +=
+            ((size_t)w->out[k].size * (size_t)mr__dtype_size(w->out[k].dtype) +
+             63) &
+            ~(size_t)63;
+    }
+    return memory;
+}
+
 /* Kernel and block as far as they can run, or the block. */
 static mr_code
 run_block(mr_work *w)
 {
     int first = is_joined(w) ? w->n_kernel_in : 0;
+    void *memory = aside(w);
+    mr_code rc;
 
+    if (memory == NULL)
+        return MR_E_MEMORY;
     for (int j = first; j < w->n_in; j++)
         if (w->in_why[j] != NULL)
             make_blank(&w->in[j]);
     if (is_joined(w) && why_of_product(w) == NULL)
-        return w->run_joined(w);
-    return mr__run_block(w->device, w->block, w->in + first, w->out);
+        rc = w->run_joined(w);
+    else
+        rc = mr__run_block(w->device, w->block, w->in + first, w->out);
+    mr__dealloc(memory);
+    return rc;
 }
 
 /* The block has run to its end. */

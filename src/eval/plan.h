@@ -63,6 +63,7 @@ typedef struct mr_recycled {
     mr_buffer *buffer;
     uint32_t stream;
     bool scratch; /* a kernel's workspace: nobody needs what was in it */
+    mr_task *of;  /* whose result was there; NULL: a workspace */
 } mr_recycled;
 
 typedef struct mr_walk_entry {

@@ -70,6 +70,8 @@ recycled_take(mr_plan *p, size_t bytes, const mr_task *t)
     mr_buffer *b = p->recycled[best].buffer;
 
     p->destructive = p->destructive || !p->recycled[best].scratch;
+    for (mr_task *of = p->recycled[best].of; of != NULL; of = of->over)
+        of->gives = true;
     p->recycled[best] = p->recycled[--p->n_recycled];
     mr__buffer_widen(b, bytes);
     return b;
@@ -143,13 +145,14 @@ mr__reserve_again(mr_plan *p, mr_recycled r)
 static void
 recycle(mr_plan *p, mr_plan_node *base)
 {
-    if (base->recycled || base->place.buffer == NULL)
+    if (base->recycled || base->place.buffer == NULL ||
+        (base->place.task != NULL && base->place.task->over_leaf))
         return;
     base->recycled = true;
     mr__reserve_again(
-        p,
-        (mr_recycled){base->place.buffer,
-                      base->place.task ? base->place.task->stream : 0, false});
+        p, (mr_recycled){base->place.buffer,
+                         base->place.task ? base->place.task->stream : 0, false,
+                         base->place.task});
 }
 
 /* ---- who can still look
@@ -493,11 +496,38 @@ plan_view(mr_plan *p, mr_fuse_group *g)
 /* ---- giving memory away
  * -------------------------------------------------------------- */
 
-/* A place in the memory of input `from` (of this node), which nobody else will
- * read. */
+/* A value that lies under another's is there until that is written, and again
+ * when that fails (former.c).  Under a leaf's nobody else's comes: `over_leaf`.
+ * Of nodes of this window it is known whose memory was taken: a list by `over`,
+ * or at once where that is not enough.  Tasks in queues write in any case. */
+static void
+note_over(mr_task *t, const mr_plan_node *n, mr_array *leaf)
+{
+    mr_task *under = n == NULL ? NULL : n->place.task;
+
+    if (n == NULL) {
+        t->over_leaf = true;
+        if (t->flight != NULL)
+            /* relaxed: who asks has the plan lock too */
+            atomic_fetch_or_explicit(&leaf->state, MR_STATE_GIVEN,
+                                     memory_order_relaxed);
+        return;
+    }
+    if (under == NULL)
+        return;
+    t->over_leaf = t->over_leaf || under->over_leaf;
+    if (n->f.n_uses > 1 || t->over != NULL || t->flight != NULL)
+        under->gives = true;
+    else
+        t->over = under;
+}
+
+/* A place in the memory of input `from`, this node or leaf, which nobody else
+ * will read. */
 bool
 mr__reserve_over(mr_plan *p, mr_task *t, int from, mr_fuse_node *node,
-                 int32_t ndim, const int64_t *stride, mr_place *w)
+                 mr_array *leaf, int32_t ndim, const int64_t *stride,
+                 mr_place *w)
 {
     memset(w, 0, sizeof *w);
     w->buffer = t->in[from].buffer;
@@ -508,6 +538,7 @@ mr__reserve_over(mr_plan *p, mr_task *t, int from, mr_fuse_node *node,
     w->task = t;
     if (node != NULL)
         ((mr_plan_node *)node)->recycled = true;
+    note_over(t, (mr_plan_node *)node, leaf);
     return true;
 }
 
@@ -573,7 +604,8 @@ mr__reserve_result(mr_plan *p, mr_task *t, mr_plan_node *n, int k, int from)
     mr__strides_fresh(o->ndim, o->dim, fresh);
     p->destructive = p->destructive || (from >= 0 && t->kernel == NULL);
     if (from >= 0
-            ? !mr__reserve_over(p, t, from, n->f.in[from], o->ndim, fresh, w)
+            ? !mr__reserve_over(p, t, from, n->f.in[from], x->in[from], o->ndim,
+                                fresh, w)
             : !mr__reserve_fresh(p, t, o->dtype, o->ndim, o->dim, o->size, w))
         return false;
     w->source = x;
@@ -789,7 +821,8 @@ plan_kernel(mr_plan *p, mr_fuse_group *g)
         return false;
     mr__plan_append(p, t);
     if (t->workspace != NULL)
-        mr__reserve_again(p, (mr_recycled){t->workspace, t->stream, true});
+        mr__reserve_again(p,
+                          (mr_recycled){t->workspace, t->stream, true, NULL});
     mr__reserve_uses(p, g);
     return true;
 }

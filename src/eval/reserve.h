@@ -35,7 +35,8 @@ bool mr__reserve_fresh(mr_plan *p, mr_task *t, mr_dtype dt, int32_t ndim,
 /* A place in the memory of input `from` (of this node), which nobody else will
  * read. */
 bool mr__reserve_over(mr_plan *p, mr_task *t, int from, mr_fuse_node *node,
-                      int32_t ndim, const int64_t *stride, mr_place *w);
+                      mr_array *leaf, int32_t ndim, const int64_t *stride,
+                      mr_place *w);
 /* Result k of n's task, over input `from` if that is not -1. */
 bool mr__reserve_result(mr_plan *p, mr_task *t, mr_plan_node *n, int k,
                         int from);

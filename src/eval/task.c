@@ -525,9 +525,11 @@ drop_references(mr_task *t)
 }
 
 static void
-complete_node(mr_array *x)
+complete_node(const mr_task *t, mr_array *x)
 {
-    mr__wait_wake(mr__wait_finish(x, MR_DONE));
+    unsigned how = MR_DONE | (t->gives ? MR_STATE_GIVEN : 0);
+
+    mr__wait_wake(mr__wait_finish(x, (mr_state)how));
     if (x->trace == 0 || !mr__trace_live(x->trace))
         mr__node_detach(x);
 }
@@ -536,7 +538,7 @@ static void
 complete(mr_task *t)
 {
     for (int i = 0; i < t->n_done; i++)
-        complete_node(t->done[i]);
+        complete_node(t, t->done[i]);
 }
 
 /* The data's error sticks. */
@@ -577,12 +579,12 @@ complete_some(mr_task *t, mr_error_record *why)
 
         if (x->flags & MR_NODE_TUPLE) {
             x->error = mr__error_retain(why);
-            complete_node(x);
+            complete_node(t, x);
             continue;
         }
         part = mr__error_part(why, output_of(t, x));
         if (part == NULL)
-            complete_node(x);
+            complete_node(t, x);
         else
             fail_node(x, part);
     }

@@ -86,6 +86,9 @@ typedef struct mr_task {
     _Atomic int32_t n_wait;
     uint16_t space;   /* the address space that it reads and writes */
     bool destructive; /* cannot run again: errors stick */
+    bool gives;       /* a result's memory is another's after its readers */
+    bool over_leaf; /* a result lies where a leaf does, maybe through others */
+    struct mr_task *over; /* whose result its own lies over */
     /* where it runs: the stream's, or the host */
     const mr_device_table *device;
     mr_flight *flight; /* NULL: runs to its end on the drainer's thread */

@@ -50,7 +50,11 @@ typedef enum mr_state {
 /* Set beside MR_SUBMITTED by the thread that computes the node alone: its
  * memory is not said before it is done. */
 #define MR_STATE_ALONE 0x20u
-#define MR_STATE_MASK  0x1fu
+/* Set beside MR_DONE of a node whose memory later work of its window was
+ * planned to take, after the last reader: who still has the node, since a
+ * reader failed, finds other values there (eval/former.c). */
+#define MR_STATE_GIVEN 0x10u
+#define MR_STATE_MASK  0x0fu
 
 enum mr_node_flags {
     MR_NODE_PLACEHOLDER = 1, /* a tracer without a value: cannot evaluate */

@@ -243,7 +243,8 @@ def test_compiled__an_operand_that_fails():
 
 def test_random_chains__equal_numpy_up_to_the_update_that_failed():
     rng = np.random.default_rng(7)
-    for _ in range(200):
+    failed = restored = 0
+    for _ in range(400):
         n = int(rng.integers(1, 40))
         y, want = fresh(n), np.arange(n, dtype=np.float32)
         last, bad = want.copy(), False
@@ -275,4 +276,49 @@ def test_random_chains__equal_numpy_up_to_the_update_that_failed():
                     last = last + 1.0
         if bad:
             fails(y)
+            failed += 1
+            try:
+                mx.eval(y)
+            except IndexError:
+                continue  # what came after has its memory
+            restored += 1
         holds(y, last)
+    assert failed > 100
+    assert restored > 0.6 * failed
+
+
+@pytest.mark.parametrize("bad", ["take", "set", "inverse"])
+@pytest.mark.parametrize("last", ["sort", "sum", "product", "set", "call"])
+@pytest.mark.parametrize("middle", ["none", "set", "add"])
+@pytest.mark.parametrize("first", ["set", "add", "scatter"])
+def test_memory__given_to_later_work_is_never_taken_for_the_old_value(first, middle, bad, last):
+    y = mx.full((4,), 5000.0)
+    call = mx.compile(lambda a, b: (a * 2 + b, b - 1))
+    x, want = mx.full((4,), 89.0), mx.full((4,), 89.0)
+    mx.eval(x, y, want)
+    steps = {
+        "none": lambda x: x,
+        "set": lambda x: x.__setitem__(0, 1.0),
+        "add": lambda x: x.__iadd__(1.0),
+        "scatter": lambda x: x.__setitem__(mx.array([2]), 1.0),
+        "take": lambda x: x.__iadd__(y[mx.array([0, 1, 2, 9])]),
+        "inverse": lambda x: x.__iadd__(mx.linalg.inv(mx.zeros((4, 4)))[0]),
+        "sort": lambda x: x.__iadd__(mx.sort(y)),
+        "sum": lambda x: x.__iadd__(mx.sum(y * 3)),
+        "call": lambda x: x.__iadd__(call(y + 0, y + 0)[1]),
+        "product": lambda x: x.__iadd__((y * 2 + y)[mx.array([0, 0, 0, 0])]),
+    }
+    steps[first](x)
+    steps[first](want)
+    if bad == "set":
+        x[mx.array([2, 9])] = 1.0
+    else:
+        steps[bad](x)
+    steps[middle](x)
+    steps[last](x)
+    fails(x, (IndexError, ValueError))
+    try:
+        mx.eval(x)
+    except (IndexError, ValueError):
+        return  # its memory went to what came after: it says so
+    holds(x, np.array(want))
