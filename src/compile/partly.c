@@ -379,7 +379,7 @@ mr__program_ran(const mr_program *p, const mr_kernel_args *a, void *memory)
     mr_code rc = MR_OK;
     partly q;
 
-    if (p->n_out == 1 || (a->partial->in == NULL && !any_watched(p)))
+    if (a->partial->in == NULL && !any_watched(p))
         return MR_OK;
     all = reason_of_all(p, memory);
     if (all != NULL) {

@@ -112,13 +112,14 @@ runs_itself(const mr_task *t)
     return t->kind == MR_TASK_KERNEL && t->kernel == NULL;
 }
 
-/* Has it several results that do not depend on all of its inputs? */
+/* May it have results that do not depend on all of its inputs?  What runs
+ * itself need not read one, even for its only result. */
 static bool
 depends_in_parts(const mr_task *t)
 {
-    if (t->n_out < 2)
-        return false;
-    return runs_itself(t) || (t->block != NULL && t->n_in <= WORK_IN_MAX);
+    if (runs_itself(t))
+        return t->node->op->exec->does_without;
+    return t->n_out > 1 && t->block != NULL && t->n_in <= WORK_IN_MAX;
 }
 
 /* Why the operands are not there, from `first` on, whose reason is here

@@ -268,6 +268,36 @@ argument__that_failed_fails_what_reads_it(void **state)
     done_with(g);
 }
 
+static mr_tree *
+second_in_order(void *ctx, const mr_tree *in)
+{
+    (void)ctx;
+    return MR_ARRAYS(mr_sort(mr_tree_array_at(in, 1), 1));
+}
+
+static void
+argument__that_failed_is_not_read_for_the_one_result(void **state)
+{
+    mr_tree *args = ones_and_rows();
+    mr_array *x = mr_tree_array_at(args, 0);
+    mr_function *f = mr_compile(second_in_order, NULL, NULL);
+
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        mr_array *bad = mr_take(x, mr_tree_array_at(args, 1), 0);
+        mr_tree *r;
+
+        if (turn % 2 == 1) /* known before the call is planned */
+            assert_fails(bad, MR_E_INDEX);
+        r = mr_call(f, MR_ARRAYS(bad, x));
+        assert_is(mr_tree_array_at(r, 0), 1.0);
+        r = mr_call(f, MR_ARRAYS(x, bad));
+        assert_fails(mr_tree_array_at(r, 0), MR_E_INDEX);
+        assert_fails(bad, MR_E_INDEX);
+    }
+    done_with(f);
+}
+
 /* (x, i, z) to rows of 2 x, as i says, 2 x and -z: they may lie in x and z. */
 static mr_tree *
 written_over(void *ctx, const mr_tree *in)
@@ -547,6 +577,7 @@ main(void)
         TEST(result__asked_for_later_says_its_own),
         TEST(consumers__on_other_streams_fail_with_theirs),
         TEST(argument__that_failed_fails_what_reads_it),
+        TEST(argument__that_failed_is_not_read_for_the_one_result),
         TEST(argument__given_up_or_not_nothing_else_is_lost),
         TEST(group__that_is_half_wrong_gives_the_other_half),
         TEST(group__of_which_an_input_failed_gives_the_rest),
