@@ -18,9 +18,63 @@
  */
 #include "eval/parts.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/source.h"
 #include "marram/error.h"
+
+/* ---- memory -----------------------------------------------------------------
+ *
+ * Where the plan reuses memory nothing runs again, so that good results would
+ * be lost with a reason that cannot be kept.
+ */
+
+static void
+make_room(const mr_device_table *d)
+{
+    mr__pool_trim(d->pool(d->self), 0);
+}
+
+mr_error_record *
+mr__work_capture(const mr_device_table *d)
+{
+    mr_code code = mr__error_code();
+    mr_error_record *why = mr__error_capture();
+
+    if (__builtin_expect(mr__error_record_code(why) == code, 1))
+        return why;
+    make_room(d);
+    mr__error_here.code = code; /* whose text is still there */
+    return mr__error_capture();
+}
+
+mr_error_record *
+mr__work_parts(const mr_device_table *d, int n, mr_error_record *const *part)
+{
+    mr_error_record *why = mr__error_parts(n, part);
+
+    if (__builtin_expect(why != NULL, 1))
+        return why;
+    mr_error_take();
+    make_room(d);
+    return mr__error_parts(n, part);
+}
+
+void *
+mr__work_alloc(const mr_device_table *d, size_t bytes)
+{
+    struct mr__error_stash before = mr__error_stash();
+    void *p = mr__alloc_zero(bytes);
+
+    if (p == NULL) {
+        make_room(d);
+        p = mr__alloc_zero(bytes);
+    }
+    mr__error_unstash(before); /* not of what was healed */
+    return p != NULL ? p
+                     : mr__fail_null(MR_E_MEMORY,
+                                     "could not allocate %zu bytes", bytes);
+}
 
 /* ---- the way through a block ------------------------------------------------
  */
@@ -180,7 +234,7 @@ static mr_error_record *
 captured(const mr_work *w, const mr_array *x)
 {
     w->blame(w, x);
-    return mr__error_capture();
+    return mr__work_capture(w->device);
 }
 
 /* Each gather and put whose index is out of range has an error of its own.
@@ -240,18 +294,31 @@ has_memory_for_errors(const mr_work *w)
     return all;
 }
 
-/* Kernel and block as far as they can run, or the block. */
+static mr_code
+run_once(mr_work *w, int first)
+{
+    if (is_joined(w) && why_of_product(w) == NULL)
+        return w->run_joined(w);
+    return mr__run_block(w->device, w->block, w->in + first, w->out);
+}
+
+/* Kernel and block as far as they can run, or the block.  They take their
+ * scratch before they write. */
 static mr_code
 run_block(mr_work *w)
 {
     int first = is_joined(w) ? w->n_kernel_in : 0;
+    mr_code rc;
 
     for (int j = first; j < w->n_in; j++)
         if (w->in_why[j] != NULL)
             make_blank(&w->in[j]);
-    if (is_joined(w) && why_of_product(w) == NULL)
-        return w->run_joined(w);
-    return mr__run_block(w->device, w->block, w->in + first, w->out);
+    rc = run_once(w, first);
+    if (rc != MR_E_MEMORY)
+        return rc;
+    mr_error_take();
+    make_room(w->device);
+    return run_once(w, first);
 }
 
 /* The block has run to its end. */
