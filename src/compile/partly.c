@@ -57,7 +57,8 @@ partly_begin(partly *q, const mr_program *p, const mr_kernel_args *a)
     n = (size_t)p->n_values + (size_t)p->n_out;
     q->p = p;
     q->a = a;
-    q->value = mr__alloc_zero((n + most + 1) * sizeof(mr_error_record *));
+    q->value =
+        mr__work_alloc(p->device, (n + most + 1) * sizeof(mr_error_record *));
     q->why = q->value == NULL ? NULL : q->value + n;
     return q->value != NULL;
 }
@@ -174,7 +175,7 @@ check_outputs(step_work *f)
         if (rc == MR_OK || mr__error_is_transient(rc))
             continue;
         w->blame(w, s->node);
-        w->out_why[k] = mr__error_capture();
+        w->out_why[k] = mr__work_capture(w->device);
         if (mr__error_is_transient(mr__error_record_code(w->out_why[k])))
             rc = mr__fail(MR_E_MEMORY, "no memory to keep an error");
     }
@@ -240,7 +241,7 @@ say(partly *q)
         any = any || out[k] != NULL;
     }
     if (any)
-        q->a->partial->out = mr__error_parts(p->n_out, out);
+        q->a->partial->out = mr__work_parts(p->device, p->n_out, out);
     return !any || q->a->partial->out != NULL;
 }
 
@@ -379,7 +380,7 @@ mr__program_ran(const mr_program *p, const mr_kernel_args *a, void *memory)
     mr_code rc = MR_OK;
     partly q;
 
-    if (p->n_out == 1 || (a->partial->in == NULL && !any_watched(p)))
+    if (a->partial->in == NULL && !any_watched(p))
         return MR_OK;
     all = reason_of_all(p, memory);
     if (all != NULL) {

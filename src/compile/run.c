@@ -442,6 +442,7 @@ compiled_landed(const void *plan, const mr_kernel_args *a, void *memory)
 
 static const mr_op_exec compiled_exec = {
     .n_host = 1, /* the holder */
+    .does_without = true,
     .device = compiled_device,
     .plan = compiled_plan,
     .plan_kept = compiled_plan_kept,

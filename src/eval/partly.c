@@ -23,7 +23,7 @@ static mr_error_record *
 captured(const mr_task *t)
 {
     mr__task_blame(t->node);
-    return mr__error_capture();
+    return mr__work_capture(t->device);
 }
 
 static void
@@ -80,14 +80,14 @@ outcome_of_work(mr_work *w, mr_code rc)
     for (int k = 0; k < w->n_out; k++)
         any = any || w->out_why[k] != NULL;
     if (rc == MR_OK && any) {
-        why = mr__error_parts(w->n_out, w->out_why);
+        why = mr__work_parts(w->device, w->n_out, w->out_why);
         rc = why == NULL ? MR_E_MEMORY : MR_OK;
     }
     mr__work_end(w);
     if (rc == MR_OK)
         return why;
     w->blame(w, w->node);
-    return mr__error_capture();
+    return mr__work_capture(w->device);
 }
 
 /* Blocks have so many operands, and kernels in front of them a few more; what
@@ -112,13 +112,14 @@ runs_itself(const mr_task *t)
     return t->kind == MR_TASK_KERNEL && t->kernel == NULL;
 }
 
-/* Has it several results that do not depend on all of its inputs? */
+/* May it have results that do not depend on all of its inputs?  What runs
+ * itself need not read one, even for its only result. */
 static bool
 depends_in_parts(const mr_task *t)
 {
-    if (t->n_out < 2)
-        return false;
-    return runs_itself(t) || (t->block != NULL && t->n_in <= WORK_IN_MAX);
+    if (runs_itself(t))
+        return t->node->op->exec->does_without;
+    return t->n_out > 1 && t->block != NULL && t->n_in <= WORK_IN_MAX;
 }
 
 /* Why the operands are not there, from `first` on, whose reason is here
@@ -218,7 +219,7 @@ do_without(mr_task *t, int first, mr_error_record *why)
     mr_error_record *few[WORK_IN_MAX], **in = few, *again;
 
     if (t->n_in > WORK_IN_MAX) {
-        in = mr__alloc_array((size_t)t->n_in, sizeof *in);
+        in = mr__work_alloc(t->device, (size_t)t->n_in * sizeof *in);
         if (in == NULL) {
             mr__error_release(why);
             why = captured(t);

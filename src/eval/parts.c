@@ -23,6 +23,59 @@
 #include "kernels/source.h"
 #include "marram/error.h"
 
+/* ---- memory -----------------------------------------------------------------
+ *
+ * Where the plan reuses memory nothing runs again, so that good results would
+ * be lost with a reason that cannot be kept.
+ */
+
+static void
+make_room(const mr_device_table *d)
+{
+    mr__pool_trim(d->pool(d->self), 0);
+}
+
+mr_error_record *
+mr__work_capture(const mr_device_table *d)
+{
+    mr_code code = mr__error_code();
+    mr_error_record *why = mr__error_capture();
+
+    if (__builtin_expect(mr__error_record_code(why) == code, 1))
+        return why;
+    make_room(d);
+    mr__error_here.code = code; /* whose text is still there */
+    return mr__error_capture();
+}
+
+mr_error_record *
+mr__work_parts(const mr_device_table *d, int n, mr_error_record *const *part)
+{
+    mr_error_record *why = mr__error_parts(n, part);
+
+    if (__builtin_expect(why != NULL, 1))
+        return why;
+    mr_error_take();
+    make_room(d);
+    return mr__error_parts(n, part);
+}
+
+void *
+mr__work_alloc(const mr_device_table *d, size_t bytes)
+{
+    struct mr__error_stash before = mr__error_stash();
+    void *p = mr__alloc_zero(bytes);
+
+    if (p == NULL) {
+        make_room(d);
+        p = mr__alloc_zero(bytes);
+    }
+    mr__error_unstash(before); /* not of what was healed */
+    return p != NULL ? p
+                     : mr__fail_null(MR_E_MEMORY,
+                                     "could not allocate %zu bytes", bytes);
+}
+
 /* ---- the way through a block ------------------------------------------------
  */
 
@@ -181,7 +234,7 @@ static mr_error_record *
 captured(const mr_work *w, const mr_array *x)
 {
     w->blame(w, x);
-    return mr__error_capture();
+    return mr__work_capture(w->device);
 }
 
 /* Each gather and put whose index is out of range has an error of its own.
@@ -241,34 +294,49 @@ has_memory_for_errors(const mr_work *w)
     return all;
 }
 
+/* Room for output k, whole lines of the cache. */
+static size_t
+lines_of(const mr_task_operand *out)
+{
+    size_t bytes = (size_t)out->size * (size_t)mr__dtype_size(out->dtype);
+
+    return (bytes + 63) & ~(size_t)63;
+}
+
 /* Outputs that will have no elements are written elsewhere: what they lie over
  * may be asked for again (former.c).  NULL: no memory. */
 static void *
 aside(mr_work *w)
 {
-    size_t bytes = 64, at = 0;
-    char *memory;
+    size_t bytes = 64;
+    char *memory, *at;
 
     for (int k = 0; k < w->n_out; k++)
         if (w->out_why[k] != NULL)
-            bytes += ((size_t)w->out[k].size *
-                          (size_t)mr__dtype_size(w->out[k].dtype) +
-                      63) &
-                     ~(size_t)63;
-    memory = mr__alloc(bytes);
-    for (int k = 0; memory != NULL && k < w->n_out; k++) {
+            bytes += lines_of(&w->out[k]);
+    memory = mr__work_alloc(w->device, bytes);
+    if (memory == NULL)
+        return NULL;
+    at = memory + (-(uintptr_t)memory & 63);
+    for (int k = 0; k < w->n_out; k++) {
         if (w->out_why[k] == NULL)
             continue;
-        w->out[k].data = memory + (-(uintptr_t)memory & 63) + at;
-        at +=
-            ((size_t)w->out[k].size * (size_t)mr__dtype_size(w->out[k].dtype) +
-             63) &
-            ~(size_t)63;
+        w->out[k].data = at;
+        at += lines_of(&w->out[k]);
     }
     return memory;
 }
 
-/* Kernel and block as far as they can run, or the block. */
+static mr_code
+run_once(mr_work *w, int first)
+{
+    if (is_joined(w) && why_of_product(w) == NULL)
+        return w->run_joined(w);
+    return mr__run_block(w->device, w->block, w->in + first, w->out);
+}
+
+/* Kernel and block as far as they can run, or the block.  They take their
+ * scratch before they write. */
 static mr_code
 run_block(mr_work *w)
 {
@@ -281,10 +349,12 @@ run_block(mr_work *w)
     for (int j = first; j < w->n_in; j++)
         if (w->in_why[j] != NULL)
             make_blank(&w->in[j]);
-    if (is_joined(w) && why_of_product(w) == NULL)
-        rc = w->run_joined(w);
-    else
-        rc = mr__run_block(w->device, w->block, w->in + first, w->out);
+    rc = run_once(w, first);
+    if (rc == MR_E_MEMORY) {
+        mr_error_take();
+        make_room(w->device);
+        rc = run_once(w, first);
+    }
     mr__dealloc(memory);
     return rc;
 }

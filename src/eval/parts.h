@@ -46,6 +46,13 @@ mr_code mr__work_run(mr_work *w);
 /* It ran, all inputs at hand, and failed with rc and the thread's error: which
  * outputs have no elements?  An error is transient, as before. */
 mr_code mr__work_failed(mr_work *w, mr_code rc);
+/* What the way of a failure needs, tried again when the device's pool has given
+ * memory back: mr__error_capture, mr__error_parts (of which some fail), and
+ * zeroed memory, which leaves the thread's error as it is. */
+mr_error_record *mr__work_capture(const mr_device_table *d);
+mr_error_record *mr__work_parts(const mr_device_table *d, int n,
+                                mr_error_record *const *part);
+void *mr__work_alloc(const mr_device_table *d, size_t bytes);
 /* Drops what in_why and out_why refer to. */
 void mr__work_end(mr_work *w);
 

@@ -768,7 +768,7 @@ static mr_error_record *
 capture_with_operator(const mr_task *t)
 {
     mr__task_blame(t->node);
-    return mr__error_capture();
+    return mr__work_capture(t->device);
 }
 
 /* In the checking mode. */

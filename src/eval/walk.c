@@ -94,13 +94,13 @@ input_that_failed(const mr_array *x)
 }
 
 /* x reads what failed, so it fails at once, for the same reason: others of the
- * plan do not.  Only an operator that runs itself may have results that do not
- * depend on it. */
+ * plan do not.  Only an operator that runs itself may have results, or its one,
+ * that do not depend on it. */
 static __attribute__((cold)) bool
 fails_at_once(mr_array *x)
 {
-    bool parts = x->op->exec != NULL && x->n_out > 1;
-    const mr_array *in = parts ? NULL : input_that_failed(x);
+    bool without = x->op->exec != NULL && x->op->exec->does_without;
+    const mr_array *in = without ? NULL : input_that_failed(x);
 
     if (in == NULL)
         return false;

@@ -131,6 +131,9 @@ struct mr_device_table;
 struct mr_arena;
 typedef struct mr_op_exec {
     int n_host; /* inputs, from the first, that stay on the host */
+    /* run() and landed() are told which inputs have no elements; else none of
+     * the results has when an input has none. */
+    bool does_without;
     const struct mr_device_table *(*device)(const mr_node *n);
     /* What runs over inputs that lie so (no data pointers, no outputs) need:
      * the node's, or in this arena, which lives until the run is over.  Input

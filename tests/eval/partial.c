@@ -268,6 +268,36 @@ argument__that_failed_fails_what_reads_it(void **state)
     done_with(g);
 }
 
+static mr_tree *
+second_in_order(void *ctx, const mr_tree *in)
+{
+    (void)ctx;
+    return MR_ARRAYS(mr_sort(mr_tree_array_at(in, 1), 1));
+}
+
+static void
+argument__that_failed_is_not_read_for_the_one_result(void **state)
+{
+    mr_tree *args = ones_and_rows();
+    mr_array *x = mr_tree_array_at(args, 0);
+    mr_function *f = mr_compile(second_in_order, NULL, NULL);
+
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        mr_array *bad = mr_take(x, mr_tree_array_at(args, 1), 0);
+        mr_tree *r;
+
+        if (turn % 2 == 1) /* known before the call is planned */
+            assert_fails(bad, MR_E_INDEX);
+        r = mr_call(f, MR_ARRAYS(bad, x));
+        assert_is(mr_tree_array_at(r, 0), 1.0);
+        r = mr_call(f, MR_ARRAYS(x, bad));
+        assert_fails(mr_tree_array_at(r, 0), MR_E_INDEX);
+        assert_fails(bad, MR_E_INDEX);
+    }
+    done_with(f);
+}
+
 /* (x, i, z) to rows of 2 x, as i says, 2 x and -z: they may lie in x and z. */
 static mr_tree *
 written_over(void *ctx, const mr_tree *in)
@@ -477,6 +507,62 @@ no_memory_in_eval__loses_nothing(void **state)
     done_with(g);
 }
 
+static mr_tree *
+both_doubled(void *ctx, const mr_tree *in)
+{
+    mr_array *a = mr_tree_array_at(in, 0), *b = mr_tree_array_at(in, 1);
+
+    (void)ctx;
+    return MR_ARRAYS(mr_add(a, a), mr_add(b, b));
+}
+
+/* (x + x, its bad rows, z - z, bad rows + z), whose inputs nobody holds. */
+static mr_tree *
+call_and_group(mr_function *f, mr_array *x, mr_array *i)
+{
+    mr_scope s = mr_scope_begin();
+    mr_tree *r = mr_call(
+        f, MR_ARRAYS(mr_add(x, x), mr_take(mr_sqrt(mr_add(x, x)), i, 0)));
+    mr_array *z = mr_exp(x);
+
+    r = mr_scope_return_tree(
+        s, MR_ARRAYS(mr_tree_array_at(r, 0), mr_tree_array_at(r, 1),
+                     mr_subtract(z, z), mr_add(mr_take(x, i, 0), z)));
+    mr_scope_end(s);
+    return r;
+}
+
+/* Memory is reused, so nothing runs again: one failed allocation is made up
+ * for, in a call and in a group. */
+static void
+no_memory_for_a_reason__loses_no_other_result(void **state)
+{
+    mr_array *i = mr_array_from_i32((int32_t[]){4, 0, 1, 2}, MR_SHAPE(4));
+    mr_array *x = mr_full(MR_SHAPE(4), 1.5, MR_FLOAT32);
+    mr_function *f = mr_compile(both_doubled, NULL, NULL);
+
+    (void)state;
+    assert_is(x, 1.5);
+    for (int n = 0; n < 80; n++) {
+        mr_scope s = mr_scope_begin();
+        mr_tree *r = call_and_group(f, x, i);
+        int first = n < 40 ? 0 : 2;
+        mr_array *two[] = {mr_tree_array_at(r, first),
+                           mr_tree_array_at(r, first + 1)};
+
+        mr__alloc_fail_after(n % 40);
+        mr_eval_many(two, 2);
+        mr__alloc_fail_after(-1);
+        mr_error_take();
+        for (int k = 0; k < 4; k += 2) {
+            assert_is(mr_tree_array_at(r, k), k == 0 ? 6.0 : 0.0);
+            assert_fails(mr_tree_array_at(r, k + 1), MR_E_INDEX);
+        }
+        mr_scope_end(s);
+    }
+    done_with(f);
+}
+
 /* ---- threads ------------------------------------------------------------ */
 
 typedef struct shared {
@@ -547,12 +633,14 @@ main(void)
         TEST(result__asked_for_later_says_its_own),
         TEST(consumers__on_other_streams_fail_with_theirs),
         TEST(argument__that_failed_fails_what_reads_it),
+        TEST(argument__that_failed_is_not_read_for_the_one_result),
         TEST(argument__given_up_or_not_nothing_else_is_lost),
         TEST(group__that_is_half_wrong_gives_the_other_half),
         TEST(group__of_which_an_input_failed_gives_the_rest),
         TEST(node__over_what_failed_fails_at_once_others_do_not),
         TEST(no_memory_anywhere__is_clean),
         TEST(no_memory_in_eval__loses_nothing),
+        TEST(no_memory_for_a_reason__loses_no_other_result),
         TEST(threads__that_want_different_results_of_one_call),
     };
 

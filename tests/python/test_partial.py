@@ -184,6 +184,11 @@ def check_from_host(stream: Any) -> None:
             assert last[1].tolist() == [2, 4, 6] and last[3].tolist() == [1, 2, 3]
             swapped = f(outs[1][::-1], outs[0][::-1])
             assert [outcome(x)[0] for x in swapped] == ["done"] + 3 * ["IndexError"]
+        for of in (lambda a, b: b + 1, lambda a, b: mx.sort(b), lambda a, b: b @ (b + a.size)):
+            one = mx.compile(of)
+            for _ in range(2):
+                assert outcome(one(outs[0], outs[1])) == outcome(of(outs[0], outs[1]))
+                assert outcome(one(outs[1], outs[0]))[0] == "IndexError"
 
 
 def other_process(*args: object, **env: str) -> str:
@@ -281,6 +286,60 @@ def test_shared_and_viewed_results__fail_with_theirs() -> None:
     assert np.array_equal(outs["good"], want) and np.array_equal(outs["same"], want)
     assert np.array_equal(outs["view"], want[3:])
     assert outs["given"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+ONE_RESULT: dict[str, Callable[[mx.array, mx.array], Any]] = {
+    "block": lambda a, b: [b + 1],
+    "kernel": lambda a, b: [mx.sort(b)],
+    "several steps": lambda a, b: [mx.sort(b @ mx.outer(b, b)) + 1],
+    "passed on": lambda a, b: [a, b + 1, b],
+    "views": lambda a, b: [a.reshape(2, 2), a[1:], b + 1],
+    "cast to the same": lambda a, b: [a.astype(mx.float32), b * 2],
+    "shape alone": lambda a, b: [b + a.shape[0]],
+    "zeros like it": lambda a, b: [mx.zeros_like(a) + b],
+    "dead code": lambda a, b: (a + 1, [b + 1])[1],
+    "inner call": lambda a, b: [mx.compile(lambda x, y: y + 1)(a, b) * 2],
+    "derivative": lambda a, b: [mx.grad(lambda y, x: (y * y).sum(), argnums=0)(b, a)],
+    "read": lambda a, b: [a * b],
+    "read by a kernel": lambda a, b: [mx.sort(a) + b],
+    "own failure": lambda a, b: [b[mx.array([0, 5])]],
+}
+
+
+@pytest.mark.parametrize("form", ONE_RESULT)
+@pytest.mark.parametrize("known", [False, True])
+def test_one_result__does_not_fail_with_an_argument_that_it_does_not_read(form: str, known: bool) -> None:
+    def bad() -> mx.array:
+        x = mx.ones(4)[mx.array([9, 0, 0, 0])]
+        if known:
+            outcome(x)
+        return x
+
+    f = mx.compile(ONE_RESULT[form])
+    for b in (mx.arange(4.0), mx.arange(8.0)[::2]):
+        want = [outcome(x) for x in ONE_RESULT[form](bad(), b)]
+        for _ in range(3):  # the third time it is warm
+            got = [outcome(x) for x in f(bad(), b)]
+            same(got, want, form)
+        f(mx.ones(4), b)
+
+
+def test_one_result__leaves_entries_and_state_unread() -> None:
+    bad = mx.ones(4)[mx.array([9, 0, 0, 0])]
+    assert mx.compile(lambda d: d["x"] * 2)({"x": mx.ones(2), "unread": bad}).tolist() == [2, 2]
+    state = {"a": bad, "b": mx.ones(2), "c": mx.ones(2)}
+
+    def step(x: mx.array) -> mx.array:
+        state["a"], state["b"] = state["b"], state["a"]
+        state["c"] = state["c"] + x
+        return x
+
+    g = mx.compile(step, inputs=state, outputs=state)
+    for n in (2, 3):
+        g(mx.ones(2))
+        assert state["c"].tolist() == [n, n]
+        ends = [outcome(state[k])[0] for k in "ab"]
+        assert ends == (["done", "IndexError"] if n == 2 else ["IndexError", "done"])
 
 
 def test_constants__that_fail_are_the_error_of_what_reads_them() -> None:
