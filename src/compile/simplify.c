@@ -264,7 +264,9 @@ one_element(const mr_array *x, mr_array *const *in)
         if (scalar[i] == NULL)
             return NULL;
     }
-    y = mr__node_elementwise(x->op, (mr_dtype)x->dtype, x->n_in, scalar);
+    y = x->params != NULL
+            ? mr__node_new(x->op, mr__params(x), x->n_in, scalar)
+            : mr__node_elementwise(x->op, (mr_dtype)x->dtype, x->n_in, scalar);
     mr__ctx.trace = 0;
     ok = y != NULL && mr__array_ready(y) == MR_OK;
     mr__ctx.trace = trace;

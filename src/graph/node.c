@@ -209,6 +209,17 @@ inputs_given(const mr_op *op, int n_in, mr_array *const *in)
     return false;
 }
 
+/* Kernels and rules read the parameters of an operator that has some. */
+static bool
+params_given(const mr_op *op, const void *params)
+{
+    if (__builtin_expect(params != NULL || op->params_bytes == 0, 1))
+        return true;
+    mr__fail(MR_E_NULL, "operator %s has parameters: needs them, got NULL",
+             op->name);
+    return false;
+}
+
 /* The number of elements, or -1 with MR_E_OVERFLOW set. */
 static int64_t
 size_checked(int32_t ndim, const int64_t *dim)
@@ -339,7 +350,7 @@ node_inferred(const mr_op_call *c, bool tuple, int n_out)
     mr_aval few[FEW_OUTPUTS + BEHIND], *out = few;
     mr_array *x = NULL;
 
-    if (!inputs_given(c->op, c->n_in, c->in))
+    if (!inputs_given(c->op, c->n_in, c->in) || !params_given(c->op, c->params))
         return NULL;
     if (n_out > FEW_OUTPUTS)
         out = mr__alloc_array((size_t)n_out + BEHIND, sizeof *out);
@@ -415,6 +426,7 @@ mr__node_elementwise(const mr_op *op, mr_dtype out, int n_in,
     char *extra;
     mr_array *x;
 
+    assert(op->params_bytes == 0);
     if (!inputs_given(op, n_in, in))
         return NULL;
     parts.ndim = in[0]->ndim;

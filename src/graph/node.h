@@ -176,7 +176,7 @@ typedef struct mr_aval {
  * retains the inputs, takes site, stream and trace from the thread.  A node
  * with several outputs comes back as its tuple: use mr__node_output.  The
  * result is under the open scope or the caller's (mr__scope_own).  NULL on
- * failure. */
+ * failure, as of an operator with parameters that gets none. */
 mr_array *mr__node_new(const mr_op *op, const void *params, int n_in,
                        mr_array *const *in);
 /* The same where the call, not the operator, says how many results there are:

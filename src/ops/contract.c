@@ -573,8 +573,10 @@ mr_einsum_path(const char *subscripts, mr_array *const *operands, int n,
 {
     struct mr__door outer = mr__error_door_outer("einsum_path", NULL);
     char *text = NULL;
-    bool all = true;
+    bool all = n < 1 || operands != NULL;
 
+    if (!all)
+        mr__fail(MR_E_NULL, "%d operands at NULL: needs a list of them", n);
     for (int i = 0; all && i < n; i++) {
         all = operands[i] != NULL && operands[i] != MR_NONE;
         if (!all)

@@ -75,11 +75,18 @@ conv_of(const mr_node *n)
                   p->flip};
 }
 
-/* The size of n entries with dilation - 1 zeros between them. */
+/* The size of n entries with dilation - 1 zeros between them, at most
+ * INT64_MAX. */
 static int64_t
 spread(int64_t n, int64_t dilation)
 {
-    return n == 0 ? 0 : (n - 1) * dilation + 1;
+    int64_t reach;
+
+    if (n == 0)
+        return 0;
+    return __builtin_mul_overflow(n - 1, dilation, &reach) || reach == INT64_MAX
+               ? INT64_MAX
+               : reach + 1;
 }
 
 /* ---- checks and shapes
@@ -118,6 +125,33 @@ check_channels(const mr_array *x, const mr_array *w, int64_t groups)
 }
 
 static mr_code
+check_kernel(int64_t kernel, int32_t axis)
+{
+    return kernel > 0
+               ? MR_OK
+               : mr__fail(MR_E_SHAPE, "axis %d: a kernel of 0: needs 1 or more",
+                          (int)axis);
+}
+
+/* The entries of axis `axis` with the zeros between and around them. */
+static mr_code
+padded(const mr_array *x, const mr_conv_params *p, int32_t axis, int64_t *room)
+{
+    int64_t i = axis - 1, low = p->low.v[i], high = p->high.v[i];
+    int64_t given = spread(x->dim[axis], p->input_dilation.v[i]);
+
+    if (given < INT64_MAX && !__builtin_add_overflow(given, low, room) &&
+        !__builtin_add_overflow(*room, high, room))
+        return MR_OK;
+    return mr__fail(MR_E_OVERFLOW,
+                    "axis %d: %lld entries with input dilation %lld and "
+                    "padding %lld and %lld: needs fewer than 2^63 in all",
+                    (int)axis, (long long)x->dim[axis],
+                    (long long)p->input_dilation.v[i], (long long)low,
+                    (long long)high);
+}
+
+static mr_code
 conv_infer(const mr_op_call *call, mr_aval *out)
 {
     const mr_conv_params *p = call->params;
@@ -143,11 +177,13 @@ conv_infer(const mr_op_call *call, mr_aval *out)
     mr__aval_like(out, x);
     out->dim[n + 1] = w->dim[0];
     for (int32_t i = 0; i < n; i++) {
-        int64_t room = spread(x->dim[i + 1], p->input_dilation.v[i]) +
-                       p->low.v[i] + p->high.v[i];
         int64_t kernel = spread(w->dim[i + 1], p->kernel_dilation.v[i]);
+        int64_t room = 0;
 
-        if (w->dim[i + 1] < 1 || room < kernel)
+        if (check_kernel(w->dim[i + 1], i + 1) != MR_OK ||
+            padded(x, p, i + 1, &room) != MR_OK)
+            return mr__error_code();
+        if (room < kernel)
             return mr__fail(MR_E_SHAPE,
                             "axis %d: a kernel of %lld does not fit in the "
                             "%lld entries with their padding",
@@ -600,6 +636,67 @@ mr__build_conv3d(mr_array *input, mr_array *weight, mr_ints stride,
     return plain_conv(input, weight, 3, stride, padding, dilation, groups);
 }
 
+/* What the caller of a transposed convolution gave, a number for each axis. */
+typedef struct transposed {
+    mr_list stride, padding, dilation, extra;
+} transposed;
+
+/* The output along spatial axis i: the entries with zeros between them, and a
+ * kernel's reach on either side, less the padding.  Needs one entry or more. */
+static mr_code
+check_output(const transposed *t, int64_t i, int64_t entries, int64_t taps)
+{
+    int64_t stride = t->stride.v[i], dilation = t->dilation.v[i];
+    int64_t padding = t->padding.v[i], extra = t->extra.v[i], size;
+    int64_t whole = spread(entries, stride), kernel = spread(taps, dilation);
+    bool fits = !__builtin_add_overflow(whole, kernel - 1, &whole) &&
+                !__builtin_add_overflow(whole, extra, &whole) &&
+                !__builtin_mul_overflow(padding, 2, &size) &&
+                !__builtin_sub_overflow(whole, size, &size);
+
+    if (fits && size > 0)
+        return MR_OK;
+    if (fits)
+        return mr__fail(MR_E_SHAPE,
+                        "axis %d: an input of %lld and a kernel of %lld, "
+                        "stride %lld, padding %lld, dilation %lld and output "
+                        "padding %lld give an output of %lld: needs 1 or more, "
+                        "as from a padding of at most %lld or an output "
+                        "padding of at least %lld",
+                        (int)(i + 1), (long long)entries, (long long)taps,
+                        (long long)stride, (long long)padding,
+                        (long long)dilation, (long long)extra, (long long)size,
+                        (long long)((whole + 1) / 2 - 1),
+                        (long long)(extra + 1 - size));
+    return mr__fail(MR_E_OVERFLOW,
+                    "axis %d: an input of %lld and a kernel of %lld, stride "
+                    "%lld, padding %lld, dilation %lld and output padding "
+                    "%lld: needs an output below 2^63",
+                    (int)(i + 1), (long long)entries, (long long)taps,
+                    (long long)stride, (long long)padding, (long long)dilation,
+                    (long long)extra);
+}
+
+static mr_code
+check_transposed(const transposed *t, const mr_array *x, const mr_array *w)
+{
+    int64_t n = t->stride.n;
+
+    if (check_steps("stride", mr__ints(&t->stride), n) != MR_OK ||
+        check_steps("dilation", mr__ints(&t->dilation), n) != MR_OK)
+        return mr__error_code();
+    for (int32_t i = 0; i < n; i++) {
+        if (t->extra.v[i] < 0)
+            return mr__fail(MR_E_VALUE,
+                            "an output padding of %lld: needs 0 or more",
+                            (long long)t->extra.v[i]);
+        if (check_kernel(w->dim[i + 1], i + 1) != MR_OK ||
+            check_output(t, i, x->dim[i + 1], w->dim[i + 1]) != MR_OK)
+            return mr__error_code();
+    }
+    return MR_OK;
+}
+
 /* The strides become input dilation, the padding what remains of a kernel's
  * reach, and the kernel is turned round. */
 static mr_array *
@@ -607,23 +704,23 @@ transposed_conv(mr_array *x, mr_array *w, int32_t n, mr_ints stride,
                 mr_ints padding, mr_ints dilation, mr_ints output_padding,
                 int64_t groups)
 {
-    mr_list pad, dil, extra, low = {.n = n}, high = {.n = n};
+    mr_list low = {.n = n}, high = {.n = n};
+    transposed t;
 
     if (check_ndim(x, w, n) != MR_OK ||
-        per_axis("padding", padding, n, 0, &pad) != MR_OK ||
-        per_axis("dilation", dilation, n, 1, &dil) != MR_OK ||
-        per_axis("output padding", output_padding, n, 0, &extra) != MR_OK)
+        per_axis("stride", stride, n, 1, &t.stride) != MR_OK ||
+        per_axis("padding", padding, n, 0, &t.padding) != MR_OK ||
+        per_axis("dilation", dilation, n, 1, &t.dilation) != MR_OK ||
+        per_axis("output padding", output_padding, n, 0, &t.extra) != MR_OK ||
+        check_transposed(&t, x, w) != MR_OK)
         return NULL;
     for (int32_t i = 0; i < n; i++) {
-        if (extra.v[i] < 0)
-            return mr__fail_null(MR_E_VALUE,
-                                 "an output padding of %lld: needs 0 or more",
-                                 (long long)extra.v[i]);
-        low.v[i] = dil.v[i] * (w->dim[i + 1] - 1) - pad.v[i];
-        high.v[i] = low.v[i] + extra.v[i];
+        low.v[i] = spread(w->dim[i + 1], t.dilation.v[i]) - 1 - t.padding.v[i];
+        high.v[i] = low.v[i] + t.extra.v[i];
     }
-    return mr_conv_general(x, w, MR_INTS_NONE, mr__ints(&low), mr__ints(&dil),
-                           stride, groups, true, mr__ints(&high));
+    return mr_conv_general(x, w, MR_INTS_NONE, mr__ints(&low),
+                           mr__ints(&t.dilation), mr__ints(&t.stride), groups,
+                           true, mr__ints(&high));
 }
 
 mr_array *

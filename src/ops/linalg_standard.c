@@ -56,7 +56,7 @@ mr__build_linalg_matrix_power(mr_array *a, int64_t n)
     if (n == 0)
         return identity_like(a);
     if (n < 0)
-        square = mr__linalg_node(&mr__op_inv, NULL, a);
+        square = mr__linalg_node(&mr__op_inv, &(mr_inverse_params){false}, a);
     for (; square != NULL && left > 0; left >>= 1) {
         if (left & 1) {
             power = power == NULL ? square : mr_matmul(power, square);

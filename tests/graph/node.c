@@ -14,6 +14,7 @@
 #include "marram/array.h"
 #include "marram/error.h"
 #include "marram/scope.h"
+#include "mrt.h"
 
 /* ---- operators of these tests ------------------------------------------- */
 
@@ -107,6 +108,21 @@ node__holds_its_call(void **state)
     mr_release(a);
     assert_int_equal(mr__ref_total(a), 1);
     mr_release(x);
+    assert_int_equal(mr__alloc_live(), live);
+}
+
+static void
+node__of_an_operator_with_parameters_needs_them(void **state)
+{
+    int64_t live = mr__alloc_live();
+    mr_array *a = ones();
+
+    (void)state;
+    assert_null(mr__node_new(&op_shape, NULL, 1, &a));
+    mrt_assert_error(MR_E_NULL, "operator shape");
+    assert_null(mr__node_tuple(&op_shape, NULL, 1, &a, 1));
+    mrt_assert_error(MR_E_NULL, "needs them");
+    mr_release(a);
     assert_int_equal(mr__alloc_live(), live);
 }
 
@@ -502,6 +518,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(node__holds_its_call),
+        cmocka_unit_test(node__of_an_operator_with_parameters_needs_them),
         cmocka_unit_test(node__of_several_results_is_a_tuple),
         cmocka_unit_test(node__keeps_a_failure_as_it_was),
         cmocka_unit_test(node__takes_site_and_stream_from_the_thread),

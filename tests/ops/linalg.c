@@ -124,6 +124,18 @@ matrix_power__of_a_shear(void **state)
 }
 
 static void
+matrix_power__of_a_singular_matrix_fails(void **state)
+{
+    (void)state;
+    mr_array *a = matrix((float[]){1, 1, 1, 1}, 2, 2);
+
+    assert_int_equal(mr_eval(mr_linalg_matrix_power(a, -1)), MR_E_VALUE);
+    mrt_assert_error(MR_E_VALUE, "singular");
+    assert_int_equal(mr_eval(mr_linalg_matrix_power(a, -2)), MR_E_VALUE);
+    mrt_assert_error(MR_E_VALUE, "singular");
+}
+
+static void
 rank__counts_above_a_part_of_the_largest(void **state)
 {
     (void)state;
@@ -399,6 +411,7 @@ main(void)
         mrt_test(svd__without_vectors_is_a_leaf),
         mrt_test(svd__thin_has_as_many_vectors_as_values),
         mrt_test(matrix_power__of_a_shear),
+        mrt_test(matrix_power__of_a_singular_matrix_fails),
         mrt_test(rank__counts_above_a_part_of_the_largest),
         mrt_test(diagonals__are_of_the_last_two_axes),
         mrt_test(eig__of_a_rotation_is_a_pair),

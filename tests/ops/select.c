@@ -168,6 +168,12 @@ einsum_path__fewest_operations(void **state)
     x[1] = NULL;
     assert_null(mr_einsum_path("ij,jk", x, 2, NULL));
     mrt_assert_error(MR_E_NULL, "operand 1");
+    assert_null(mr_einsum_path("i->", NULL, 1, NULL));
+    mrt_assert_error(MR_E_NULL, "1 operands at NULL");
+    assert_null(mr_einsum_path("i->", NULL, 0, NULL));
+    mrt_assert_error(MR_E_VALUE, "1 to");
+    assert_null(mr_einsum_path(NULL, NULL, 1, NULL));
+    mrt_assert_error(MR_E_NULL, "at NULL");
 }
 
 int

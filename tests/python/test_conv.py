@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -59,6 +60,58 @@ def gradients(case: Any) -> tuple[list[Any], np.ndarray]:
 def test_weight_gradient__is_what_taps_saw_times_what_came_back(case: Any) -> None:
     got, want = gradients(case)
     np.testing.assert_allclose(np.array(got[2]), want, rtol=0, atol=2e-6 * np.abs(want).max())
+
+
+def said(call: Any) -> str:
+    with pytest.raises((ValueError, OverflowError)) as e:
+        mx.eval(call())
+    return str(e.value)
+
+
+def test_transposed__errors_speak_of_what_was_given() -> None:
+    x, w = mx.ones((1, 2, 1)), mx.ones((1, 3, 1))
+    got = said(lambda: mx.conv_transpose1d(x, w, padding=3))
+    assert "axis 1: an input of 2 and a kernel of 3, stride 1, padding 3, dilation 1 and output padding 0" in got
+    assert "an output of -2: needs 1 or more, as from a padding of at most 1 or an output padding of at least 3" in got
+    assert mx.conv_transpose1d(x, w, padding=1).shape == (1, 2, 1)
+    assert mx.conv_transpose1d(x, w, padding=3, output_padding=3).shape == (1, 1, 1)
+    plane, taps = mx.ones((1, 2, 4, 1)), mx.ones((1, 3, 3, 1))
+    got = said(lambda: mx.conv_transpose2d(plane, taps, stride=2, padding=(0, 6), dilation=(1, 2)))
+    assert "axis 2: an input of 4 and a kernel of 3, stride 2, padding 6, dilation 2" in got
+    assert "an output of -1: needs 1 or more, as from a padding of at most 5" in got
+    assert mx.conv_transpose2d(plane, taps, stride=2, padding=(0, 5), dilation=(1, 2)).shape == (1, 5, 1, 1)
+    assert "an output of 0" in said(lambda: mx.conv_transpose1d(mx.ones((1, 0, 1)), w, padding=1))
+    for axes in (1, 2, 3):
+        cube, ones = mx.ones((1, *[2] * axes, 1)), mx.ones((1, *[3] * axes, 1))
+        call = functools.partial(getattr(mx, f"conv_transpose{axes}d"), cube, ones, padding=2)
+        assert "of at most 1" in said(call)
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"stride": 0}, "stride of 0: needs 1"),
+        ({"dilation": 2**40}, "dilation of 1099511627776: needs 1"),
+        ({"padding": 2**62}, "padding 4611686018427387904, dilation 1"),
+        ({"padding": -(2**63)}, "padding -9223372036854775808, dilation 1"),
+        ({"output_padding": 2**63 - 1}, "output padding 9223372036854775807: needs an output below 2^63"),
+        ({"output_padding": -1}, "output padding of -1"),
+    ],
+)
+def test_transposed__numbers_out_of_range_are_named(given: dict[str, int], part: str) -> None:
+    got = said(lambda: mx.conv_transpose1d(mx.ones((1, 2, 1)), mx.ones((1, 3, 1)), **given))
+    assert part in got
+    assert "input dilation" not in got
+
+
+def test_conv__sizes_do_not_wrap_round() -> None:
+    x, w = mx.ones((1, 2, 1)), mx.ones((1, 3, 1))
+    assert "a kernel of 0" in said(lambda: mx.conv1d(x, mx.ones((1, 0, 1))))
+    assert "a kernel of 0" in said(lambda: mx.conv_transpose1d(x, mx.ones((1, 0, 1))))
+    assert "fewer than 2^63" in said(lambda: mx.conv1d(x, w, padding=2**62))
+    assert "fewer than 2^63" in said(lambda: mx.conv_general(x, w, padding=-(2**63)))
+    wide = mx.broadcast_to(mx.ones((1, 1, 1)), (1, 2**40, 1))
+    assert "fewer than 2^63" in said(lambda: mx.conv_general(wide, w, input_dilation=2**30))
 
 
 def test_conv__holds_no_patches() -> None:

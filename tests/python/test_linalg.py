@@ -246,6 +246,28 @@ def test_singular__matrices_are_named():
         mx.eval(la.inv(mx.zeros((18, 18))))
 
 
+@pytest.mark.parametrize("n", [-1, -2, -3, -(2**63)])
+def test_matrix_power__of_a_singular_matrix_says_so(n):
+    def power(x):
+        return la.matrix_power(x, n)
+
+    nothing = mx.array(np.full((3, 3), np.nan, np.float32))
+    one, two = mx.ones((3, 3)), mx.ones((2, 3, 3))
+    calls = [
+        lambda: power(one),
+        lambda: power(mx.zeros((18, 18))),
+        lambda: power(one.astype(mx.complex64)),
+        lambda: mx.compile(power)(one),
+        lambda: mx.vmap(power)(two),
+        lambda: mx.grad(lambda x: power(x).sum())(one),
+        lambda: mx.jvp(power, [one], [one]),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="singular"):
+            mx.eval(call())
+    assert np.isnan(np.array(power(nothing))).all()
+
+
 FUNCTIONS = {
     "cholesky": la.cholesky, "cholesky_inv": la.cholesky_inv, "eig": la.eig, "eigh": la.eigh, "eigvals": la.eigvals,
     "eigvalsh": la.eigvalsh, "inv": la.inv, "lu": la.lu, "lu_factor": la.lu_factor, "pinv": la.pinv, "qr": la.qr,
