@@ -47,49 +47,54 @@ arrays_inside(PyObject *o)
     return r;
 }
 
-/* `free`: something around it can take another object in its place. */
+static bool check(PyObject *o, const char *what, bool held);
+
 static bool
-check(PyObject *o, const char *what, bool free)
+check_entries(PyObject *o, const char *what, bool held)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0;
     bool ok = true;
+
+    if (PyDict_Check(o))
+        while (ok && PyDict_Next(o, &at, &key, &value))
+            ok = check(value, what, true);
+    else
+        for (; ok && at < PySequence_Size(o); at++)
+            ok = check(ext_sequence_item(o, at), what, held || PyList_Check(o));
+    return ok;
+}
+
+/* `held`: something around it can take another object in its place. */
+static bool
+check(PyObject *o, const char *what, bool held)
+{
+    bool ok;
     int r;
 
     if (ext_is_array(o))
-        return free ||
+        return held ||
                refuse(what, "but has one in a tuple that nothing holds: name a "
                             "list, or a list of such tuples");
-    if (PyDict_Check(o)) {
-        while (ok && PyDict_Next(o, &at, &key, &value))
-            ok = check(value, what, true);
-        return ok;
+    if (!is_container(o)) {
+        r = arrays_inside(o);
+        return r == 0 ||
+               (r > 0 &&
+                refuse(what, "but has some in an object of a registered "
+                             "class: pass that as an argument and return it, "
+                             "or name a dict of its arrays"));
     }
-    if (PyList_Check(o) || PyTuple_Check(o)) {
-        for (; ok && at < PySequence_Size(o); at++)
-            ok = check(ext_sequence_item(o, at), what, free || PyList_Check(o));
-        return ok;
-    }
-    r = arrays_inside(o);
-    return r == 0 ||
-           (r > 0 &&
-            refuse(what, "but has some in an object of a registered "
-                         "class: pass that as an argument and return it, "
-                         "or name a dict of its arrays"));
+    if (Py_EnterRecursiveCall(" in a state of arrays"))
+        return false;
+    ok = check_entries(o, what, held);
+    Py_LeaveRecursiveCall();
+    return ok;
 }
 
 bool
 ext_state_check(PyObject *state, const char *what)
 {
-    bool ok;
-
-    if (!is_container(state))
-        return true;
-    if (Py_EnterRecursiveCall(" in a state of arrays"))
-        return false;
-    ok = check(state, what, false);
-    Py_LeaveRecursiveCall();
-    return ok;
+    return !is_container(state) || check(state, what, false);
 }
 
 /* ---- filling ------------------------------------------------------------ */

@@ -531,3 +531,12 @@ def test_state__what_cannot_be_replaced_is_refused(option):
             f(mx.ones(2))
     f = mx.compile(lambda x: x + 1, **{option: [Box(3), mx.ones(2)]})
     assert f(mx.ones(2)).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("option", ["inputs", "outputs"])
+def test_state__that_holds_itself_is_refused(option):
+    state = [mx.ones(1)]
+    state.append(state)
+    f = mx.compile(lambda x: x + 1, **{option: state})
+    with pytest.raises(RecursionError):
+        f(mx.ones(2))
