@@ -213,17 +213,17 @@ plan_next(mr_plan *p, mr_array *const *roots, size_t n, bool *more)
 }
 
 /* The window's work, before the next one is planned: here, or by a worker when
- * this thread may be interrupted meanwhile. */
+ * this thread may be interrupted meanwhile, or when a worker has the stream
+ * still (its last task may have been the end of what we waited for before):
+ * who plans on would take memory for all windows. */
 static mr_code
 run_window(const mr_plan *p, bool patient)
 {
     void *token;
     mr_code rc;
 
-    if (!patient) {
-        mr__stream_help(p->stream, NULL);
+    if (!patient && mr__stream_help(p->stream, NULL))
         return MR_OK;
-    }
     token = mr__block_begin();
     rc = mr__stream_wait(p->stream);
     mr__block_end(token);

@@ -79,6 +79,9 @@ static void
 chain__of_many_windows_keeps_none_of_its_values(void **state)
 {
     const size_t value = 64 * 64 * sizeof(float);
+    /* a worker may run some of it; each thread counts up to 256 KiB of what it
+     * takes and gives by itself */
+    const size_t uncounted = 2 * 256 * 1024;
 
     (void)state;
     for (size_t i = 2; i < MRT_COUNT(sizes); i++) {
@@ -91,7 +94,7 @@ chain__of_many_windows_keeps_none_of_its_values(void **state)
         before = mr_memory_active();
         assert_int_equal(mr_eval(x), MR_OK);
         peak = mr_memory_peak() - before;
-        assert_in_range(peak, value, 6 * value);
+        assert_in_range(peak, value, 6 * value + uncounted);
         mr_release(x);
     }
     mr_eval_set_window(0);
