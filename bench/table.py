@@ -64,7 +64,9 @@ def products() -> list[Case]:
     for t in ("bfloat16", "float16"):
         for n in (256, 1024, 2048):
             given = {"a": (t, n, n), "b": (t, n, n)}
-            out.append((f"{t} {n}", 1.0, given, ("fma", 2.0 * n**3), each("a @ b", "marram torch jax")))
+            # PyTorch takes 16 s for 1024^3 of float16, where the others take 0.01.
+            peers = "marram torch jax" if n == 256 or t == "bfloat16" else "marram jax"
+            out.append((f"{t} {n}", 1.0, given, ("fma", 2.0 * n**3), each("a @ b", peers)))
     shape = (16, 512, 512)
     out.append(
         ("float32 16 x 512", 0.95, {"a": ("float32", *shape), "b": ("float32", *shape)}, ("fma", 32.0 * 512**3), each("a @ b"))
@@ -574,7 +576,7 @@ def line(case: Case, best: dict[str, float], limit: float, four: dict[str, float
 
 def main() -> None:
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("--rounds", type=int, default=5)
+    ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--case", default="")
     ap.add_argument("--subject", choices=SUBJECTS)
     ap.add_argument("--behind", action="store_true", help="print only lines below their bar")
