@@ -17,10 +17,11 @@ transforms 1 / 1.5 of PyTorch and 1 of the others.  Shown is the one that
 decides, by ratio over bar; peers that no bar names stand behind it in brackets,
 with their ratios.  A line below its bar ends in MISSED.
 
-Quantised products have no such peer.  4 bits are held against ggml's Q4_K as
-measured on another machine of this class ("ggml*": 303 us a row, 2.6 ms for 32,
-with activations of 8 bits), a row of 6 or 8 bits against 0.7 of the reading
-speed ("limit"), narrower ones against the line of 4 bits ("4 bits").
+Quantised products have no such peer but ggml, if GGML names a folder that has it
+(ggml.py).  4 bits are held against its Q4_K (x in 8 bits), or without it against
+what that took on another machine of this class ("ggml*": 303 us a row, 2.6 ms
+for 32), a row of 6 or 8 bits against 0.7 of the reading speed ("limit"),
+narrower ones against the line of 4 bits ("4 bits").
 
 Training steps have a program of their own (training.py), as other things have;
 they look closer at a subject.
@@ -30,13 +31,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 from collections.abc import Callable
 from typing import Any
 
 import worker as w
 
-PEERS = ("marram", "torch", "jax", "numpy")
+PEERS = ("marram", "torch", "jax", "numpy", *(("ggml",) if "GGML" in os.environ else ()))
 M = 1 << 20
 # Seconds that were measured elsewhere.
 ELSEWHERE = {"ggml* row": 303e-6, "ggml* 32 rows": 2.6e-3, "ggml* 2 rows": 606e-6}
@@ -297,9 +299,11 @@ def quantised() -> list[Case]:
             given = {"x": ("float32", x, 4096), "b": ("float32", 4096, 4096)}
             limit = ("read", n * stored / 8) if x == 1 else ("fma", 2 * x * n)
             calls = {"marram": f"mx.quantized_matmul(x, *QUANTIZED(b, {how}), {how})", "torch": "x @ b.T"}
+            if how in plain:
+                calls["ggml"] = f"GGML(x, b, '{'Q8_0' if bits == 8 else f'Q{bits}_K'}')"
             bar: Bar = {} if x == 32 else {"limit": 0.7} if bits >= 6 else {"4 bits": 1.0}
             if name == "4 bits":
-                bar = {"ggml* row": 1.0} if x == 1 else {"ggml* 32 rows": 1.0}
+                bar = {"ggml": 1.0, "ggml* row" if x == 1 else "ggml* 32 rows": 1.0}
             out.append((f"{name}, {x} row{'s' * (x > 1)} x 4096^2", bar, given, limit, calls))
     how = "mode='affine', group_size=64, bits=4"
     given = {"x": ("bfloat16", 32, 4096), "b": ("bfloat16", 4096, 4096)}
@@ -307,7 +311,8 @@ def quantised() -> list[Case]:
     out.append(("4 bits, 32 bfloat16 rows x 4096^2", {}, given, ("fma", 64 * n), calls))
     given = {"x": ("float32", 1, 1, 4096), "b": ("float32", 4, 4096, 4096), "i": ("index", 2, 4)}
     calls = {"marram": f"mx.gather_qmm(x, *QUANTIZED(b, {how}), rhs_indices=i, {how})"}
-    return [*out, ("4 bits, a row x 2 picked of 4 x 4096^2", {"ggml* 2 rows": 1.0}, given, ("read", n * 4.5 / 4), calls)]
+    bar = {"ggml 2 rows": 1.0, "ggml* 2 rows": 1.0}
+    return [*out, ("4 bits, a row x 2 picked of 4 x 4096^2", bar, given, ("read", n * 4.5 / 4), calls)]
 
 
 def convolutions() -> list[Case]:
@@ -514,6 +519,11 @@ def space_of(peer: str) -> tuple[dict[str, Any], Callable[[str, Any], Any], Call
             lambda kind, x: torch.from_numpy(x) if plain(kind) else torch.from_numpy(x).to(getattr(torch, kind)),
             lambda f: f,
         )
+    if peer == "ggml":
+        import ggml
+
+        library = ggml.Ggml(os.environ["GGML"], w.threads())
+        return {"GGML": library.product}, lambda kind, x: x, lambda f: f
     if peer == "numpy":
         return {"np": np, "RNG": np.random.default_rng(1)}, lambda kind, x: x if plain(kind) else x.astype(kind), lambda f: f
     import jax
@@ -557,15 +567,18 @@ def decides(bar: Bar, best: dict[str, float], ours: float) -> str | None:
     return min((p for p in bars if p in best), key=lambda p: best[p] / ours / bars[p], default=None)
 
 
-def line(case: Case, best: dict[str, float], limit: float, four: dict[str, float]) -> tuple[str, float | None, bool]:
-    """The text, the ratio, whether it is below its bar."""
+def line(case: Case, best: dict[str, float], limit: float, lines: dict[str, float]) -> tuple[str, float | None, bool]:
+    """The text, the ratio, whether it is below its bar.  `lines`: seconds of others that this one may be held against."""
     name, bar, _, _, _ = case
     ours = best.pop("marram", math.nan)
-    who = decides(bar, best | ELSEWHERE | four | {"limit": limit}, ours)
+    others = best | lines | {"limit": limit}
+    if "ggml" not in PEERS:
+        others |= ELSEWHERE
+    who = decides(bar, others, ours)
     beside = [f"{p} {t / ours:.2f}" for p, t in sorted(best.items(), key=lambda x: x[1])]
     if who is None:
         return f"{name:38}{ours * 1e3:10.3f}{'':>18}{limit * 1e3:10.3f}{'':15}  ({', '.join(beside)})", None, False
-    theirs = (best | ELSEWHERE | four | {"limit": limit})[who]
+    theirs = others[who]
     wants, ratio = bar if isinstance(bar, float) else bar[who], theirs / ours
     text = f"{name:38}{ours * 1e3:10.3f}{theirs * 1e3:10.3f} {who.split('*')[0] + '*' * ('*' in who):7}"
     text += f"{limit * 1e3:10.3f}{ratio:8.2f}{wants:7.2f}"
@@ -590,7 +603,7 @@ def main() -> None:
     print(f"{w.threads()} threads, best of {a.rounds} rounds; limits: {speeds}")
     print(f"{'milliseconds':38}{'Marram':>10}{'beside':>18}{'limit':>10}{'ratio':>8}{'bar':>7}")
     n = missed = 0
-    four: dict[str, float] = {}
+    lines: dict[str, float] = {}
     for subject, make in SUBJECTS.items():
         if a.subject not in (None, subject):
             continue
@@ -599,9 +612,10 @@ def main() -> None:
         plain: list[float] = []
         for case in cases:
             best, _ = w.measure(workers, [case[2], case[4]], a.rounds)
-            if case[0] == "4 bits, 1 row x 4096^2" and "marram" in best:
-                four["4 bits"] = best["marram"]
-            text, ratio, behind = line(case, best, case[3][1] / limit[case[3][0]], four)
+            if case[0] == "4 bits, 1 row x 4096^2":
+                lines |= {"4 bits": best.get("marram", math.nan)}
+                lines |= {"ggml 2 rows": 2 * best["ggml"]} if "ggml" in best else {}
+            text, ratio, behind = line(case, best, case[3][1] / limit[case[3][0]], lines)
             n, missed = n + 1, missed + behind
             if behind or not a.behind:
                 print(text, flush=True)
