@@ -109,7 +109,7 @@ bench: all
 	@for b in $(BUILD)/bin/bench/*; do \
 		test -f $$b || continue; echo "== $$(basename $$b)"; $$b || exit 1; \
 	done
-	@for b in $(filter-out bench/worker.py bench/table.py,$(wildcard bench/*.py)) \
+	@for b in $(filter-out bench/worker.py bench/ggml.py bench/table.py,$(wildcard bench/*.py)) \
 		bench/table.py; do echo "== $$b"; $(RUN) $$b || exit 1; done
 
 install: all
