@@ -151,6 +151,7 @@ b_own(const packed *s)
     int64_t grains = p->m >= OWN_ROWS * (int64_t)s->n_slots ? OWN_GRAINS : 1;
 
     return s->alone && !s->lies && !p->pack_b && p->n_items == 1 &&
+           s->n_slots * s->b_floats * 4 <= GROUP_BYTES &&
            p->n * p->k <= grains * mr__cpu_grain(PACK_NS_A_NUMBER);
 }
 
@@ -178,6 +179,8 @@ packed_plan(const mr_product *p, packed *s)
     packing_plan(s);
     packed_rooms(s, n_chunks);
     s->n_slots = mr__pool_threads();
+    if (s->n_slots > s->a_panels)
+        s->n_slots = (int)s->a_panels;
     s->own = b_own(s);
 }
 
