@@ -13,14 +13,18 @@
  * 1,024 columns: rows of c go on for long, so that they come from memory well,
  * and the panel stays near the processor while b passes by.  Where a block has
  * all columns it packs its panels of a itself, one at a time, on its stack.
- * What follows a product runs on blocks of 48 rows.  A small b whose columns
- * are adjacent is not packed at all; then there is one loop.
+ * What follows a product runs on blocks of 48 rows.  The last blocks that
+ * threads take go in parts.
+ *
+ * A small b whose columns are adjacent is not packed at all, other small ones
+ * by each thread for itself; then there is one loop.
  *
  * Called by: matmul.c, conv.c.  Calls: kernels/gemm.h, the pool.
  */
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "base/pool.h"
 #include "cpu/product.h"
 
 enum {
@@ -38,8 +42,14 @@ enum {
     PACK_STEPS = 64,                  /* and of so many depths (or pairs) */
     GRAIN_SHARES = 4,
     BLOCK_NS = 10000,
+    CUT_BLOCKS = 2, /* the last ones that threads take, in so many parts */
+    CUT_PARTS = 4,
+    OWN_ROWS = 250, /* of c, for each thread */
+    OWN_GRAINS = 2,
     LINE = 64
 };
+
+#define LEFT_BACK (INT64_C(1) << 32)
 
 /* Of one thread: a multiply-add of a product, a number that is packed. */
 #define NS_A_NUMBER      0.02
@@ -57,12 +67,15 @@ typedef struct packed {
     bool a_shared, b_shared;                /* all items have the same */
     bool lies;                              /* b is read where it lies */
     bool alone;                             /* a block packs its own a */
+    bool own;                               /* each thread packs its own b */
+    int n_slots;                            /* so many threads */
     bool follows;                           /* blocks run what follows */
     float *a, *b, *sums;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
     /* where the loops are */
     int64_t item0, n_items, depth0, depth, n_chunks; /* depth of the span */
     int64_t block_rows, block_cols;                  /* blocks of an item */
+    int64_t cut_at, n_cut;                           /* those in parts */
 } packed;
 
 static bool
@@ -127,6 +140,21 @@ packing_plan(packed *s)
                                   : PACK_STEPS;
 }
 
+/* Does each thread pack a small b for itself?  What is packed for all has to
+ * leave the caches of all that read it last time before it is written again,
+ * which can take longer than packing; and there is no loop to wait for.  What
+ * is one grain would not be shared anyway; more must meet many rows. */
+static bool
+b_own(const packed *s)
+{
+    const mr_product *p = s->p;
+    int64_t grains = p->m >= OWN_ROWS * (int64_t)s->n_slots ? OWN_GRAINS : 1;
+
+    return s->alone && !s->lies && !p->pack_b && p->n_items == 1 &&
+           s->n_slots * s->b_floats * 4 <= GROUP_BYTES &&
+           p->n * p->k <= grains * mr__cpu_grain(PACK_NS_A_NUMBER);
+}
+
 static void
 packed_plan(const mr_product *p, packed *s)
 {
@@ -150,6 +178,17 @@ packed_plan(const mr_product *p, packed *s)
                (p->n_items == 1 || !s->a_shared);
     packing_plan(s);
     packed_rooms(s, n_chunks);
+    s->n_slots = mr__pool_threads();
+    if (s->n_slots > s->a_panels)
+        s->n_slots = (int)s->a_panels;
+    s->own = b_own(s);
+}
+
+/* Packed ones that there is room for. */
+static int64_t
+n_b(const packed *s)
+{
+    return s->own ? s->n_slots : s->b_shared ? 1 : s->group;
 }
 
 size_t
@@ -159,8 +198,7 @@ mr__product_packed_bytes(const mr_product *p)
 
     packed_plan(p, &s);
     return (size_t)((s.a_shared ? 1 : s.group) * s.a_floats +
-                    (s.b_shared ? 1 : s.group) * s.b_floats +
-                    s.group * s.sum_floats) *
+                    n_b(&s) * s.b_floats + s.group * s.sum_floats) *
            sizeof(float);
 }
 
@@ -242,13 +280,14 @@ a_pack(packed *s, int64_t chunk, int64_t item, int64_t panel)
 
 /* Panels of b, of one piece of a chunk. */
 static void
-b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group)
+b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group,
+       float *all)
 {
     int64_t depth = chunk_depth(s, chunk), first = chunk * s->chunk;
     int64_t at = piece * s->pack_depth, panel = group * s->pack_panels;
     int64_t n = s->b_panels - panel, lane = s->cols * s->words;
     int64_t apart = steps_of(s, depth) * lane;
-    float *to = s->b + item * s->b_floats +
+    float *to = all + item * s->b_floats +
                 s->b_panels * steps_of(s, first) * lane + panel * apart +
                 steps_of(s, at) * lane;
     mr_gemm_side a, b;
@@ -283,28 +322,71 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
             a_pack(s, chunk, u / s->a_panels, u % s->a_panels);
         else
             b_pack(s, chunk, (u - n_a) / groups / pieces,
-                   (u - n_a) / groups % pieces, (u - n_a) % groups);
+                   (u - n_a) / groups % pieces, (u - n_a) % groups, s->b);
     }
+}
+
+/* All of b, by the thread that will read it. */
+static void
+own_pack(packed *s, float *to)
+{
+    int64_t groups = b_groups(s), pieces = b_pieces(s);
+
+    for (int64_t chunk = 0; chunk < s->n_chunks; chunk++)
+        for (int64_t u = 0; u < groups * pieces; u++)
+            b_pack(s, chunk, 0, u / groups, u % groups, to);
 }
 
 /* A block: which item's, which panels of a and b. */
 typedef struct block {
     int64_t item, i0, i1, j0, j1;
+    const float *b; /* its thread's own, or NULL */
 } block;
 
 /* Those of a column of blocks come one after the other: they have b's panels in
  * common. */
 static block
-block_at(const packed *s, int64_t unit)
+block_at(const packed *s, int64_t n)
 {
-    int64_t per_item = s->block_rows * s->block_cols, at = unit % per_item;
+    int64_t per_item = s->block_rows * s->block_cols, at = n % per_item;
     int64_t row = at % s->block_rows, col = at / s->block_rows;
 
-    return (block){.item = unit / per_item,
+    return (block){.item = n / per_item,
                    .i0 = row * s->a_panels / s->block_rows,
                    .i1 = (row + 1) * s->a_panels / s->block_rows,
                    .j0 = col * s->b_panels / s->block_cols,
                    .j1 = (col + 1) * s->b_panels / s->block_cols};
+}
+
+static int64_t
+n_blocks(const packed *s)
+{
+    return s->n_items * s->block_rows * s->block_cols;
+}
+
+/* Units: blocks, but some of them in parts. */
+static int64_t
+n_units(const packed *s)
+{
+    return n_blocks(s) + s->n_cut * (CUT_PARTS - 1);
+}
+
+static block
+unit_at(const packed *s, int64_t unit)
+{
+    int64_t past = unit - s->cut_at, part = past % CUT_PARTS, j0, n;
+    block k;
+
+    if (past < 0 || s->n_cut == 0)
+        return block_at(s, unit);
+    if (past >= s->n_cut * CUT_PARTS)
+        return block_at(s, unit - s->n_cut * (CUT_PARTS - 1));
+    k = block_at(s, s->cut_at + past / CUT_PARTS);
+    j0 = k.j0;
+    n = k.j1 - j0;
+    k.j0 = j0 + n * part / CUT_PARTS;
+    k.j1 = j0 + n * (part + 1) / CUT_PARTS;
+    return k;
 }
 
 /* Lines of rows of a, depths adjacent, that are asked for ahead of their
@@ -375,7 +457,8 @@ block_run(packed *s, const block *k)
         .dtype = p->dtype,
     };
     const float *packed_a = s->a + (s->a_shared ? 0 : k->item) * s->a_floats;
-    const float *packed_b = s->b + (s->b_shared ? 0 : k->item) * s->b_floats;
+    const float *packed_b =
+        k->b ? k->b : s->b + (s->b_shared ? 0 : k->item) * s->b_floats;
     mr_gemm_side a, b;
 
     mr__product_item(p, s->item0 + k->item, &a, &b, &g.c);
@@ -402,34 +485,114 @@ block_run(packed *s, const block *k)
     }
 }
 
+/* A block, and what follows: it is in cache. */
+static void
+unit_run(packed *s, const block *k)
+{
+    const mr_product *p = s->p;
+    int64_t i = k->i0 * s->rows, i1 = k->i1 * s->rows;
+    int64_t j = k->j0 * s->cols, j1 = k->j1 * s->cols;
+
+    block_run(s, k);
+    if (s->follows && s->depth0 + s->depth == p->k)
+        mr__product_after(p, s->item0 + k->item, i, (i1 < p->m ? i1 : p->m) - i,
+                          j, (j1 < p->n ? j1 : p->n) - j);
+}
+
 static void
 block_piece(void *ctx, int64_t begin, int64_t end)
 {
     packed *s = ctx;
 
     for (int64_t u = begin; u < end; u++) {
-        block k = block_at(s, u);
+        block k = unit_at(s, u);
 
-        block_run(s, &k);
+        unit_run(s, &k);
     }
 }
 
-/* What follows runs on each block while it is in cache. */
-static void
-joined_piece(void *ctx, int64_t begin, int64_t end)
+/* Units that nobody has taken, [front, back): back * LEFT_BACK + front. */
+typedef struct own {
+    packed *s;
+    int64_t least; /* of them that pay for packing b once more */
+    _Atomic int64_t left;
+} own;
+
+static int64_t
+own_left(own *o)
 {
-    packed *s = ctx;
-    const mr_product *p = s->p;
+    /* relaxed: a hint */
+    int64_t left = atomic_load_explicit(&o->left, memory_order_relaxed);
+    int64_t front = left & (LEFT_BACK - 1);
 
-    for (int64_t u = begin; u < end; u++) {
-        block k = block_at(s, u);
-        int64_t i = k.i0 * s->rows, i1 = k.i1 * s->rows;
-        int64_t j = k.j0 * s->cols, j1 = k.j1 * s->cols;
+    return (left - front) / LEFT_BACK - front;
+}
 
-        block_run(s, &k);
-        mr__product_after(p, s->item0 + k.item, i, (i1 < p->m ? i1 : p->m) - i,
-                          j, (j1 < p->n ? j1 : p->n) - j);
+/* The first slot takes units from the front, the others from the back, so that
+ * each thread meets the same rows of c in the next span. */
+static int64_t
+own_claim(own *o, int64_t slot)
+{
+    /* relaxed: only who takes which unit */
+    int64_t left = atomic_fetch_add_explicit(
+        &o->left, slot == 0 ? 1 : -LEFT_BACK, memory_order_relaxed);
+    int64_t front = left & (LEFT_BACK - 1), back = (left - front) / LEFT_BACK;
+
+    return front >= back ? -1 : slot == 0 ? front : back - 1;
+}
+
+/* A thread's units, and b, which it packs when it has the first one. */
+static void
+own_piece(void *ctx, int64_t begin, int64_t end)
+{
+    own *o = ctx;
+    packed *s = o->s;
+
+    for (int64_t slot = begin; slot < end; slot++) {
+        float *b = s->b + slot * s->b_floats;
+        bool ready = false;
+        int64_t u;
+
+        if (slot > 0 && own_left(o) < o->least)
+            continue;
+        while (!unfit(s) && (u = own_claim(o, slot)) >= 0) {
+            block k = unit_at(s, u);
+
+            if (!ready)
+                own_pack(s, b);
+            ready = true;
+            k.b = b;
+            unit_run(s, &k);
+        }
     }
+}
+
+/* Units of `ns` nanoseconds each. */
+static void
+own_run(packed *s, double ns)
+{
+    double pack_ns = PACK_NS_A_NUMBER * (double)(s->p->n * s->depth);
+    int64_t n = n_units(s);
+    own o = {.s = s, .least = (int64_t)(pack_ns / ns)};
+
+    atomic_init(&o.left, n * LEFT_BACK);
+    mr__cpu_for(n > mr__cpu_grain(ns) ? s->n_slots : 1, 1, own_piece, &o);
+}
+
+/* At a loop's end a thread waits for what another has begun, so the blocks that
+ * are taken last go in parts: those in the middle, since one thread takes units
+ * from the front and the others from the back. */
+static void
+cut_plan(packed *s, double block_ns)
+{
+    int64_t n = n_blocks(s), threads = mr__pool_threads();
+
+    s->n_cut = 0;
+    if (threads < 2 || n < CUT_BLOCKS * threads || block_ns < BLOCK_NS ||
+        s->b_panels / s->block_cols < CUT_PARTS)
+        return;
+    s->n_cut = CUT_BLOCKS;
+    s->cut_at = n / threads - CUT_BLOCKS / 2;
 }
 
 /* Blocks of as few panels of a as are work enough, so that threads end
@@ -450,6 +613,7 @@ blocks_plan(packed *s)
     if (high > most || (s->follows && !few))
         high = most;
     s->block_rows = (s->a_panels - 1) / high + 1;
+    cut_plan(s, panel_ns * (double)high);
 }
 
 /* n units of `ns` nanoseconds each.  Threads take small shares, so that they
@@ -481,20 +645,21 @@ group_run(packed *s)
     blocks_plan(s);
     for (s->depth0 = 0; s->depth0 < s->p->k; s->depth0 += s->depth) {
         int64_t left = s->p->k - s->depth0;
-        double depth, size;
+        double ns;
 
         s->depth = left < s->span ? left : s->span;
         s->n_chunks = (s->depth - 1) / s->chunk + 1;
-        depth = (double)s->depth;
-        pack_all(s);
+        if (!s->own)
+            pack_all(s);
         if (unfit(s))
             return;
-        size = (double)(s->a_panels * s->rows / s->block_rows) *
-               (double)(s->b_panels * s->cols / s->block_cols);
-        units_run(s, s->n_items * s->block_rows * s->block_cols,
-                  NS_A_NUMBER * depth * size,
-                  s->follows && s->depth0 + s->depth == s->p->k ? joined_piece
-                                                                : block_piece);
+        ns = NS_A_NUMBER * (double)s->depth *
+             (double)(s->a_panels * s->rows / s->block_rows) *
+             (double)(s->b_panels * s->cols / s->block_cols);
+        if (s->own)
+            own_run(s, ns);
+        else
+            units_run(s, n_units(s), ns, block_piece);
     }
 }
 
@@ -510,7 +675,7 @@ mr__product_packed(const mr_product *p, void *workspace)
         (!p->pairs || (!s.alone && s.span >= p->k && s.group == p->n_items));
     s.a = workspace;
     s.b = s.a + (s.a_shared ? 1 : s.group) * s.a_floats;
-    s.sums = s.b + (s.b_shared ? 1 : s.group) * s.b_floats;
+    s.sums = s.b + n_b(&s) * s.b_floats;
     for (s.item0 = 0; s.item0 < p->n_items && !unfit(&s); s.item0 += s.group) {
         int64_t left = p->n_items - s.item0;
 

@@ -118,6 +118,45 @@ matmul__is_right_for_long_sums(void **state)
     case_2d(MR_FLOAT64, PLAIN, TURNED, 300, 270, 20);
 }
 
+/* Threads that pack b themselves, and blocks that go in parts. */
+static void
+matmul__is_right_when_threads_pack_their_own(void **state)
+{
+    static const mr_dtype types[] = {MR_FLOAT32, MR_FLOAT64, MR_FLOAT16,
+                                     MR_BFLOAT16};
+
+    (void)state;
+    for (int d = 0; d < 4; d++) {
+        case_2d(types[d], PLAIN, PLAIN, 133, 136, 600);
+        case_2d(types[d], TURNED, TURNED, 146, 256, 64);
+        case_2d(types[d], PLAIN, BACKWARD, 110, 20, 1100);
+    }
+}
+
+/* Numbers that pairs take for 0: found by whichever thread packs them. */
+static void
+matmul__of_small_bfloat16_is_exact(void **state)
+{
+    arr *a = ARR(MR_BFLOAT16, PLAIN, 300, 64);
+    arr *b = ARR(MR_BFLOAT16, PLAIN, 64, 256);
+    arr *out = ARR(MR_BFLOAT16, PLAIN, 300, 256);
+
+    (void)state;
+    for (int side = 0; side < 2; side++) {
+        arr *x = side == 0 ? a : b;
+
+        arr_count(a, 1);
+        arr_count(b, 2);
+        for (int64_t i = 0; i < x->view.size; i++)
+            arr_set(x, i, ldexp(arr_get(x, i), -129));
+        assert_int_equal(RUN(MR_OP_MATMUL, NULL, out, a, b), MR_OK);
+        product_check(a, b, out);
+    }
+    arr_free(a);
+    arr_free(b);
+    arr_free(out);
+}
+
 static void
 matmul__of_integers_wraps(void **state)
 {
@@ -261,6 +300,8 @@ main(void)
         cmocka_unit_test(matmul__is_right_around_the_tiles),
         cmocka_unit_test(matmul__takes_every_layout),
         cmocka_unit_test(matmul__is_right_for_long_sums),
+        cmocka_unit_test(matmul__is_right_when_threads_pack_their_own),
+        cmocka_unit_test(matmul__of_small_bfloat16_is_exact),
         cmocka_unit_test(matmul__of_integers_wraps),
         cmocka_unit_test(matmul__broadcasts_batches),
         cmocka_unit_test(matmul__of_no_depth_is_zero),
