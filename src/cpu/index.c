@@ -20,7 +20,8 @@
 
 enum {
     RUN = 512,
-    NEAR = 64 /* elements that are on their way from memory */
+    NEAR = 64,      /* elements that are on their way from memory */
+    FORESEEN = 256, /* bytes of the next slice */
 };
 
 /* ---- index arrays
@@ -330,22 +331,46 @@ gather_at_once(const gather *g, const mr_index_axis *axes, int n_axes,
     return true;
 }
 
+/* The lines at the beginning of a slice: what follows, the processor foresees
+ * (16384 slices of 1 KB from 16 MB, a C loop on two threads: 640 us without,
+ * 530 so; asking for whole slices gains no more, and costs where they are
+ * near). */
+static void
+slice_foresee(const char *from, int64_t bytes)
+{
+    for (int64_t b = 0; b < bytes && b < FORESEEN; b += 64)
+        __builtin_prefetch(from + b);
+}
+
+/* Slices that are one piece of memory.  They are stored through the caches:
+ * past them 16 MB take 305 us on two threads whatever the last cache holds,
+ * through them 500 when it holds nothing of the result, 210 when it still has
+ * the one before, whose memory this is. */
+static void
+gather_runs(void *ctx, int64_t begin, int64_t end)
+{
+    const gather *g = ctx;
+    int64_t item = (int64_t)g->item, bytes = g->slice * item;
+    void (*move)(void *, const void *, int64_t, int64_t) =
+        mr__tier()->moves->gather[0];
+
+    for (int64_t i = begin; i < end; i++) {
+        if (i + 1 < end)
+            slice_foresee(g->from + g->offset[i + 1] * item, bytes);
+        move(g->to + i * bytes, g->from + g->offset[i] * item, 1, bytes);
+    }
+}
+
 static void
 gather_slices(void *ctx, int64_t begin, int64_t end)
 {
     const gather *g = ctx;
     int64_t item = (int64_t)g->item, bytes = g->slice * item;
-    bool run = g->ndim == 1 && g->from_stride[0] == item;
 
-    for (int64_t i = begin; i < end; i++) {
-        const char *from = g->from + g->offset[i] * item;
-
-        if (run)
-            memcpy(g->to + i * bytes, from, (size_t)bytes);
-        else
-            mr__copy_strided(g->item, g->ndim, g->dim, g->to + i * bytes,
-                             g->to_stride, from, g->from_stride);
-    }
+    for (int64_t i = begin; i < end; i++)
+        mr__copy_strided(g->item, g->ndim, g->dim, g->to + i * bytes,
+                         g->to_stride, g->from + g->offset[i] * item,
+                         g->from_stride);
 }
 
 size_t
@@ -395,7 +420,11 @@ mr__cpu_gather(const mr_kernel_args *a)
         return code;
     ns = 4.0 + 0.1 * (double)g.slice * (double)g.item;
     mr__cpu_for(count, mr__cpu_grain(ns),
-                g.slice == 1 ? gather_points : gather_slices, &g);
+                g.slice == 1 ? gather_points
+                : g.ndim == 1 && g.from_stride[0] == (int64_t)g.item
+                    ? gather_runs
+                    : gather_slices,
+                &g);
     return MR_OK;
 }
 

@@ -105,6 +105,31 @@ gather__reads_single_elements_and_rows(void **state)
         }
 }
 
+/* Rows of 4120 bytes: whole vectors and a rest, at any alignment. */
+static void
+gather__reads_long_rows(void **state)
+{
+    int64_t axis = 0, row[2] = {1, 1030};
+    mr_gather_params p = {{&axis, 1}, {row, 2}};
+    arr *x = ARR(MR_FLOAT32, PLAIN, 300, 1030);
+    arr *index = ARR(MR_INT32, PLAIN, 410);
+    arr *out = ARR(MR_FLOAT32, PLAIN, 410, 1, 1030);
+
+    (void)state;
+    arr_count(x, 1);
+    index_fill(index, 300, 1);
+    assert_int_equal(RUN(MR_OP_INDEX_GATHER, &p, out, x, index), MR_OK);
+    for (int64_t i = 0; i < 410; i++) {
+        const char *from = x->view.data, *to = out->view.data;
+
+        from += index_at(index, i, 300) * 4120;
+        assert_memory_equal(to + i * 4120, from, 4120);
+    }
+    arr_free(x);
+    arr_free(index);
+    arr_free(out);
+}
+
 static void
 assert_index_error(mr_code code, const char *text)
 {
@@ -458,6 +483,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gather__reads_slices),
         cmocka_unit_test(gather__reads_single_elements_and_rows),
+        cmocka_unit_test(gather__reads_long_rows),
         cmocka_unit_test(gather__of_elements_names_a_bad_index_of_any_run),
         cmocka_unit_test(index__out_of_range_names_the_first_place),
         cmocka_unit_test(scatter__combines_in_order),

@@ -21,12 +21,36 @@ lanes_in_use(int64_t n, bool exact_identity)
     return exact_identity && n < MR_LANES ? n : MR_LANES;
 }
 
-/* The vectors' lanes pairwise: l with l + 32, then 16, ... 1. */
+/* fold_lanes of all lanes, which stay in registers. */
 INLINE V
-fold_lanes(V *v, int64_t n_lanes, fold_op *op)
+fold_all_lanes(V *v, fold_op *op)
 {
     V x;
 
+#if N_VECS > 1
+#pragma GCC unroll 6
+    for (int h = N_VECS / 2; h > 0; h /= 2) {
+#pragma GCC unroll 16
+        for (int j = 0; j < h; j++)
+            v[j] = op(v[j], v[j + h]);
+    }
+#endif
+    x = v[0];
+#pragma GCC unroll 6
+    for (int h = N_LANES / 2; h > 0; h /= 2)
+        x = op(x, x_up(x, h));
+    return x;
+}
+
+/* The same of the first n_lanes. */
+INLINE V
+fold_some_lanes(const V *from, int64_t n_lanes, fold_op *op)
+{
+    V v[N_VECS], x;
+
+#pragma GCC unroll 16
+    for (int j = 0; j < N_VECS; j++)
+        v[j] = from[j];
 #if N_VECS > 1
     int64_t used = (n_lanes + N_LANES - 1) / N_LANES;
 
@@ -45,6 +69,14 @@ fold_lanes(V *v, int64_t n_lanes, fold_op *op)
             x = op(x, x_up(x, h));
     }
     return x;
+}
+
+/* The vectors' lanes pairwise: l with l + 32, then 16, ... 1. */
+INLINE V
+fold_lanes(V *v, int64_t n_lanes, fold_op *op)
+{
+    return n_lanes >= MR_LANES ? fold_all_lanes(v, op)
+                               : fold_some_lanes(v, n_lanes, op);
 }
 
 /* Blocks of lanes are read two vectors at a time, into any order of lanes that
@@ -239,7 +271,7 @@ fold_block(V *v, const elem *in, int64_t n, fold_op *op)
         block_foresee(in);
 #pragma GCC unroll 16
         for (int j = 0; j < N_VECS; j++)
-            v[j] = op(v[j], x_load(in + j * N_LANES));
+            v[j] = op(v[j], x_load_apart(in + j * N_LANES));
     }
     if (n > 0 && in - first >= FORESEE_FROM)
         block_foresee(in);
@@ -256,7 +288,11 @@ fold_block(V *v, const elem *in, int64_t n, fold_op *op)
 INLINE void
 acc_store_1(acc *p, V x)
 {
+#if MR_KIND == MR_KIND_COMPLEX
     acc_store_n(p, x, 1);
+#else
+    *p = x[0];
+#endif
 }
 
 /* The maximum, or minimum, of many halves without widening them. */

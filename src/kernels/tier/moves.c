@@ -13,6 +13,28 @@ typedef struct wide {
     uint64_t half[2];
 } wide;
 
+/* One piece of memory, by 32 bytes: from the third-level cache that is up to a
+ * quarter faster than by 64, and than memcpy, which moves as much at a time. */
+INLINE void
+piece_move(char *o, const char *a, int64_t bytes)
+{
+    typedef uint8_t part __attribute__((vector_size(32)));
+    part x[4];
+
+    for (; bytes >= (int64_t)sizeof x; bytes -= (int64_t)sizeof x) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            memcpy(&x[i], a + i * (int64_t)sizeof x[i], sizeof x[i]);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            memcpy(o + i * (int64_t)sizeof x[i], &x[i], sizeof x[i]);
+        a += sizeof x;
+        o += sizeof x;
+    }
+    if (bytes > 0)
+        memcpy(o, a, (size_t)bytes);
+}
+
 /* Elements may lie at any address: they are read and written as bytes. */
 #define MOVES(type)                                                            \
     static void gather_##type(void *out, const void *in, int64_t stride,       \
@@ -21,6 +43,10 @@ typedef struct wide {
         type *o = out;                                                         \
         const char *a = in;                                                    \
                                                                                \
+        if (stride == (int64_t)sizeof(type)) {                                 \
+            piece_move(out, in, n *stride);                                    \
+            return;                                                            \
+        }                                                                      \
         for (int64_t i = 0; i < n; i++)                                        \
             memcpy(o + i, a + i * stride, sizeof(type));                       \
     }                                                                          \
