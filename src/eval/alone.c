@@ -75,6 +75,7 @@ give_back(alone *a)
 {
     while (a->n > 0)
         mr__wait_wake(mr__wait_finish(a->root[--a->n], MR_NEW));
+    mr__wait_ring();
 }
 
 /* All roots, of one call and of no stream that was asked for.  An error is of
@@ -239,6 +240,7 @@ complete(alone *a)
         mr__wait_wake(mr__wait_finish(a->root[i], MR_DONE));
         mr__node_detach(a->root[i]);
     }
+    mr__wait_ring();
 }
 
 /* One that failed has no memory, but strides as it would have them. */
@@ -271,6 +273,7 @@ complete_some(alone *a, mr_error_record *why)
         mr__wait_wake(mr__wait_finish(a->root[i], MR_DONE));
         mr__node_detach(a->root[i]);
     }
+    mr__wait_ring();
     mr__error_release(why);
 }
 

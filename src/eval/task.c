@@ -842,6 +842,7 @@ mr__task_run(mr_task *t)
         mr__stream_landed(t);
     }
     drop_references(t);
+    mr__wait_ring();
 }
 
 /* ---- launching and landing

@@ -32,6 +32,9 @@ typedef struct bucket {
 
 static bucket buckets[N_BUCKETS] = {B16, B16, B16, B16};
 
+/* Where threads may wait for what this thread finished. */
+static _Thread_local bucket *finished;
+
 static bucket *
 bucket_of(const mr_array *x)
 {
@@ -124,9 +127,24 @@ mr__wait_finish(mr_array *x, mr_state state)
         l->next = mine;
         mine = l;
     }
+    mr__lock_drop(&b->lock);
+    if (finished != b)
+        mr__wait_ring();
+    finished = b;
+    return mine;
+}
+
+void
+mr__wait_ring(void)
+{
+    bucket *b = finished;
+
+    if (b == NULL)
+        return;
+    finished = NULL;
+    mr__lock_take(&b->lock);
     mr__cond_wake_all(&b->cond);
     mr__lock_drop(&b->lock);
-    return mine;
 }
 
 void
