@@ -66,7 +66,7 @@ static const uint32_t lane_first[16] = {0, 4, 0, 4, 0, 4, 0, 4,
 /* N_LANES lanes of 24 bits or 20 that start at a byte; above the 24 bits is
  * nothing, above the 20 anything. */
 TARGET INLINE U
-short_lanes(const uint8_t *from, const int bits, const bool in_place)
+short_lanes(const uint8_t *from, const int bits, const form how)
 {
 #if MR_TIER_ID == MR_TIER_AVX512
     __m512i x = _mm512_loadu_si512(from);
@@ -101,7 +101,7 @@ short_lanes(const uint8_t *from, const int bits, const bool in_place)
         x[i] = word & 0xffffff;
     }
 #endif
-    return bits == 20 && !in_place ? (U)x >> u_load(lane_first) : (U)x;
+    return bits == 20 && how == PLAIN ? (U)x >> u_load(lane_first) : (U)x;
 }
 
 #ifdef PICKS_BYTES
@@ -127,6 +127,18 @@ e4m3_halves(U w, U *to)
                                          0xE4);
 }
 
+/* The same times 2^-120, NaN taken for 480: the bits of each byte moved to
+ * theirs.  Numbers below 2^-6 are no normal ones there. */
+TARGET INLINE void
+e4m3_clean(U w, U *to)
+{
+    const __m512i mask = _mm512_set1_epi16((short)0x87F0);
+    __m512i low = _mm512_slli_epi16((__m512i)w, 8);
+
+    to[0] = (U)_mm512_and_si512(_mm512_srai_epi16(low, 4), mask);
+    to[1] = (U)_mm512_and_si512(_mm512_srai_epi16((__m512i)w, 4), mask);
+}
+
 INLINE R
 half_at(const U *halves, const int j)
 {
@@ -139,17 +151,18 @@ half_at(const U *halves, const int j)
 TARGET INLINE void
 cell(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x, int64_t at,
      R (*sum)[VECTORS], const mr_quant_kind kind, const int m, const int nr,
-     const bool in_place)
+     const form how)
 {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
         R t[MOST_SUMS];
 #ifdef PICKS_BYTES
+        const bool e4m3 = kind == MR_QUANT_E4M3 || kind == CLEAN;
         U halves[MOST_ROWS][2];
 
 #pragma GCC unroll 4
-        for (int r = 0; kind == MR_QUANT_E4M3 && r < nr; r++)
-            e4m3_halves(w[r][v], halves[r]);
+        for (int r = 0; e4m3 && r < nr; r++)
+            (kind == CLEAN ? e4m3_clean : e4m3_halves)(w[r][v], halves[r]);
 #endif
 
 #pragma GCC unroll 8
@@ -162,11 +175,12 @@ cell(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x, int64_t at,
 #pragma GCC unroll 4
             for (int r = 0; r < nr; r++)
 #ifdef PICKS_BYTES
-                q[r] = kind == MR_QUANT_E4M3
-                           ? half_at(halves[r], j)
-                           : number_at(w[r][v], j, kind, in_place);
+                q[r] = e4m3 ? half_at(halves[r], j)
+                            : number_at(w[r][v], j, kind, how);
+            for (int r = 0; kind == MR_QUANT_E4M3 && how == BITS && r < nr; r++)
+                q[r] *= C(0x1p-120F); /* as they are without NaN */
 #else
-                q[r] = number_at(w[r][v], j, kind, in_place);
+                q[r] = number_at(w[r][v], j, kind, how);
 #endif
 #pragma GCC unroll 4
             for (int i = 0; i < m; i++) {
@@ -191,7 +205,7 @@ cell(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x, int64_t at,
  * one: of all lanes. */
 TARGET INLINE void
 cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
-          const mr_quant_kind kind, const bool in_place, const bool one)
+          const mr_quant_kind kind, const form how, const bool one)
 {
     const int bits = lane_bits(kind);
 
@@ -202,7 +216,7 @@ cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
         if (bits == 32)
             w[v] = u_load(from + v * VEC_BYTES);
         else
-            w[v] = short_lanes(from + v * N_LANES * bits / 8, bits, in_place);
+            w[v] = short_lanes(from + v * N_LANES * bits / 8, bits, how);
         memcpy(&index, lane_number, sizeof index);
         scale[v] = one ? v_set(*scales)
                        : v_pick(scales, (U)((index + v * N_LANES) >> shift));
@@ -214,7 +228,7 @@ cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
 TARGET INLINE void
 cell_copy(const uint8_t *from, const float *scales, int64_t lanes,
           int64_t groups, int shift, U *w, R *scale, const mr_quant_kind kind,
-          const bool in_place)
+          const form how)
 {
     const int bytes = 2 * lane_bits(kind), most = shift >= 4 ? 1 : 16 >> shift;
     uint8_t last[CELL_READ] = {0};
@@ -223,7 +237,7 @@ cell_copy(const uint8_t *from, const float *scales, int64_t lanes,
     memcpy(last, from, (size_t)(lanes < 16 ? lanes * bytes / 16 : bytes));
     memcpy(last_scales, scales,
            (size_t)(groups < most ? groups : most) * sizeof *scales);
-    cell_read(last, last_scales, shift, w, scale, kind, in_place, shift >= 4);
+    cell_read(last, last_scales, shift, w, scale, kind, how, shift >= 4);
 }
 
 /* Lanes of whole cells that may be read where they are, of row `row`. */
@@ -251,7 +265,7 @@ typedef struct walk {
 TARGET INLINE void
 cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
       U *nans, const mr_quant_kind kind, const int m, const int nr,
-      const bool in_place, const bool one)
+      const form how, const bool one)
 {
     const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
     const uint8_t *from = at->from;
@@ -267,12 +281,11 @@ cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
 #pragma GCC unroll 4
         for (int r = 0; r < nr; r++, row += step, scales += scale_step) {
             bring(row, at->ahead);
-            cell_read(row, scales, at->shift, w[r], scale[r], kind, in_place,
-                      one);
+            cell_read(row, scales, at->shift, w[r], scale[r], kind, how, one);
             for (int v = 0; v < VECTORS; v++)
                 *nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : *nans;
         }
-        cell(w, scale, x, l * count, sum, kind, m, nr, in_place);
+        cell(w, scale, x, l * count, sum, kind, m, nr, how);
     }
 }
 
@@ -281,8 +294,7 @@ cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
 TARGET INLINE bool
 dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
          const float *const *x_sums, float (*lanes)[16],
-         const mr_quant_kind kind, const int m, const int nr,
-         const bool in_place)
+         const mr_quant_kind kind, const int m, const int nr, const form how)
 {
     const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
     int64_t n = s->n / count, stop = whole_lanes(s, row + nr - 1, kind);
@@ -300,20 +312,20 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
             sum[c][v] = v_load(
                 lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr] + v * N_LANES);
     if (at.shift >= 4)
-        cells(&at, stop, x, sum, &nans, kind, m, nr, in_place, true);
+        cells(&at, stop, x, sum, &nans, kind, m, nr, how, true);
     else
-        cells(&at, stop, x, sum, &nans, kind, m, nr, in_place, false);
+        cells(&at, stop, x, sum, &nans, kind, m, nr, how, false);
     for (int64_t l = stop; l < n; l += 16) {
         int64_t g = l >> at.shift;
 
         for (int r = 0; r < nr; r++) {
             cell_copy(at.from + r * at.step + l / 16 * bytes,
                       at.scale + r * at.scale_step + g, n - l, s->n_groups - g,
-                      at.shift, w[r], scale[r], kind, in_place);
+                      at.shift, w[r], scale[r], kind, how);
             for (int v = 0; v < VECTORS; v++)
                 nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : nans;
         }
-        cell(w, scale, x, l * count, sum, kind, m, nr, in_place);
+        cell(w, scale, x, l * count, sum, kind, m, nr, how);
     }
     if (kind == CLEAN && e4m3_has_nan(nans))
         return false;
@@ -332,10 +344,9 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
 TARGET INLINE void
 dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
         const float *const *x_sums, float (*lanes)[16],
-        const mr_quant_kind kind, const int m, const int nr,
-        const bool in_place)
+        const mr_quant_kind kind, const int m, const int nr, const form how)
 {
-    if (!dot_rows(s, row, x, x_sums, lanes, kind, m, nr, in_place))
+    if (!dot_rows(s, row, x, x_sums, lanes, kind, m, nr, how))
         for (int r = 0; r < nr; r++)
             dot_rows(s, row + r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, false);
 }
@@ -346,50 +357,58 @@ dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
 TARGET INLINE void
 dot(const mr_quant_span *s, int rows, const float *const *x,
     const float *const *x_sums, float (*lanes)[16], const mr_quant_kind kind,
-    const int m, const bool in_place)
+    const int m, const form how)
 {
     const int most = m == 1 ? MOST_ROWS : MOST_SUMS / m < 2 ? 1 : 2;
     int r = 0;
 
     for (; r + most <= rows; r += most)
-        dot_any(s, r, x, x_sums, lanes, kind, m, most, in_place);
+        dot_any(s, r, x, x_sums, lanes, kind, m, most, how);
     for (; most > 2 && r + 2 <= rows; r += 2)
-        dot_any(s, r, x, x_sums, lanes, kind, m, 2, in_place);
+        dot_any(s, r, x, x_sums, lanes, kind, m, 2, how);
     for (; r < rows; r++)
-        dot_any(s, r, x, x_sums, lanes, kind, m, 1, in_place);
+        dot_any(s, r, x, x_sums, lanes, kind, m, 1, how);
 }
 
-#define DOT(name, kind, in_place, m)                                           \
+#define DOT(name, kind, how, m)                                                \
     TARGET static void name(const mr_quant_span *s, int rows,                  \
                             const float *const *x, const float *const *x_sums, \
                             float(*lanes)[16])                                 \
     {                                                                          \
-        dot(s, rows, x, x_sums, lanes, kind, m, in_place);                     \
+        dot(s, rows, x, x_sums, lanes, kind, m, how);                          \
     }
-#define DOTS(name, kind, in_place)                                             \
-    DOT(name##_1, kind, in_place, 1)                                           \
-    DOT(name##_2, kind, in_place, 2)                                           \
-    DOT(name##_4, kind, in_place, 4)
+#define DOTS(name, kind, how)                                                  \
+    DOT(name##_1, kind, how, 1)                                                \
+    DOT(name##_2, kind, how, 2)                                                \
+    DOT(name##_4, kind, how, 4)
 #ifdef PICKS_BYTES
-DOTS(in_place_3, MR_QUANT_3, true)
-DOTS(in_place_5, MR_QUANT_5, true)
-DOTS(in_place_6, MR_QUANT_6, true)
-DOTS(in_place_e4m3, MR_QUANT_E4M3, true)
+DOTS(in_place_3, MR_QUANT_3, PLACED)
+DOTS(in_place_5, MR_QUANT_5, PLACED)
+DOTS(in_place_6, MR_QUANT_6, PLACED)
+DOTS(in_place_e4m3, MR_QUANT_E4M3, PLACED)
+DOTS(bits_1, MR_QUANT_1, BITS)
+DOTS(bits_2, MR_QUANT_2, BITS)
+DOTS(bits_3, MR_QUANT_3, BITS)
+DOTS(bits_4, MR_QUANT_4, BITS)
+DOTS(bits_5, MR_QUANT_5, BITS)
+DOTS(bits_6, MR_QUANT_6, BITS)
+DOTS(bits_8, MR_QUANT_8, BITS)
+DOTS(bits_e4m3, CLEAN, BITS)
 #else
-DOTS(dot_1, MR_QUANT_1, false)
-DOTS(dot_2, MR_QUANT_2, false)
-DOTS(dot_3, MR_QUANT_3, false)
-DOTS(dot_4, MR_QUANT_4, false)
-DOTS(dot_5, MR_QUANT_5, false)
-DOTS(dot_6, MR_QUANT_6, false)
-DOTS(dot_8, MR_QUANT_8, false)
-DOTS(dot_e2m1, MR_QUANT_E2M1, false)
-DOTS(dot_e4m3, CLEAN, false)
+DOTS(dot_1, MR_QUANT_1, PLAIN)
+DOTS(dot_2, MR_QUANT_2, PLAIN)
+DOTS(dot_3, MR_QUANT_3, PLAIN)
+DOTS(dot_4, MR_QUANT_4, PLAIN)
+DOTS(dot_5, MR_QUANT_5, PLAIN)
+DOTS(dot_6, MR_QUANT_6, PLAIN)
+DOTS(dot_8, MR_QUANT_8, PLAIN)
+DOTS(dot_e2m1, MR_QUANT_E2M1, PLAIN)
+DOTS(dot_e4m3, CLEAN, PLAIN)
 #if MR_TIER_ID == MR_TIER_AVX512
-DOTS(in_place_1, MR_QUANT_1, true)
-DOTS(in_place_2, MR_QUANT_2, true)
-DOTS(in_place_4, MR_QUANT_4, true)
-DOTS(in_place_8, MR_QUANT_8, true)
+DOTS(in_place_1, MR_QUANT_1, PLACED)
+DOTS(in_place_2, MR_QUANT_2, PLACED)
+DOTS(in_place_4, MR_QUANT_4, PLACED)
+DOTS(in_place_8, MR_QUANT_8, PLACED)
 #endif
 #endif
 #undef short_lanes
