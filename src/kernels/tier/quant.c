@@ -393,11 +393,12 @@ lane_bits(const mr_quant_kind kind)
     return kind_count(kind) * kind_bits(kind);
 }
 
-/* Rows of w at a time, and how many sums they have with the rows of x. */
+/* Rows of w at a time, and how many sums they have with the rows of x;
+ * vectors of a row at a time. */
 #if MR_TIER_ID == MR_TIER_AVX512
-enum { MOST_ROWS = 4, MOST_SUMS = 8 };
+enum { MOST_ROWS = 4, MOST_SUMS = 8, CELLS = 2 };
 #else
-enum { MOST_ROWS = 2, MOST_SUMS = 4 };
+enum { MOST_ROWS = 2, MOST_SUMS = 4, CELLS = VECTORS };
 #endif
 
 /* E4M3 without NaN. */
