@@ -5,8 +5,8 @@
  * A cell is 16 lanes of as many codes as fit 32 bits (1, 2, 4, 8 bits), 24 (3,
  * 6) or 20 (5) of the row's stream; x is arranged to suit.  Included once for
  * the tier, and again with PICKS_BYTES for processors that make lanes of less
- * than a word faster: the same bits.  in_place: codes stay where they are in
- * the lane, and x was divided by that power of two.
+ * than a word faster: the same bits.  PLACED: codes stay where they are in the
+ * lane, and x was divided by that power of two; BITS: and are floats as such.
  */
 
 /* Names of this time. */
@@ -164,7 +164,11 @@ cells_meet(U (*w)[CELLS], R (*scale)[CELLS], const float *const *x, int64_t at,
         R t[MOST_SUMS * CELLS];
 #ifdef PICKS_BYTES
         const bool e4m3 = kind == MR_QUANT_E4M3 || kind == CLEAN;
-        U halves[MOST_ROWS * CELLS][2];
+        U halves[MOST_ROWS][2]; /* of one cell */
+
+#pragma GCC unroll 4
+        for (int r = 0; e4m3 && r < nr; r++)
+            (kind == CLEAN ? e4m3_clean : e4m3_halves)(w[r][v], halves[r]);
 #endif
 
 #pragma GCC unroll 8
@@ -179,14 +183,8 @@ cells_meet(U (*w)[CELLS], R (*scale)[CELLS], const float *const *x, int64_t at,
 #pragma GCC unroll 4
                 for (int r = 0; r < nr; r++)
 #ifdef PICKS_BYTES
-                {
-                    U *h = halves[r * n_cells + c];
-
-                    if (e4m3 && j == 0)
-                        (kind == CLEAN ? e4m3_clean : e4m3_halves)(w[r][c], h);
-                    q[r] = e4m3 ? e4m3_at(h, j, kind, how)
+                    q[r] = e4m3 ? e4m3_at(halves[r], j, kind, how)
                                 : number_at(w[r][c + v], j, kind, how);
-                }
 #else
                     q[r] = number_at(w[r][c + v], j, kind, how);
 #endif
