@@ -303,7 +303,7 @@ cells_at(const walk *at, int64_t l, const float *const *x, R (*sum)[VECTORS],
 }
 
 /* Cells of lanes [0, stop).  Two at once have twice as many chains of
- * multiply-adds: faster with 5 bits alone (17 %), with E4M3 slower by 30. */
+ * multiply-adds: faster with 5 bits (17 %), not with other integers. */
 TARGET INLINE void
 cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
       U *nans, const mr_quant_kind kind, const int m, const int nr,
