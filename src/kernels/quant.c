@@ -434,7 +434,7 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
 /* ---- few rows -------------------------------------------------------------
  * Arranged: the numbers of x, in whole cells, then for biased formats their
  * sums over the groups, with zeros up to a multiple of 16; then 16 floats of
- * which the first is 1 when the numbers are arranged in place. */
+ * which the first is the form they have. */
 
 enum { FLAG_FLOATS = 16, SCALES = 2 * MR_QUANT_GROUPS };
 
@@ -475,47 +475,72 @@ lanes_sum(float *lanes)
     return lanes[0];
 }
 
-/* Relaxed: every thread finds the same. */
-static bool
-picks_bytes(void)
+/* How x is arranged. */
+typedef enum form { FORM_PLAIN, FORM_IN_PLACE, FORM_BITS } form;
+
+/* What the processor has for few rows: the least that is fast. Intel's cores
+ * stop for each multiply-add of a subnormal number.  Relaxed: every thread
+ * finds the same. */
+typedef enum power { POWER_NONE = 1, POWER_BYTES, POWER_SUBNORMALS } power;
+
+static power
+power_find(void)
 {
 #if defined(__x86_64__)
-    static atomic_int found; /* 1: no, 2: yes */
+    static atomic_int found;
     int f = atomic_load_explicit(&found, memory_order_relaxed);
 
     if (f == 0) {
-        f = __builtin_cpu_supports("avx512vbmi") ? 2 : 1;
+        bool bytes = __builtin_cpu_supports("avx512vbmi");
+
+        f = !bytes                    ? POWER_NONE
+            : __builtin_cpu_is("amd") ? POWER_SUBNORMALS
+                                      : POWER_BYTES;
         atomic_store_explicit(&found, f, memory_order_relaxed);
     }
-    return f == 2;
+    return (power)f;
 #else
-    return false;
+    return POWER_NONE;
 #endif
 }
 
-/* Kernels for numbers arranged in place, by 1, 2, 4 rows; NULL: none. */
+/* Kernels for numbers of that form, by 1, 2, 4 rows; NULL: none. */
 static mr_quant_dot_fn *const *
-in_place_dots(const mr_quant_format *f)
+dots_for(const mr_quant_format *f, form how)
 {
     const mr_quant_tier *t = quant_tier();
     mr_quant_kind kind = mr__quant_kind(f);
+    bool bits = t->bits[kind][0] && power_find() >= POWER_SUBNORMALS;
 
-    return t->in_place[kind][0]                 ? t->in_place[kind]
-           : t->bytes[kind][0] && picks_bytes() ? t->bytes[kind]
-                                                : NULL;
+    switch (how) {
+    case FORM_BITS:
+        return bits ? t->bits[kind] : NULL;
+    case FORM_IN_PLACE:
+        return t->in_place[kind][0] ? t->in_place[kind]
+               : t->bytes[kind][0] && power_find() >= POWER_BYTES
+                   ? t->bytes[kind]
+                   : NULL;
+    case FORM_PLAIN:
+        break;
+    }
+    return t->dot[kind];
 }
 
 /* What some numbers have: such as cannot be divided by 2^31 without loss; such
- * of MR_QUANT_HUGE or more, infinite or NaN. */
+ * of MR_QUANT_HUGE or more, infinite or NaN; such as are beyond what bits of
+ * codes can meet: products that end at 2^-149 (E4M3: 2^-9 of its least code,
+ * 2^-23 of x, 2^-40 of MR_QUANT_RAISED), or numbers that end at 2^127 (integers
+ * have 2^109). */
 typedef struct extent {
-    bool tiny, huge;
+    bool tiny, huge, beyond;
 } extent;
 
 static extent
 extent_find(const float *x, int64_t n)
 {
     const int32_t least = (127 - 94) << 23, most = (127 + 64) << 23;
-    int32_t tiny = 0, huge = 0;
+    const int32_t low = (127 - 77) << 23, high = (127 + 18) << 23;
+    int32_t tiny = 0, huge = 0, beyond = 0;
 
     for (int64_t i = 0; i < n; i++) {
         int32_t size;
@@ -524,8 +549,9 @@ extent_find(const float *x, int64_t n)
         size &= 0x7fffffff;
         tiny |= (size > 0) & (size < least);
         huge |= size >= most;
+        beyond |= ((size > 0) & (size < low)) | (size >= high);
     }
-    return (extent){tiny != 0, huge != 0};
+    return (extent){tiny != 0, huge != 0, beyond != 0};
 }
 
 /* Numbers l * per_lane + j of a cell to j * 16 + l, those of even and odd lanes
@@ -539,14 +565,24 @@ cell_arrange(const float *x, int64_t n, int per_lane, float (*factor)[2],
             to[j * 16 + l] = x[l * per_lane + j] * factor[j][l % 2];
 }
 
-/* 2 to minus the place of code j in a lane (E4M3 codes are looked up). */
+/* What a number that meets code j of a lane is multiplied by: 2 to minus its
+ * place (E4M3 codes are looked up); as the bits of a float it is 2^-149 (E4M3:
+ * 2^-120) of its number besides. */
 static float
-place_factor(const mr_quant_format *f, int j, bool odd)
+form_factor(const mr_quant_format *f, form how, int j, bool odd)
 {
-    uint32_t place = (uint32_t)(j * f->bits + (odd && f->bits == 5 ? 4 : 0));
-    uint32_t bits = f->code == MR_CODE_E4M3 ? 127U << 23 : (127 - place) << 23;
+    int place = j * f->bits, exponent = 0;
+    uint32_t bits;
     float x;
 
+    if (how == FORM_BITS && place >= 24)
+        place -= 24;
+    place += odd && f->bits == 5 ? 4 : 0;
+    if (how == FORM_BITS)
+        exponent = f->code == MR_CODE_E4M3 ? 120 - 40 : 149 - 40 - place;
+    else if (how == FORM_IN_PLACE && f->code != MR_CODE_E4M3)
+        exponent = -place;
+    bits = (uint32_t)(127 + exponent) << 23;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
@@ -580,27 +616,29 @@ mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
             last = cols / codes * codes;
     float *sums = to + numbers, factor[32][2];
     extent e = extent_find(x, cols);
-    bool in_place = in_place_dots(f) && !e.tiny;
+    form how = dots_for(f, FORM_BITS) && !e.beyond     ? FORM_BITS
+               : dots_for(f, FORM_IN_PLACE) && !e.tiny ? FORM_IN_PLACE
+                                                       : FORM_PLAIN;
 
     for (int j = 0; j < per_lane; j++)
         for (int odd = 0; odd < 2; odd++)
-            factor[j][odd] = in_place ? place_factor(f, j, odd) : 1.0F;
+            factor[j][odd] = form_factor(f, how, j, odd);
     memset(to + last, 0, (size_t)(all - last) * sizeof *to);
     for (int64_t k = 0; k < cols; k += codes)
         cell_arrange(x + k, cols - k < codes ? cols - k : codes, per_lane,
                      factor, to + k);
     if (f->biased)
         mr__quant_group_sums(x, f->group, cols / f->group, sums);
-    to[all - FLAG_FLOATS] = in_place ? 1.0F : 0.0F;
+    to[all - FLAG_FLOATS] = (float)how;
     to[all - FLAG_FLOATS + 1] = e.huge ? 1.0F : 0.0F;
 }
 
-static bool
-arranged_in_place(const mr_quant_matrix *w, const float *arranged)
+static form
+arranged_form(const mr_quant_matrix *w, const float *arranged)
 {
     int64_t all = mr__quant_arranged_floats(&w->f, w->cols);
 
-    return arranged[all - FLAG_FLOATS] != 0.0F;
+    return (form)arranged[all - FLAG_FLOATS];
 }
 
 bool
@@ -619,8 +657,7 @@ rows_alike(const mr_quant_matrix *w, const float *const *arranged, int m)
     int now = m >= 4 ? 4 : m >= 2 ? 2 : 1;
 
     for (int i = 1; i < now; i++)
-        if (arranged_in_place(w, arranged[i]) !=
-            arranged_in_place(w, arranged[0]))
+        if (arranged_form(w, arranged[i]) != arranged_form(w, arranged[0]))
             return 1;
     return now;
 }
@@ -640,6 +677,20 @@ scales_near(const mr_quant_matrix *w, const void *from, int64_t at, int64_t n,
     return room;
 }
 
+/* A span of a row that was arranged for the bits of codes, arranged plainly. */
+static void
+span_plain(const mr_quant_format *f, const float *x, int64_t n, float *to)
+{
+    int per_lane = lane_codes(f);
+    float back[32][2];
+
+    for (int j = 0; j < per_lane; j++)
+        for (int odd = 0; odd < 2; odd++)
+            back[j][odd] = 1.0F / form_factor(f, FORM_BITS, j, odd);
+    for (int64_t k = 0; k < whole(n, 16 * per_lane); k++)
+        to[k] = x[k] * back[k / 16 % per_lane][k % 2];
+}
+
 /* lanes[i * MR_QUANT_TOGETHER + r] += x[i] times columns [k, k + n) of row j +
  * r of w, for 1, 2 or 4 rows of x. */
 static void
@@ -651,10 +702,11 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
     int64_t numbers = numbers_floats(f, w->cols),
             at = j * per_row + k / f->group;
     int64_t all = (rows - 1) * per_row + groups;
-    float scale[SCALES + 16], bias[SCALES + 16];
+    float scale[SCALES + 16], raised[SCALES + 16], bias[SCALES + 16];
+    float plain[MR_QUANT_SPAN];
     const float *part[MR_QUANT_ROWS], *x_sums[MR_QUANT_ROWS];
-    mr_quant_dot_fn *const *dots = quant_tier()->dot[mr__quant_kind(f)];
     const uint8_t *words = w->words;
+    form how = arranged_form(w, x[0]);
     mr_quant_span s = {
         .from = words + (j * w->cols + k) / 8 * f->bits,
         .end = words + w->rows * w->cols / 8 * f->bits,
@@ -670,9 +722,22 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
         part[i] = x[i] + k;
         x_sums[i] = x[i] + numbers + k / f->group;
     }
-    if (arranged_in_place(w, x[0]))
-        dots = in_place_dots(f);
-    dots[m / 2](&s, (int)rows, part, x_sums, lanes);
+    if (how != FORM_BITS) {
+        dots_for(f, how)[m / 2](&s, (int)rows, part, x_sums, lanes);
+        return;
+    }
+    if (quant_tier()->raised(s.scale, whole(all, 16), raised)) {
+        s.scale = raised;
+        dots_for(f, how)[m / 2](&s, (int)rows, part, x_sums, lanes);
+        return;
+    }
+    for (int i = 0; i < m; i++) {
+        const float *one = plain;
+
+        span_plain(f, part[i], n, plain);
+        dots_for(f, FORM_PLAIN)[0](&s, (int)rows, &one, x_sums + i,
+                                   lanes + i * MR_QUANT_TOGETHER);
+    }
 }
 
 /* Rows of w whose scales for a span are no further apart than SCALES. */

@@ -62,6 +62,9 @@ typedef struct mr_quant_matrix {
 #define MR_QUANT_TOGETHER 16
 /* From here on x is huge. */
 #define MR_QUANT_HUGE 0x1p64F
+/* Where the bits of codes are floats, the sums of a group are less by this, and
+ * its scale is more. */
+#define MR_QUANT_RAISED 0x1p40F
 /* Numbers of the largest group that is not affine. */
 #define MR_QUANT_FLOAT_GROUP 32
 
@@ -164,6 +167,10 @@ typedef struct mr_quant_tier {
        with AVX512-VBMI, `bytes`); NULL where there is nothing to win */
     mr_quant_dot_fn *in_place[MR_N_QUANT_KINDS][3];
     mr_quant_dot_fn *bytes[MR_N_QUANT_KINDS][3];
+    /* the same where multiply-adds take subnormal numbers as fast as others:
+       the bits of a code are a float; x is arranged for that, and scales are
+       raised (NULL: none) */
+    mr_quant_dot_fn *bits[MR_N_QUANT_KINDS][3];
     /* lanes of rows side by side: from words[i][lane] the n codes of each lane
        (a multiple of 16), scaled: to[k * step + lane] */
     int32_t lanes;
@@ -172,6 +179,9 @@ typedef struct mr_quant_tier {
     void (*sums)(float (*lanes)[16], int n, float *to);
     /* bytes as scales: E8M0, E4M3 */
     void (*scales[2])(const uint8_t *from, int64_t n, float *to);
+    /* n (a multiple of 16) scales times MR_QUANT_RAISED; false: one is too
+       large for that, or no number */
+    bool (*raised)(const float *from, int64_t n, float *to);
     /* x[i] = x[i] * scale + bias, rounded twice; bias may be 0 */
     void (*scale)(float *x, int64_t n, float scale, float bias);
     /* the least and the largest of n (a multiple of 16) numbers; NaN where one

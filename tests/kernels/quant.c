@@ -370,6 +370,55 @@ dot__gives_equal_bits_of_tiny_numbers(void **state)
             products_check(&formats[i], groups, tiny_fill, are_scaled);
 }
 
+/* Scales (and biases) times 2^100, where their type has that. */
+static bool
+scales_enlarge(const mr_quant_matrix *w)
+{
+    int64_t groups = w->rows * w->cols / w->f.group;
+    uint8_t *bytes = (uint8_t *)(uintptr_t)w->scales;
+    float *scales = (float *)(uintptr_t)w->scales;
+    float *biases = (float *)(uintptr_t)w->biases;
+
+    if (w->f.scale != MR_SCALE_FLOAT32 && w->f.scale != MR_SCALE_E8M0)
+        return false;
+    for (int64_t g = 0; g < groups; g++) {
+        if (w->f.scale == MR_SCALE_E8M0)
+            bytes[g] = (uint8_t)(bytes[g] + 100);
+        else
+            scales[g] *= 0x1p100F;
+        if (biases)
+            biases[g] *= 0x1p100F;
+    }
+    return true;
+}
+
+/* Scales that cannot be raised meet codes in another way: the same bits. */
+static void
+dot__gives_equal_bits_of_huge_scales(void **state)
+{
+    enum { COLS = 1280 };
+    float x[COLS], y[2][N_ROWS];
+
+    (void)state;
+    plain_fill(x, COLS, 0);
+    for (int i = 0; i < N_FORMATS; i++) {
+        int64_t floats = mr__quant_arranged_floats(&formats[i], COLS);
+        float *to = aligned_alloc(64, (size_t)floats * 4);
+        mr_quant_matrix w = matrix(&formats[i], N_ROWS, COLS);
+        const float *arranged[1] = {to};
+
+        mr__quant_arrange(&formats[i], COLS, x, to);
+        mr__quant_dot(&w, 0, N_ROWS, 1, arranged, y[0], N_ROWS);
+        if (scales_enlarge(&w)) {
+            mr__quant_dot(&w, 0, N_ROWS, 1, arranged, y[1], N_ROWS);
+            for (int j = 0; j < N_ROWS; j++)
+                assert_true(y[0][j] * 0x1p100F == y[1][j]);
+        }
+        free(to);
+        release_all();
+    }
+}
+
 /* A code that is no number meets its own row alone. */
 static void
 dot__gives_nan_for_a_nan_code(void **state)
@@ -450,6 +499,7 @@ main(void)
         cmocka_unit_test(pairs__hold_the_codes_beside_their_scales),
         cmocka_unit_test(dot__gives_the_products_and_stays_inside),
         cmocka_unit_test(dot__gives_equal_bits_of_tiny_numbers),
+        cmocka_unit_test(dot__gives_equal_bits_of_huge_scales),
         cmocka_unit_test(dot__gives_nan_for_a_nan_code),
         cmocka_unit_test(tiers__give_equal_bits),
     };

@@ -393,41 +393,57 @@ lane_bits(const mr_quant_kind kind)
     return kind_count(kind) * kind_bits(kind);
 }
 
-/* Rows of w at a time, and how many sums they have with the rows of x. */
+/* Rows of w at a time, and how many sums they have with the rows of x;
+ * vectors of a row at a time. */
 #if MR_TIER_ID == MR_TIER_AVX512
-enum { MOST_ROWS = 4, MOST_SUMS = 8 };
+enum { MOST_ROWS = 4, MOST_SUMS = 8, CELLS = 2 };
 #else
-enum { MOST_ROWS = 2, MOST_SUMS = 4 };
+enum { MOST_ROWS = 2, MOST_SUMS = 4, CELLS = VECTORS };
 #endif
 
 /* E4M3 without NaN. */
 #define CLEAN MR_N_QUANT_KINDS
 
+/* What x is arranged for: codes as they are; codes that stay in their place of
+ * the lane; such whose bits are taken for those of a float. */
+typedef enum form { PLAIN, PLACED, BITS } form;
+
 #if MR_TIER_ID == MR_TIER_AVX512
 /* The code where it is, times the power of two that x was divided by. */
-INLINE R
-number_in_place(U w, const int j, const int bits)
+INLINE U
+code_in_place(U w, const int at, const int bits)
 {
-    uint64_t mask = ((1U << bits) - 1) << (j * bits);
+    uint64_t mask = ((1U << bits) - 1) << at;
 
     /* every second lane of 20 bits begins in the midst of a byte */
     mask |= mask << (bits == 5 ? 36 : 32);
-    w &= (U)_mm512_set1_epi64((long long)mask);
-    return (R)_mm512_cvtepu32_ps((__m512i)w);
+    return w & (U)_mm512_set1_epi64((long long)mask);
+}
+
+/* The 24 low bits of a float are 2^149 times the number, as are the upper ones
+ * once they are the lowest. */
+INLINE R
+number_of_bits(U w, const int at, const int bits)
+{
+    if (at < 24)
+        return (R)code_in_place(w, at, bits);
+    return (R)(bits == 8 ? w >> 24 : code_in_place(w >> 24, at - 24, bits));
 }
 #endif
 
 /* Code j of each lane as a number. */
 INLINE R
-number_at(U w, const int j, const mr_quant_kind kind, const bool in_place)
+number_at(U w, const int j, const mr_quant_kind kind, const form how)
 {
     const int bits = kind_bits(kind), at = j * bits;
 
 #if MR_TIER_ID == MR_TIER_AVX512
-    if (in_place)
-        return number_in_place(w, j, bits);
+    if (how == BITS)
+        return number_of_bits(w, at, bits);
+    if (how == PLACED)
+        return (R)_mm512_cvtepu32_ps((__m512i)code_in_place(w, at, bits));
 #else
-    (void)in_place;
+    (void)how;
 #endif
     if (kind == CLEAN)
         return number_e4m3_top((U)((M)(w << (unsigned)(24 - at)) >> 4));
@@ -514,6 +530,21 @@ scales_e4m3(const uint8_t *from, int64_t n, float *to)
     }
 }
 
+static bool
+raised(const float *from, int64_t n, float *to)
+{
+    const U size = u_set(0x7fffffff), most = u_set((127 + 87) << 23);
+    M huge = {0};
+
+    for (int64_t i = 0; i < n; i += N_LANES) {
+        R x = v_load(from + i);
+
+        huge |= (M)(((U)x & size) >= most);
+        v_store(to + i, x * C(MR_QUANT_RAISED));
+    }
+    return !m_any(huge);
+}
+
 /* ---- making
  * -------------------------------------------------------------------
  */
@@ -593,7 +624,11 @@ const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
               [MR_QUANT_5] = ROWS(in_place_5),
               [MR_QUANT_6] = ROWS(in_place_6),
               [MR_QUANT_E4M3] = ROWS(in_place_e4m3)},
+    .bits = {ROWS(bits_1), ROWS(bits_2), ROWS(bits_3), ROWS(bits_4),
+             ROWS(bits_5), ROWS(bits_6),
+             ROWS(bits_8), [MR_QUANT_E4M3] = ROWS(bits_e4m3)},
 #endif
+    .raised = raised,
     .sums = sums,
     .scales = {scales_e8m0, scales_e4m3},
     .scale = scale,

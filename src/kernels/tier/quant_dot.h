@@ -5,13 +5,14 @@
  * A cell is 16 lanes of as many codes as fit 32 bits (1, 2, 4, 8 bits), 24 (3,
  * 6) or 20 (5) of the row's stream; x is arranged to suit.  Included once for
  * the tier, and again with PICKS_BYTES for processors that make lanes of less
- * than a word faster: the same bits.  in_place: codes stay where they are in
- * the lane, and x was divided by that power of two.
+ * than a word faster: the same bits.  PLACED: codes stay where they are in the
+ * lane, and x was divided by that power of two; BITS: and are floats as such.
  */
 
 /* Names of this time. */
 #define short_lanes NAMED(short_lanes)
-#define cell        NAMED(cell)
+#define cells_meet  NAMED(cells_meet)
+#define cells_at    NAMED(cells_at)
 #define cell_read   NAMED(cell_read)
 #define cell_copy   NAMED(cell_copy)
 #define cells       NAMED(cells)
@@ -66,7 +67,7 @@ static const uint32_t lane_first[16] = {0, 4, 0, 4, 0, 4, 0, 4,
 /* N_LANES lanes of 24 bits or 20 that start at a byte; above the 24 bits is
  * nothing, above the 20 anything. */
 TARGET INLINE U
-short_lanes(const uint8_t *from, const int bits, const bool in_place)
+short_lanes(const uint8_t *from, const int bits, const form how)
 {
 #if MR_TIER_ID == MR_TIER_AVX512
     __m512i x = _mm512_loadu_si512(from);
@@ -101,7 +102,7 @@ short_lanes(const uint8_t *from, const int bits, const bool in_place)
         x[i] = word & 0xffffff;
     }
 #endif
-    return bits == 20 && !in_place ? (U)x >> u_load(lane_first) : (U)x;
+    return bits == 20 && how == PLAIN ? (U)x >> u_load(lane_first) : (U)x;
 }
 
 #ifdef PICKS_BYTES
@@ -127,63 +128,88 @@ e4m3_halves(U w, U *to)
                                          0xE4);
 }
 
-INLINE R
-half_at(const U *halves, const int j)
+/* The same times 2^-120, NaN taken for 480: the bits of each byte moved to
+ * theirs.  Numbers below 2^-6 are no normal ones there. */
+TARGET INLINE void
+e4m3_clean(U w, U *to)
 {
-    return (R)(j < 2 ? halves[j] << 16 : halves[j - 2] & 0xFFFF0000);
+    const __m512i mask = _mm512_set1_epi16((short)0x87F0);
+    __m512i low = _mm512_slli_epi16((__m512i)w, 8);
+
+    to[0] = (U)_mm512_and_si512(_mm512_srai_epi16(low, 4), mask);
+    to[1] = (U)_mm512_and_si512(_mm512_srai_epi16((__m512i)w, 4), mask);
+}
+
+INLINE R
+e4m3_at(const U *halves, const int j, const mr_quant_kind kind, const form how)
+{
+    R q = (R)(j < 2 ? halves[j] << 16 : halves[j - 2] & 0xFFFF0000);
+
+    /* x has been arranged for clean ones */
+    return kind == MR_QUANT_E4M3 && how == BITS ? q * C(0x1p-120F) : q;
 }
 #endif
 
-/* A cell; x from number `at` on.  Row i of x and row r of w meet in sum i * nr
- * + r. */
+/* Some cells next to each other, x from number `at` on.  Row i of x and row r
+ * of w meet in sum i * nr + r. */
 TARGET INLINE void
-cell(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x, int64_t at,
-     R (*sum)[VECTORS], const mr_quant_kind kind, const int m, const int nr,
-     const bool in_place)
+cells_meet(U (*w)[CELLS], R (*scale)[CELLS], const float *const *x, int64_t at,
+           R (*sum)[VECTORS], const mr_quant_kind kind, const int m,
+           const int nr, const form how, const int n_cells)
 {
+    const int count = kind_count(kind);
+
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
-        R t[MOST_SUMS];
+        R t[MOST_SUMS * CELLS];
 #ifdef PICKS_BYTES
-        U halves[MOST_ROWS][2];
+        const bool e4m3 = kind == MR_QUANT_E4M3 || kind == CLEAN;
+        U halves[MOST_ROWS][2]; /* of one cell */
 
 #pragma GCC unroll 4
-        for (int r = 0; kind == MR_QUANT_E4M3 && r < nr; r++)
-            e4m3_halves(w[r][v], halves[r]);
+        for (int r = 0; e4m3 && r < nr; r++)
+            (kind == CLEAN ? e4m3_clean : e4m3_halves)(w[r][v], halves[r]);
 #endif
 
 #pragma GCC unroll 8
-        for (int c = 0; c < m * nr; c++)
+        for (int c = 0; c < m * nr * n_cells; c++)
             t[c] = (R){0};
 #pragma GCC unroll 32
-        for (int j = 0; j < kind_count(kind); j++) {
-            R q[MOST_ROWS];
+        for (int j = 0; j < count; j++)
+#pragma GCC unroll 2
+            for (int c = 0; c < n_cells; c++) {
+                R q[MOST_ROWS];
 
-#pragma GCC unroll 4
-            for (int r = 0; r < nr; r++)
-#ifdef PICKS_BYTES
-                q[r] = kind == MR_QUANT_E4M3
-                           ? half_at(halves[r], j)
-                           : number_at(w[r][v], j, kind, in_place);
-#else
-                q[r] = number_at(w[r][v], j, kind, in_place);
-#endif
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++) {
-                R y = v_load(x[i] + at + j * 16 + v * N_LANES);
-
-#if MR_TIER_ID == MR_TIER_AVX512
-                if (nr > 1) /* once, not in each multiply-add */
-                    __asm__("" : "+v"(y));
-#endif
 #pragma GCC unroll 4
                 for (int r = 0; r < nr; r++)
-                    t[i * nr + r] = multiply_add(y, q[r], t[i * nr + r]);
+#ifdef PICKS_BYTES
+                    q[r] = e4m3 ? e4m3_at(halves[r], j, kind, how)
+                                : number_at(w[r][c + v], j, kind, how);
+#else
+                    q[r] = number_at(w[r][c + v], j, kind, how);
+#endif
+#pragma GCC unroll 4
+                for (int i = 0; i < m; i++) {
+                    R y =
+                        v_load(x[i] + at + (c * count + j) * 16 + v * N_LANES);
+
+#if MR_TIER_ID == MR_TIER_AVX512
+                    if (nr > 1) /* once, not in each multiply-add */
+                        __asm__("" : "+v"(y));
+#endif
+#pragma GCC unroll 4
+                    for (int r = 0; r < nr; r++) {
+                        R *to = &t[(i * nr + r) * n_cells + c];
+
+                        *to = multiply_add(y, q[r], *to);
+                    }
+                }
             }
-        }
 #pragma GCC unroll 8
-        for (int c = 0; c < m * nr; c++)
-            sum[c][v] = multiply_add(t[c], scale[c % nr][v], sum[c][v]);
+        for (int c = 0; c < m * nr * n_cells; c++)
+            sum[c / n_cells][v] =
+                multiply_add(t[c], scale[c / n_cells % nr][c % n_cells + v],
+                             sum[c / n_cells][v]);
     }
 }
 
@@ -191,7 +217,7 @@ cell(U (*w)[VECTORS], R (*scale)[VECTORS], const float *const *x, int64_t at,
  * one: of all lanes. */
 TARGET INLINE void
 cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
-          const mr_quant_kind kind, const bool in_place, const bool one)
+          const mr_quant_kind kind, const form how, const bool one)
 {
     const int bits = lane_bits(kind);
 
@@ -202,7 +228,7 @@ cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
         if (bits == 32)
             w[v] = u_load(from + v * VEC_BYTES);
         else
-            w[v] = short_lanes(from + v * N_LANES * bits / 8, bits, in_place);
+            w[v] = short_lanes(from + v * N_LANES * bits / 8, bits, how);
         memcpy(&index, lane_number, sizeof index);
         scale[v] = one ? v_set(*scales)
                        : v_pick(scales, (U)((index + v * N_LANES) >> shift));
@@ -214,7 +240,7 @@ cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
 TARGET INLINE void
 cell_copy(const uint8_t *from, const float *scales, int64_t lanes,
           int64_t groups, int shift, U *w, R *scale, const mr_quant_kind kind,
-          const bool in_place)
+          const form how)
 {
     const int bytes = 2 * lane_bits(kind), most = shift >= 4 ? 1 : 16 >> shift;
     uint8_t last[CELL_READ] = {0};
@@ -223,7 +249,7 @@ cell_copy(const uint8_t *from, const float *scales, int64_t lanes,
     memcpy(last, from, (size_t)(lanes < 16 ? lanes * bytes / 16 : bytes));
     memcpy(last_scales, scales,
            (size_t)(groups < most ? groups : most) * sizeof *scales);
-    cell_read(last, last_scales, shift, w, scale, kind, in_place, shift >= 4);
+    cell_read(last, last_scales, shift, w, scale, kind, how, shift >= 4);
 }
 
 /* Lanes of whole cells that may be read where they are, of row `row`. */
@@ -246,34 +272,51 @@ typedef struct walk {
     int shift;
 } walk;
 
-/* Cells of lanes [0, stop) of nr rows.  Steps are hidden from the compiler,
- * which else keeps a register for each row, and has not as many. */
+/* n_cells cells of nr rows, the first at lane l.  Steps are hidden from the
+ * compiler, which else keeps a register for each row, and has not as many. */
+TARGET INLINE void
+cells_at(const walk *at, int64_t l, const float *const *x, R (*sum)[VECTORS],
+         U *nans, const mr_quant_kind kind, const int m, const int nr,
+         const form how, const bool one, const int n_cells)
+{
+    const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
+    const uint8_t *row = at->from + l / 16 * bytes;
+    const float *scales = at->scale + (l >> at->shift);
+    int64_t step = at->step, scale_step = at->scale_step;
+    R scale[MOST_ROWS][CELLS];
+    U w[MOST_ROWS][CELLS];
+
+    __asm__("" : "+r"(step), "+r"(scale_step));
+#pragma GCC unroll 4
+    for (int r = 0; r < nr; r++, row += step, scales += scale_step)
+#pragma GCC unroll 2
+        for (int c = 0; c < n_cells; c++) {
+            int64_t g = ((l + 16 * c) >> at->shift) - (l >> at->shift);
+
+            bring(row + c * bytes, at->ahead);
+            cell_read(row + c * bytes, scales + g, at->shift, w[r] + c,
+                      scale[r] + c, kind, how, one);
+            for (int v = 0; v < VECTORS; v++)
+                *nans |= kind == CLEAN ? e4m3_nans(w[r][c + v]) : *nans;
+        }
+    cells_meet(w, scale, x, l * count, sum, kind, m, nr, how, n_cells);
+}
+
+/* Cells of lanes [0, stop).  Two at once have twice as many chains of
+ * multiply-adds: faster with 5 bits (17 %), not with other integers. */
 TARGET INLINE void
 cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
       U *nans, const mr_quant_kind kind, const int m, const int nr,
-      const bool in_place, const bool one)
+      const form how, const bool one)
 {
-    const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
-    const uint8_t *from = at->from;
-    R scale[MOST_ROWS][VECTORS];
-    U w[MOST_ROWS][VECTORS];
+    const int most =
+        m == 1 && how == BITS && kind == MR_QUANT_5 ? CELLS / VECTORS : 1;
+    int64_t l = 0;
 
-    for (int64_t l = 0; l < stop; l += 16, from += bytes) {
-        const uint8_t *row = from;
-        const float *scales = at->scale + (l >> at->shift);
-        int64_t step = at->step, scale_step = at->scale_step;
-
-        __asm__("" : "+r"(step), "+r"(scale_step));
-#pragma GCC unroll 4
-        for (int r = 0; r < nr; r++, row += step, scales += scale_step) {
-            bring(row, at->ahead);
-            cell_read(row, scales, at->shift, w[r], scale[r], kind, in_place,
-                      one);
-            for (int v = 0; v < VECTORS; v++)
-                *nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : *nans;
-        }
-        cell(w, scale, x, l * count, sum, kind, m, nr, in_place);
-    }
+    for (; l + 16 * most <= stop; l += 16 * most)
+        cells_at(at, l, x, sum, nans, kind, m, nr, how, one, most);
+    for (; most > 1 && l < stop; l += 16)
+        cells_at(at, l, x, sum, nans, kind, m, nr, how, one, 1);
 }
 
 /* Rows [row, row + nr) of w, one, two or four.  False, and nothing is added,
@@ -281,13 +324,12 @@ cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
 TARGET INLINE bool
 dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
          const float *const *x_sums, float (*lanes)[16],
-         const mr_quant_kind kind, const int m, const int nr,
-         const bool in_place)
+         const mr_quant_kind kind, const int m, const int nr, const form how)
 {
     const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
     int64_t n = s->n / count, stop = whole_lanes(s, row + nr - 1, kind);
-    R sum[MOST_SUMS][VECTORS], scale[MOST_ROWS][VECTORS];
-    U w[MOST_ROWS][VECTORS], nans = {0};
+    R sum[MOST_SUMS][VECTORS], scale[MOST_ROWS][CELLS];
+    U w[MOST_ROWS][CELLS], nans = {0};
     walk at = {.from = s->from + row * s->row_bytes,
                .scale = s->scale + row * s->row_groups,
                .step = s->row_bytes,
@@ -300,20 +342,20 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
             sum[c][v] = v_load(
                 lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr] + v * N_LANES);
     if (at.shift >= 4)
-        cells(&at, stop, x, sum, &nans, kind, m, nr, in_place, true);
+        cells(&at, stop, x, sum, &nans, kind, m, nr, how, true);
     else
-        cells(&at, stop, x, sum, &nans, kind, m, nr, in_place, false);
+        cells(&at, stop, x, sum, &nans, kind, m, nr, how, false);
     for (int64_t l = stop; l < n; l += 16) {
         int64_t g = l >> at.shift;
 
         for (int r = 0; r < nr; r++) {
             cell_copy(at.from + r * at.step + l / 16 * bytes,
                       at.scale + r * at.scale_step + g, n - l, s->n_groups - g,
-                      at.shift, w[r], scale[r], kind, in_place);
+                      at.shift, w[r], scale[r], kind, how);
             for (int v = 0; v < VECTORS; v++)
                 nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : nans;
         }
-        cell(w, scale, x, l * count, sum, kind, m, nr, in_place);
+        cells_meet(w, scale, x, l * count, sum, kind, m, nr, how, 1);
     }
     if (kind == CLEAN && e4m3_has_nan(nans))
         return false;
@@ -332,10 +374,9 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
 TARGET INLINE void
 dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
         const float *const *x_sums, float (*lanes)[16],
-        const mr_quant_kind kind, const int m, const int nr,
-        const bool in_place)
+        const mr_quant_kind kind, const int m, const int nr, const form how)
 {
-    if (!dot_rows(s, row, x, x_sums, lanes, kind, m, nr, in_place))
+    if (!dot_rows(s, row, x, x_sums, lanes, kind, m, nr, how))
         for (int r = 0; r < nr; r++)
             dot_rows(s, row + r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, false);
 }
@@ -346,54 +387,63 @@ dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
 TARGET INLINE void
 dot(const mr_quant_span *s, int rows, const float *const *x,
     const float *const *x_sums, float (*lanes)[16], const mr_quant_kind kind,
-    const int m, const bool in_place)
+    const int m, const form how)
 {
     const int most = m == 1 ? MOST_ROWS : MOST_SUMS / m < 2 ? 1 : 2;
     int r = 0;
 
     for (; r + most <= rows; r += most)
-        dot_any(s, r, x, x_sums, lanes, kind, m, most, in_place);
+        dot_any(s, r, x, x_sums, lanes, kind, m, most, how);
     for (; most > 2 && r + 2 <= rows; r += 2)
-        dot_any(s, r, x, x_sums, lanes, kind, m, 2, in_place);
+        dot_any(s, r, x, x_sums, lanes, kind, m, 2, how);
     for (; r < rows; r++)
-        dot_any(s, r, x, x_sums, lanes, kind, m, 1, in_place);
+        dot_any(s, r, x, x_sums, lanes, kind, m, 1, how);
 }
 
-#define DOT(name, kind, in_place, m)                                           \
+#define DOT(name, kind, how, m)                                                \
     TARGET static void name(const mr_quant_span *s, int rows,                  \
                             const float *const *x, const float *const *x_sums, \
                             float(*lanes)[16])                                 \
     {                                                                          \
-        dot(s, rows, x, x_sums, lanes, kind, m, in_place);                     \
+        dot(s, rows, x, x_sums, lanes, kind, m, how);                          \
     }
-#define DOTS(name, kind, in_place)                                             \
-    DOT(name##_1, kind, in_place, 1)                                           \
-    DOT(name##_2, kind, in_place, 2)                                           \
-    DOT(name##_4, kind, in_place, 4)
+#define DOTS(name, kind, how)                                                  \
+    DOT(name##_1, kind, how, 1)                                                \
+    DOT(name##_2, kind, how, 2)                                                \
+    DOT(name##_4, kind, how, 4)
 #ifdef PICKS_BYTES
-DOTS(in_place_3, MR_QUANT_3, true)
-DOTS(in_place_5, MR_QUANT_5, true)
-DOTS(in_place_6, MR_QUANT_6, true)
-DOTS(in_place_e4m3, MR_QUANT_E4M3, true)
+DOTS(in_place_3, MR_QUANT_3, PLACED)
+DOTS(in_place_5, MR_QUANT_5, PLACED)
+DOTS(in_place_6, MR_QUANT_6, PLACED)
+DOTS(in_place_e4m3, MR_QUANT_E4M3, PLACED)
+DOTS(bits_1, MR_QUANT_1, BITS)
+DOTS(bits_2, MR_QUANT_2, BITS)
+DOTS(bits_3, MR_QUANT_3, BITS)
+DOTS(bits_4, MR_QUANT_4, BITS)
+DOTS(bits_5, MR_QUANT_5, BITS)
+DOTS(bits_6, MR_QUANT_6, BITS)
+DOTS(bits_8, MR_QUANT_8, BITS)
+DOTS(bits_e4m3, CLEAN, BITS)
 #else
-DOTS(dot_1, MR_QUANT_1, false)
-DOTS(dot_2, MR_QUANT_2, false)
-DOTS(dot_3, MR_QUANT_3, false)
-DOTS(dot_4, MR_QUANT_4, false)
-DOTS(dot_5, MR_QUANT_5, false)
-DOTS(dot_6, MR_QUANT_6, false)
-DOTS(dot_8, MR_QUANT_8, false)
-DOTS(dot_e2m1, MR_QUANT_E2M1, false)
-DOTS(dot_e4m3, CLEAN, false)
+DOTS(dot_1, MR_QUANT_1, PLAIN)
+DOTS(dot_2, MR_QUANT_2, PLAIN)
+DOTS(dot_3, MR_QUANT_3, PLAIN)
+DOTS(dot_4, MR_QUANT_4, PLAIN)
+DOTS(dot_5, MR_QUANT_5, PLAIN)
+DOTS(dot_6, MR_QUANT_6, PLAIN)
+DOTS(dot_8, MR_QUANT_8, PLAIN)
+DOTS(dot_e2m1, MR_QUANT_E2M1, PLAIN)
+DOTS(dot_e4m3, CLEAN, PLAIN)
 #if MR_TIER_ID == MR_TIER_AVX512
-DOTS(in_place_1, MR_QUANT_1, true)
-DOTS(in_place_2, MR_QUANT_2, true)
-DOTS(in_place_4, MR_QUANT_4, true)
-DOTS(in_place_8, MR_QUANT_8, true)
+DOTS(in_place_1, MR_QUANT_1, PLACED)
+DOTS(in_place_2, MR_QUANT_2, PLACED)
+DOTS(in_place_4, MR_QUANT_4, PLACED)
+DOTS(in_place_8, MR_QUANT_8, PLACED)
 #endif
 #endif
 #undef short_lanes
-#undef cell
+#undef cells_meet
+#undef cells_at
 #undef cell_read
 #undef cell_copy
 #undef cells
