@@ -166,30 +166,70 @@ scatter_point(const scatter *s, int64_t to, int64_t from)
                     s->run);
 }
 
-static bool
-is_mine(const scatter *s, int64_t owner, int64_t offset)
-{
-    uint64_t block = (uint64_t)offset >> BLOCK_SHIFT;
-    uint64_t hash = block * 0x9E3779B97F4A7C15ULL >> 32;
+/* An owner's share of the hashes of blocks. */
+typedef struct share {
+    uint32_t first, most; /* hashes first + [0, most] */
+} share;
 
-    return (int64_t)(hash * (uint64_t)s->n_owners >> 32) == owner;
+static share
+share_of(const scatter *s, int64_t owner)
+{
+    uint64_t all = UINT64_C(1) << 32, n = (uint64_t)s->n_owners;
+    uint64_t first = (uint64_t)owner * all / n,
+             end = ((uint64_t)owner + 1) * all / n;
+
+    return (share){(uint32_t)first, (uint32_t)(end - first - 1)};
 }
 
+static bool
+is_in(share mine, int64_t offset)
+{
+    uint64_t block = (uint64_t)offset >> BLOCK_SHIFT;
+    uint32_t hash = (uint32_t)(block ^ block >> 32) * 0x9E3779B1U;
+
+    return hash - mine.first <= mine.most;
+}
+
+/* Points of [i, i + CHUNK) whose places are the owner's: how many.  Without a
+ * branch, since none could be foreseen. */
+static int64_t
+chunk_note(const scatter *s, share owner, int64_t i, int64_t *mine)
+{
+    int64_t end = s->count - i < CHUNK ? s->count : i + CHUNK, n = 0;
+
+    for (int64_t k = i; k < end; k++) {
+        mine[n] = k;
+        n += is_in(owner, s->offset[k]);
+    }
+    return n;
+}
+
+/* Some points of one element of the updates, `step` apart, and those that come
+ * after them. */
+typedef struct elements {
+    const int64_t *now, *next;
+    int64_t n, n_next, step;
+} elements;
+
+/* Places are asked for a chunk before they are met: bursts wait for the lines
+ * that may be on their way at once. */
 #define ELEMENTS(type, op)                                                     \
     do {                                                                       \
         type *to = (type *)(void *)s->to;                                      \
         const type *from = (const type *)(const void *)s->from;                \
                                                                                \
-        for (int64_t k = 0; k < n; k++)                                        \
-            __builtin_prefetch(&to[s->offset[mine[k]]], 1);                    \
-        for (int64_t k = 0; k < n; k++)                                        \
-            to[s->offset[mine[k]]] op from[mine[k] * step];                    \
+        for (int64_t k = 0; k < e->n; k++) {                                   \
+            if (k < e->n_next)                                                 \
+                __builtin_prefetch(&to[s->offset[e->next[k]]], 1);             \
+            to[s->offset[e->now[k]]] op from[e->now[k] * e->step];             \
+        }                                                                      \
+        for (int64_t k = e->n; k < e->n_next; k++)                             \
+            __builtin_prefetch(&to[s->offset[e->next[k]]], 1);                 \
     } while (0)
 
-/* Points of one element of the updates, `step` apart; false: none of the
- * cases that stand here. */
+/* False: none of the cases that stand here. */
 static bool
-elements_run(const scatter *s, const int64_t *mine, int64_t n, int64_t step)
+elements_run(const scatter *s, const elements *e)
 {
     bool add = s->how.mode == MR_SCATTER_ADD;
     mr_dtype t = s->how.dtype;
@@ -211,32 +251,41 @@ elements_run(const scatter *s, const int64_t *mine, int64_t n, int64_t step)
     return true;
 }
 
-/* Everything at places that this owner has.  Which points these are is noted
- * a chunk at a time, without a branch, since none could be foreseen. */
+/* Everything of this owner, where updates are single elements; false: none of
+ * the cases of elements_run. */
+static bool
+owner_elements(const scatter *s, share owner)
+{
+    int64_t mine[2][CHUNK];
+    elements e = {.step = s->points.ndim == 0 ? 0 : s->points.stride[0][0]};
+    int w = 0;
+
+    e.n_next = chunk_note(s, owner, 0, mine[0]);
+    for (int64_t i = 0; i < s->count; i += CHUNK, w ^= 1) {
+        e.now = mine[w];
+        e.n = e.n_next;
+        e.next = mine[w ^ 1];
+        e.n_next = chunk_note(s, owner, i + CHUNK, mine[w ^ 1]);
+        if (!elements_run(s, &e))
+            return false;
+    }
+    return true;
+}
+
+/* Everything at places that this owner has. */
 static void
 scatter_owner(const scatter *s, int64_t owner)
 {
     bool single = s->n_runs == 1 && s->run == 1 && s->points.ndim <= 1;
-    int64_t step = s->points.ndim == 0 ? 0 : s->points.stride[0][0];
+    share its = share_of(s, owner);
     mr_walk w = s->points;
 
+    if (single && owner_elements(s, its))
+        return;
     mr__walk_seek(&w, 0);
-    for (int64_t i = 0; i < s->count; i += CHUNK) {
-        int64_t mine[CHUNK], n = 0;
-        int64_t end = s->count - i < CHUNK ? s->count : i + CHUNK;
-
-        for (int64_t k = i; k < end; k++) {
-            mine[n] = k;
-            n += is_mine(s, owner, s->offset[k]);
-        }
-        if (single && elements_run(s, mine, n, step))
-            continue;
-        for (int64_t k = i, next = 0; k < end; k++, mr__walk_next(&w))
-            if (next < n && mine[next] == k) {
-                scatter_point(s, s->offset[k], w.offset[0]);
-                next++;
-            }
-    }
+    for (int64_t i = 0; i < s->count; i++, mr__walk_next(&w))
+        if (is_in(its, s->offset[i]))
+            scatter_point(s, s->offset[i], w.offset[0]);
 }
 
 static void
