@@ -22,6 +22,8 @@
 
 enum {
     CHUNK = 256,
+    NEAR_BYTES = 1024,
+    LINE_BYTES = 64,
     BLOCK_SHIFT = 6 /* places of a block have one owner: no shared lines */
 };
 
@@ -272,16 +274,52 @@ owner_elements(const scatter *s, share owner)
     return true;
 }
 
+/* Runs of the output and of the updates are brought near, up to NEAR_BYTES. */
+static void
+run_near(const char *to, const char *from, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes && i < NEAR_BYTES; i += LINE_BYTES) {
+        __builtin_prefetch(from + i);
+        __builtin_prefetch(to + i, 1);
+    }
+}
+
+/* The same where updates are runs, each met while the next comes near. */
+static void
+owner_runs(const scatter *s, share owner)
+{
+    int64_t item = s->how.item, mine[CHUNK], n;
+    int64_t step = s->points.ndim == 0 ? 0 : s->points.stride[0][0] * item;
+    bool dense = s->to_stride == 1 && s->from_stride == 1;
+    int64_t bytes = dense ? s->run * item : 0;
+
+    for (int64_t i = 0; i < s->count; i += CHUNK) {
+        n = chunk_note(s, owner, i, mine);
+        for (int64_t k = 0; k < n; k++) {
+            if (k + 1 < n)
+                run_near(s->to + s->offset[mine[k + 1]] * item,
+                         s->from + mine[k + 1] * step, bytes);
+            combine_run(&s->how, s->to + s->offset[mine[k]] * item,
+                        s->to_stride, s->from + mine[k] * step, s->from_stride,
+                        s->run);
+        }
+    }
+}
+
 /* Everything at places that this owner has. */
 static void
 scatter_owner(const scatter *s, int64_t owner)
 {
-    bool single = s->n_runs == 1 && s->run == 1 && s->points.ndim <= 1;
     share its = share_of(s, owner);
+    bool runs = s->n_runs == 1 && s->points.ndim <= 1;
     mr_walk w = s->points;
 
-    if (single && owner_elements(s, its))
+    if (runs && s->run == 1 && owner_elements(s, its))
         return;
+    if (runs) {
+        owner_runs(s, its);
+        return;
+    }
     mr__walk_seek(&w, 0);
     for (int64_t i = 0; i < s->count; i++, mr__walk_next(&w))
         if (is_in(its, s->offset[i]))
