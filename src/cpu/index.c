@@ -35,7 +35,8 @@ mr__index_read(const mr_kernel_view *x, int64_t offset)
     return mr__index_at(x->dtype, p + offset * mr__dtype_size(x->dtype));
 }
 
-/* Without a branch, so that it can be done many at a time. */
+/* Without a branch or a compare, so that it can be done many at a time: `bad`
+ * is negative when an entry is below 0 or beyond the last. */
 #define INDEX_RUN(type)                                                        \
     do {                                                                       \
         const type *p = (const type *)x->data + offset;                        \
@@ -44,16 +45,16 @@ mr__index_read(const mr_kernel_view *x, int64_t offset)
             for (int64_t i = 0; i < n; i++) {                                  \
                 int64_t k = (int64_t)p[i];                                     \
                                                                                \
-                k += k < 0 ? size : 0;                                         \
-                bad |= (uint64_t)k > (uint64_t)last;                           \
+                k += k >> 63 & size;                                           \
+                bad |= k | (last - k);                                         \
                 at[i] = k;                                                     \
             }                                                                  \
         else                                                                   \
             for (int64_t i = 0; i < n; i++) {                                  \
                 int64_t k = (int64_t)p[i * step];                              \
                                                                                \
-                k += k < 0 ? size : 0;                                         \
-                bad |= (uint64_t)k > (uint64_t)last;                           \
+                k += k >> 63 & size;                                           \
+                bad |= k | (last - k);                                         \
                 at[i] = k;                                                     \
             }                                                                  \
     } while (0)
@@ -62,7 +63,7 @@ int64_t
 mr__index_run(const mr_kernel_view *x, int64_t offset, int64_t step, int64_t n,
               int64_t size, int64_t last, int64_t *at)
 {
-    int bad = last < 0;
+    int64_t bad = last;
 
     switch (x->dtype) {
     case MR_INT32:
@@ -90,12 +91,12 @@ mr__index_run(const mr_kernel_view *x, int64_t offset, int64_t step, int64_t n,
             int64_t k = mr__index_read(x, offset + i * step);
 
             k += k < 0 ? size : 0;
-            bad |= (uint64_t)k > (uint64_t)last;
+            bad |= k < 0 || k > last ? -1 : 0;
             at[i] = k;
         }
         break;
     }
-    for (int64_t i = 0; bad && i < n; i++)
+    for (int64_t i = 0; bad < 0 && i < n; i++)
         if (at[i] < 0 || at[i] > last)
             return i;
     return n;
@@ -440,16 +441,22 @@ typedef struct along {
 } along;
 
 #define ALONG_RUN(type)                                                        \
-    for (int64_t i = 0; i < n; i++)                                            \
-    memcpy(to + i * (int64_t)sizeof(type),                                     \
-           x + (i * t->x_step + at[i] * t->axis_stride) *                      \
-                   (int64_t)sizeof(type),                                      \
-           sizeof(type))
+    if (step == 0 && stride == 1)                                              \
+        for (int64_t i = 0; i < n; i++)                                        \
+            memcpy(to + i * (int64_t)sizeof(type),                             \
+                   x + at[i] * (int64_t)sizeof(type), sizeof(type));           \
+    else                                                                       \
+        for (int64_t i = 0; i < n; i++)                                        \
+        memcpy(to + i * (int64_t)sizeof(type),                                 \
+               x + (i * step + at[i] * stride) * (int64_t)sizeof(type),        \
+               sizeof(type))
 
 /* n elements at places of their own along the axis. */
 static void
 along_run(const along *t, char *to, const char *x, const int64_t *at, int64_t n)
 {
+    int64_t step = t->x_step, stride = t->axis_stride;
+
     switch (mr__dtype_size(t->x->dtype)) {
     case 1:
         ALONG_RUN(uint8_t);

@@ -315,3 +315,14 @@ def test_functions_of_halves__are_within_0_54_ulp_of_every_value(name, dtype, di
     assert (np.isnan(got) == np.isnan(want)).all()
     assert np.isinf(got[~inside & ~np.isnan(want)]).all()
     assert (np.abs(got - want)[inside] <= 0.54 * ulp[inside]).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float32", "float64", "complex64", "complex128"])
+def test_backwards__rows_of_any_length_are_turned(dtype):
+    """Sixteen elements at a time, and what is left one by one."""
+    rng = np.random.default_rng(3)
+    for n in (1, 15, 16, 17, 31, 33, 1000):
+        x = (rng.standard_normal((3, n)) * 100).astype(dtype)
+        a = mx.array(x, dtype=getattr(mx, dtype))
+        assert np.array_equal(np.array(mx.contiguous(a[:, ::-1])), x[:, ::-1])
+        assert np.array_equal(np.array(mx.contiguous(a[::-1, 1:][:, ::-1])), x[::-1, 1:][:, ::-1])

@@ -35,6 +35,37 @@ piece_move(char *o, const char *a, int64_t bytes)
         memcpy(o, a, (size_t)bytes);
 }
 
+/* n elements backwards, `a` the last of them in memory; how many are done. */
+#define BACKWARDS(type)                                                        \
+    INLINE int64_t backwards_##type(type *o, const char *a, int64_t n)         \
+    {                                                                          \
+        typedef type run __attribute__((vector_size(16 * sizeof(type))));      \
+        int64_t i = 0;                                                         \
+                                                                               \
+        for (; i + 16 <= n; i += 16) {                                         \
+            run x;                                                             \
+                                                                               \
+            memcpy(&x, a - (i + 15) * (int64_t)sizeof(type), sizeof x);        \
+            x = __builtin_shufflevector(x, x, 15, 14, 13, 12, 11, 10, 9, 8, 7, \
+                                        6, 5, 4, 3, 2, 1, 0);                  \
+            memcpy(o + i, &x, sizeof x);                                       \
+        }                                                                      \
+        return i;                                                              \
+    }
+BACKWARDS(uint8_t)
+BACKWARDS(uint16_t)
+BACKWARDS(uint32_t)
+BACKWARDS(uint64_t)
+
+INLINE int64_t
+backwards_wide(wide *o, const char *a, int64_t n)
+{
+    (void)o;
+    (void)a;
+    (void)n;
+    return 0;
+}
+
 /* Elements may lie at any address: they are read and written as bytes. */
 #define MOVES(type)                                                            \
     static void gather_##type(void *out, const void *in, int64_t stride,       \
@@ -42,12 +73,15 @@ piece_move(char *o, const char *a, int64_t bytes)
     {                                                                          \
         type *o = out;                                                         \
         const char *a = in;                                                    \
+        int64_t i = 0;                                                         \
                                                                                \
         if (stride == (int64_t)sizeof(type)) {                                 \
             piece_move(out, in, n *stride);                                    \
             return;                                                            \
         }                                                                      \
-        for (int64_t i = 0; i < n; i++)                                        \
+        if (stride == -(int64_t)sizeof(type))                                  \
+            i = backwards_##type(o, a, n);                                     \
+        for (; i < n; i++)                                                     \
             memcpy(o + i, a + i * stride, sizeof(type));                       \
     }                                                                          \
     static void scatter_##type(void *out, int64_t stride, const void *in,      \
