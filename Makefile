@@ -12,7 +12,7 @@
 #   make test-aarch64       kernels and operators on emulated 64-bit ARM
 #   make test-oracles       compares with MLX, PyTorch and JAX (large downloads)
 #   make lint               format, clang-tidy, ruff, mypy, a build with clang
-#   make bench              every benchmark
+#   make bench              every benchmark, in turns of ROUNDS=3
 #   make install PREFIX=    headers, library, command; DESTDIR is honoured
 #   make wheel              dist/marram-*.whl
 #   make generate           after a change of api/: ops.h, stubs, reference
@@ -23,6 +23,7 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 CC     := $(if $(filter default,$(origin CC)),cc,$(CC))
 SAN    ?=
+ROUNDS ?= 3
 # Warnings are errors in continuous integration and in make lint.
 WERROR ?= $(if $(CI),ON,OFF)
 
@@ -110,7 +111,9 @@ bench: all
 		test -f $$b || continue; echo "== $$(basename $$b)"; $$b || exit 1; \
 	done
 	@for b in $(filter-out bench/worker.py bench/ggml.py bench/table.py,$(wildcard bench/*.py)) \
-		bench/table.py; do echo "== $$b"; $(RUN) $$b || exit 1; done
+		bench/table.py; do \
+		echo "== $$b"; $(RUN) $$b --rounds $(ROUNDS) || exit 1; \
+	done
 
 install: all
 	DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(abspath $(PREFIX))

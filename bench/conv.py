@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast are convolutions, forward and with both gradients, beside PyTorch channels last?
 
-    MARRAM_NUM_THREADS=1 build/venv/bin/python bench/conv.py [CASE ...]
+    MARRAM_NUM_THREADS=1 build/venv/bin/python bench/conv.py [--rounds N] [CASE ...]
 
 Processor milliseconds, the best of some rounds, the libraries in turns, one thread each (other work on the machine
 shifts processor time less than wall time); GFLOP/s of the forward pass; the ceiling is a product of 1024.
@@ -9,7 +9,7 @@ shifts processor time less than wall time); GFLOP/s of the forward pass; the cei
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,6 @@ except ImportError:
     raise SystemExit from None
 
 RNG = np.random.default_rng(0)
-ROUNDS = 4
 CASES: dict[str, tuple[Any, ...]] = {  # input, outputs, taps, stride, padding, dilation, groups
     "1x1 64-256": ((8, 56, 56, 64), 256, (1, 1), 1, 0, 1, 1),
     "3x3 64": ((8, 56, 56, 64), 64, (3, 3), 1, 1, 1, 1),
@@ -42,9 +41,9 @@ CASES: dict[str, tuple[Any, ...]] = {  # input, outputs, taps, stride, padding, 
 }
 
 
-def best(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+def best(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     found: dict[str, float] = {}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, call in calls.items():
             start = time.process_time()
             call()
@@ -58,7 +57,7 @@ def turned(a: np.ndarray) -> torch.Tensor:
     return t if n == 1 else t.contiguous(memory_format=torch.channels_last if n == 2 else torch.channels_last_3d)
 
 
-def row(name: str) -> None:
+def row(name: str, rounds: int) -> None:
     shape, outputs, taps, stride, padding, dilation, groups = CASES[name]
     n = len(taps)
     x = RNG.standard_normal(shape).astype("f4")
@@ -75,7 +74,8 @@ def row(name: str) -> None:
             "torch forward": lambda: theirs(tx.detach(), tw.detach(), **more),
             "both": lambda: mx.eval(*mx.vjp(lambda a, b: ours(a, b, **more), at, [back])[1]),
             "torch both": lambda: torch.autograd.grad(theirs(tx, tw, **more), (tx, tw), tg),
-        }
+        },
+        rounds,
     )
     flops = 2.0 * y.size * float(np.prod(taps)) * shape[-1] / groups / t["forward"] / 1e6
     print(
@@ -86,12 +86,17 @@ def row(name: str) -> None:
 
 
 def main() -> None:
+    p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    p.add_argument("--rounds", type=int, default=4)
+    p.add_argument("case", nargs="*", help="parts of names")
+    options = p.parse_args()
     torch.set_num_threads(1)
     a = mx.array(RNG.standard_normal((1024, 1024)).astype("f4"))
-    print(f"product of 1024: {2 * 1.024**3 * 1e3 / best({'': lambda: mx.eval(a @ a)})['']:.0f} GFLOP/s")
+    ceiling = best({"": lambda: mx.eval(a @ a)}, options.rounds)[""]
+    print(f"product of 1024: {2 * 1.024**3 * 1e3 / ceiling:.0f} GFLOP/s")
     for name in CASES:
-        if not sys.argv[1:] or any(s in name for s in sys.argv[1:]):
-            row(name)
+        if not options.case or any(s in name for s in options.case):
+            row(name, options.rounds)
 
 
 if __name__ == "__main__":
