@@ -69,6 +69,10 @@ size_t mr__conv_window_bytes(const mr_conv *c);
 void mr__conv_window(const mr_conv *c, void *workspace);
 /* Does it run what follows? */
 bool mr__conv_window_follows(const mr_conv *c);
+/* float32, 3 x 3 taps of many channels: fewer products. */
+bool mr__conv_squares_fits(const mr_conv *c);
+size_t mr__conv_squares_bytes(const mr_conv *c);
+void mr__conv_squares(const mr_conv *c, void *workspace);
 /* float32, few outputs: lanes are taps times outputs. */
 bool mr__conv_spread_fits(const mr_conv *c);
 size_t mr__conv_spread_bytes(const mr_conv *c);

@@ -45,11 +45,28 @@ typedef void mr_window_deep_fn(float *c, int64_t c_row,
                                int64_t x_step, int64_t g_step, int64_t n_taps,
                                int64_t n);
 
+/* Squares of 2 x 2 outputs of 3 x 3 taps from 4 x 4 inputs by 16 products
+ * (Winograd's minimal filtering), n channels side by side.  Part p of the
+ * transform is at p * apart. */
+#define MR_SQUARE_PARTS 16
+/* x: the 16 inputs, row by row. */
+typedef void mr_window_in_fn(float *to, int64_t apart, const float *const *x,
+                             int64_t n);
+/* w: the 9 taps, row by row. */
+typedef void mr_window_weigh_fn(float *to, int64_t apart, const float *const *w,
+                                int64_t n);
+/* to: the 4 outputs, row by row.  Are all of them finite? */
+typedef bool mr_window_out_fn(float *const *to, const float *from,
+                              int64_t apart, int64_t n);
+
 typedef struct mr_window_tier {
     int32_t lanes, cols; /* of a vector, of a panel */
     mr_window_fn *taps;
     mr_window_back_fn *back;
     mr_window_deep_fn *deep;
+    mr_window_in_fn *square_in;
+    mr_window_weigh_fn *square_weigh;
+    mr_window_out_fn *square_out;
 } mr_window_tier;
 
 #define MR_X(id, name) extern const mr_window_tier mr__window_tier_##name;

@@ -284,10 +284,136 @@ deep(float *c, int64_t c_row, const mr_window_run *runs, int64_t n_runs,
                     at, n - at, 1);
 }
 
+/* ---- squares ---------------------------------------------------------------
+ *
+ * Along each axis, of inputs x, taps w and products m:
+ *     x0 - x2, x1 + x2, x2 - x1, x1 - x3
+ *     w0, (w0 + w1 + w2) / 2, (w0 - w1 + w2) / 2, w2
+ *     m0 + m1 + m2, m1 - m2 - m3
+ */
+#define PARTS MR_SQUARE_PARTS
+
+INLINE void
+in_vector(float *to, int64_t apart, const float *const *x, int64_t at,
+          int64_t left)
+{
+    R t[PARTS];
+
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        R a = load(x[j] + at, left), b = load(x[4 + j] + at, left);
+        R c = load(x[8 + j] + at, left), d = load(x[12 + j] + at, left);
+
+        t[j] = a - c;
+        t[4 + j] = b + c;
+        t[8 + j] = c - b;
+        t[12 + j] = b - d;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < PARTS; i += 4) {
+        float *row = to + i * apart + at;
+
+        store(row, t[i] - t[i + 2], left);
+        store(row + apart, t[i + 1] + t[i + 2], left);
+        store(row + 2 * apart, t[i + 2] - t[i + 1], left);
+        store(row + 3 * apart, t[i + 1] - t[i + 3], left);
+    }
+}
+
+static void
+square_in(float *to, int64_t apart, const float *const *x, int64_t n)
+{
+    int64_t at = 0;
+
+    for (; at + N_LANES <= n; at += N_LANES)
+        in_vector(to, apart, x, at, N_LANES);
+    if (at < n)
+        in_vector(to, apart, x, at, n - at);
+}
+
+INLINE void
+weigh_vector(float *to, int64_t apart, const float *const *w, int64_t at,
+             int64_t left)
+{
+    R t[4][3], half = v_set(0.5F);
+
+#pragma GCC unroll 3
+    for (int j = 0; j < 3; j++) {
+        R a = load(w[j] + at, left), b = load(w[3 + j] + at, left);
+        R c = load(w[6 + j] + at, left);
+        R ends = (a + c) * half, middle = b * half;
+
+        t[0][j] = a;
+        t[1][j] = ends + middle;
+        t[2][j] = ends - middle;
+        t[3][j] = c;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        float *row = to + 4 * i * apart + at;
+        R ends = (t[i][0] + t[i][2]) * half, middle = t[i][1] * half;
+
+        store(row, t[i][0], left);
+        store(row + apart, ends + middle, left);
+        store(row + 2 * apart, ends - middle, left);
+        store(row + 3 * apart, t[i][2], left);
+    }
+}
+
+static void
+square_weigh(float *to, int64_t apart, const float *const *w, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += N_LANES)
+        weigh_vector(to, apart, w, at, n - at);
+}
+
+/* Adds 0 to `wrong` where outputs are finite, else what is not a number. */
+INLINE R
+out_vector(float *const *to, const float *from, int64_t apart, int64_t at,
+           int64_t left, R wrong)
+{
+    R s[2][4];
+
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        const float *m = from + j * apart + at;
+        R b = load(m + 4 * apart, left), c = load(m + 8 * apart, left);
+
+        s[0][j] = load(m, left) + b + c;
+        s[1][j] = b - c - load(m + 12 * apart, left);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        R y = s[i][0] + s[i][1] + s[i][2], z = s[i][1] - s[i][2] - s[i][3];
+
+        store(to[2 * i] + at, y, left);
+        store(to[2 * i + 1] + at, z, left);
+        wrong = multiply_add(y, (R){0}, wrong);
+        wrong = multiply_add(z, (R){0}, wrong);
+    }
+    return wrong;
+}
+
+static bool
+square_out(float *const *to, const float *from, int64_t apart, int64_t n)
+{
+    R wrong = {0};
+    int64_t at = 0;
+
+    for (; at + N_LANES <= n; at += N_LANES)
+        wrong = out_vector(to, from, apart, at, N_LANES, wrong);
+    if (at < n)
+        wrong = out_vector(to, from, apart, at, n - at, wrong);
+    return !m_any(v_ne(wrong, wrong));
+}
+
 const mr_window_tier MR_TIER_SYM(mr__window_tier) = {
     .lanes = N_LANES,
     .cols = VECTORS * N_LANES,
     .taps = taps,
     .back = back,
     .deep = deep,
+    .square_in = square_in,
+    .square_weigh = square_weigh,
+    .square_out = square_out,
 };

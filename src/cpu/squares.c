@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * squares.c -- convolution with 3 x 3 taps of many channels, float32.
+ *
+ * Squares of 2 x 2 outputs need 16 products of a transform of 4 x 4 inputs
+ * and of the taps for each pair of channels, not 36 (Winograd's minimal
+ * filtering; S. Winograd, Arithmetic Complexity of Computations, 1980); a first
+ * axis of three adds up in the transform.  So a unit is some squares of some
+ * layers: inputs transformed, 16 products of matrices by the register tiles of
+ * kernels/window.h, outputs transformed back, all within the second-level
+ * cache.  Transforms of small integers and of powers of two are exact.  Chains
+ * of additions are shorter than those of window.c and errors smaller, as long
+ * as neighbours do not differ by many powers of ten.
+ *
+ * Infinities and numbers too large meet their negatives here: a unit that has
+ * an output which is not finite is made again tap by tap, in the order of
+ * window.c.
+ * Called by: conv.c.  Calls: kernels/window.h, kernels/gemm.h.
+ */
+#include <string.h>
+
+#include "base/pool.h"
+#include "cpu/conv.h"
+#include "cpu/epilogue.h"
+#include "kernels/gemm.h"
+#include "kernels/window.h"
+
+enum {
+    ROWS = MR_WINDOW_ROWS,
+    PARTS = MR_SQUARE_PARTS,
+    SQUARES = 48,            /* of a unit of one layer, */
+    MOST = 96,               /* of all its layers */
+    LAYERS = 16,             /* of a unit */
+    UNITS = 16,              /* at least, if there are squares for them */
+    UNIT_BYTES = 448 << 10,  /* at most, if six squares need no more */
+    WEIGHT_BYTES = 16 << 20, /* transformed, at most */
+    DEEP_TAPS = 7,
+    FEW = 16, /* channels, and outputs: at least */
+    MANY = 512,
+    PACKED = 16, /* channels packed at a time */
+    CHUNK = 512,
+    MAX_SLOTS = 256
+};
+
+typedef struct squares {
+    const mr_conv *c;
+    const mr_window_tier *tier;
+    int64_t cols;                  /* of a panel */
+    int64_t deep_taps, deep, low;  /* of the first of three axes */
+    int64_t n_high, n_wide, n_all; /* squares of a layer's sides, of all */
+    int64_t n, layers;             /* of a unit */
+    int64_t n_blocks;              /* of squares */
+    int64_t n_units;
+    int64_t x_apart, y_apart; /* parts of a unit, in floats */
+    int64_t part_floats;      /* weights of a part */
+    int64_t room;             /* floats for inputs, or weights */
+    int n_slots;
+    float *weights;
+    const mr_after *after; /* what follows a unit, or NULL */
+} squares;
+
+typedef struct slot {
+    float *x, *y, *zeros, *dump;
+    int64_t square, n; /* from `square` on */
+    int64_t layer, n_layers;
+} slot;
+
+/* Where a square is. */
+typedef struct place {
+    int64_t batch, high, wide;
+} place;
+
+static int64_t
+lines(int64_t floats)
+{
+    return (floats + 15) / 16 * 16;
+}
+
+static int64_t
+panel_wide(const squares *w, int64_t from)
+{
+    int64_t n = w->c->outputs - from, lanes = w->tier->lanes;
+
+    n = n < w->cols ? n : w->cols;
+    return (n + lanes - 1) / lanes * lanes;
+}
+
+static int64_t
+halves(int64_t n)
+{
+    return n / 2 + n % 2;
+}
+
+/* Is a square's work, transforms counted, less than that of its taps? */
+static bool
+squares_pay(const mr_conv *c)
+{
+    int64_t h = c->out[c->n_spatial - 2], v = c->out[c->n_spatial - 1];
+    int64_t n = halves(h) * halves(v);
+
+    return n * 22 < h * v * 9 && n * (c->n_rows / (h * v)) >= SQUARES;
+}
+
+bool
+mr__conv_squares_fits(const mr_conv *c)
+{
+    int n = c->n_spatial;
+    int64_t weights = PARTS * (int64_t)sizeof(float);
+
+    if (c->dtype != MR_FLOAT32 || n < 2 || c->p->groups != 1 ||
+        c->channels < FEW || c->channels > MANY || c->channels % 4 != 0 ||
+        c->outputs < FEW || c->outputs > MANY || c->kernel[n - 1] != 3 ||
+        c->kernel[n - 2] != 3 || c->kernel[0] > DEEP_TAPS)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (c->p->stride.v[i] != 1 || c->p->kernel_dilation.v[i] != 1 ||
+            c->p->input_dilation.v[i] != 1)
+            return false;
+    weights *= c->channels * c->outputs * (n > 2 ? c->kernel[0] : 1);
+    return weights <= WEIGHT_BYTES && squares_pay(c);
+}
+
+static int64_t
+unit_floats(const squares *w)
+{
+    return PARTS * w->n *
+           ((w->layers + w->deep_taps - 1) * w->c->channels +
+            w->layers * w->c->outputs);
+}
+
+static int64_t
+units_of(const squares *w)
+{
+    return ((w->n_all - 1) / w->n + 1) * ((w->deep - 1) / w->layers + 1);
+}
+
+static void
+unit_plan(squares *w)
+{
+    const int64_t most = UNIT_BYTES / (int64_t)sizeof(float);
+
+    w->layers = w->deep < LAYERS ? w->deep : LAYERS;
+    w->n = w->deep == 1 ? SQUARES : MOST / w->layers / ROWS * ROWS;
+    while (w->n > ROWS && (unit_floats(w) > most || units_of(w) < UNITS))
+        w->n -= ROWS;
+    while (w->layers > 1 && (unit_floats(w) > most || units_of(w) < UNITS))
+        w->layers = halves(w->layers);
+}
+
+static void
+squares_plan(const mr_conv *c, squares *w)
+{
+    int n = c->n_spatial;
+    int64_t panel, packed;
+
+    *w = (squares){.c = c,
+                   .tier = mr__window(),
+                   .deep_taps = n > 2 ? c->kernel[0] : 1,
+                   .deep = n > 2 ? c->out[0] : 1,
+                   .low = n > 2 ? c->p->low.v[0] : 0,
+                   .n_high = halves(c->out[n - 2]),
+                   .n_wide = halves(c->out[n - 1])};
+    w->cols = w->tier->cols;
+    w->n_all = c->batch * w->n_high * w->n_wide;
+    unit_plan(w);
+    w->n_blocks = (w->n_all - 1) / w->n + 1;
+    w->n_units = units_of(w);
+    /* A line more, so that the parts of a square do not share few sets of the
+     * first-level cache. */
+    w->x_apart =
+        lines((w->layers + w->deep_taps - 1) * w->n * c->channels) + 16;
+    w->y_apart = lines(w->layers * w->n * c->outputs) + 16;
+    for (int64_t from = 0; from < c->outputs; from += w->cols)
+        w->part_floats +=
+            lines(w->deep_taps * c->channels * panel_wide(w, from));
+    panel = c->k * w->cols;
+    packed = PARTS * w->cols * PACKED;
+    w->room = PARTS * w->x_apart;
+    w->room = w->room > panel ? w->room : panel;
+    w->room = lines(w->room > packed ? w->room : packed);
+    w->n_slots = mr__pool_threads();
+    w->n_slots = w->n_slots < MAX_SLOTS ? w->n_slots : MAX_SLOTS;
+}
+
+static size_t
+slot_bytes(const squares *w)
+{
+    return (size_t)(w->room + PARTS * w->y_apart + lines(w->c->channels) +
+                    lines(w->c->outputs) + MR_WINDOW_COLS) *
+           sizeof(float);
+}
+
+static size_t
+weights_bytes(const squares *w)
+{
+    return (size_t)(PARTS * w->part_floats) * sizeof(float);
+}
+
+size_t
+mr__conv_squares_bytes(const mr_conv *c)
+{
+    squares w;
+
+    squares_plan(c, &w);
+    return weights_bytes(&w) + (size_t)w.n_slots * slot_bytes(&w);
+}
+
+static const float *
+floats(const char *p)
+{
+    return (const float *)(const void *)p;
+}
+
+/* ---- weights ---------------------------------------------------------------
+ */
+
+/* Some channels of a tap of the first axis and of a panel of outputs. */
+static void
+weights_unit(const void *ctx, int64_t unit, char *piece)
+{
+    const squares *w = ctx;
+    const mr_conv *c = w->c;
+    int64_t n_pieces = (c->channels - 1) / PACKED + 1;
+    int64_t at = unit % n_pieces * PACKED, deep = unit / n_pieces;
+    int64_t from = deep / w->deep_taps * w->cols, apart = w->cols * PACKED;
+    int64_t left = c->outputs - from, count = c->channels - at;
+    int64_t wide = panel_wide(w, from);
+    float *made = (float *)(void *)piece, *to = w->weights;
+
+    deep %= w->deep_taps;
+    left = left < w->cols ? left : w->cols;
+    count = count < PACKED ? count : PACKED;
+    for (int64_t o = 0; o < left; o++) {
+        const float *first =
+            floats(c->w) + ((from + o) * c->taps + deep * 9) * c->channels + at;
+        const float *taps[9];
+
+        for (int t = 0; t < 9; t++)
+            taps[t] = first + (c->p->flip ? 8 - t : t) * c->channels;
+        w->tier->square_weigh(made + o * PACKED, apart, taps, count);
+    }
+    to += from / w->cols * lines(w->deep_taps * c->channels * w->cols) +
+          (deep * c->channels + at) * wide;
+    for (int p = 0; p < PARTS; p++) {
+        mr_gemm_side s = {made + p * apart, MR_FLOAT32, left, PACKED, 1};
+
+        mr__gemm_pack(&s, (int)wide, 0, 0, count, to + p * w->part_floats);
+    }
+}
+
+/* ---- a unit ----------------------------------------------------------------
+ */
+
+static place
+place_of(const squares *w, int64_t square)
+{
+    int64_t line = square / w->n_wide;
+
+    return (place){line / w->n_high, line % w->n_high, square % w->n_wide};
+}
+
+static void
+place_next(const squares *w, place *at)
+{
+    if (++at->wide < w->n_wide)
+        return;
+    at->wide = 0;
+    if (++at->high < w->n_high)
+        return;
+    at->high = 0;
+    at->batch++;
+}
+
+/* The layer of the input below a unit's layer, or one that is not there. */
+static bool
+layer_there(const squares *w, const slot *s, int64_t layer, int64_t *at)
+{
+    *at = s->layer + layer - w->low;
+    return w->c->n_spatial == 2 || (*at >= 0 && *at < w->c->in[0]);
+}
+
+/* The inputs of a square: of this layer, or zeros. */
+static void
+square_inputs(const squares *w, const slot *s, const float *layer, place at,
+              const float **x)
+{
+    const mr_conv *c = w->c;
+    int n = c->n_spatial;
+    int64_t high = 2 * at.high - c->p->low.v[n - 2];
+    int64_t wide = 2 * at.wide - c->p->low.v[n - 1];
+
+    for (int i = 0; i < 4; i++) {
+        bool there = high + i >= 0 && high + i < c->in[n - 2];
+        const float *line = layer + (high + i) * c->in[n - 1] * c->channels;
+
+        for (int j = 0; j < 4; j++)
+            x[4 * i + j] = there && wide + j >= 0 && wide + j < c->in[n - 1]
+                               ? line + (wide + j) * c->channels
+                               : s->zeros;
+    }
+}
+
+static void
+inputs_make(const squares *w, const slot *s)
+{
+    const mr_conv *c = w->c;
+    int n = c->n_spatial;
+    int64_t plane = c->in[n - 1] * c->in[n - 2] * c->channels;
+
+    for (int64_t l = 0; l < s->n_layers + w->deep_taps - 1; l++) {
+        float *to = s->x + l * w->n * c->channels;
+        place at = place_of(w, s->square);
+        int64_t layer;
+
+        if (!layer_there(w, s, l, &layer))
+            continue;
+        for (int64_t i = 0; i < s->n; i++, place_next(w, &at)) {
+            const float *from = floats(c->x), *x[PARTS];
+
+            from += (n > 2 ? at.batch * c->in[0] + layer : at.batch) * plane;
+            square_inputs(w, s, from, at, x);
+            w->tier->square_in(to + i * c->channels, w->x_apart, x,
+                               c->channels);
+        }
+    }
+}
+
+/* Where the inputs of part 0 of a tile begin, tap by tap of the first axis;
+ * squares beyond the last are the first one, and go nowhere. */
+static void
+tile_inputs(const squares *w, const slot *s, int64_t layer, int64_t square,
+            const float **x)
+{
+    const mr_conv *c = w->c;
+
+    for (int64_t t = 0; t < w->deep_taps; t++, x += ROWS) {
+        int64_t l = layer + (c->p->flip ? w->deep_taps - 1 - t : t), at;
+        bool there = layer_there(w, s, l, &at);
+
+        for (int i = 0; i < ROWS; i++) {
+            int64_t one = square + i < s->n ? square + i : square;
+
+            x[i] = there ? s->x + (l * w->n + one) * c->channels : NULL;
+        }
+    }
+}
+
+/* Products of a part with a panel, some taps of the first axis. */
+static void
+panel_run(const squares *w, const slot *s, const float *const *x, int part,
+          int64_t from, int64_t tap, int64_t n_taps)
+{
+    const mr_conv *c = w->c;
+    int64_t n = c->outputs - from, wide = panel_wide(w, from);
+    const float *weights = w->weights + part * w->part_floats;
+
+    n = n < w->cols ? n : w->cols;
+    weights += from / w->cols * lines(w->deep_taps * c->channels * w->cols) +
+               tap * c->channels * wide;
+    for (int64_t l = 0; l < s->n_layers; l++)
+        for (int64_t i = 0; i < s->n; i += ROWS, x += w->deep_taps * ROWS) {
+            float *to = s->y + part * w->y_apart + from;
+            float *at[ROWS];
+
+            for (int r = 0; r < ROWS; r++)
+                at[r] = to + (l * w->n + i + r) * c->outputs;
+            w->tier->taps(at, x + tap * ROWS, part * w->x_apart, n_taps,
+                          c->channels, weights, n, tap > 0);
+        }
+}
+
+static void
+products_make(const squares *w, const slot *s)
+{
+    const float *x[MOST * DEEP_TAPS];
+    int64_t chunk = (CHUNK + w->c->channels - 1) / w->c->channels, at = 0;
+
+    for (int64_t l = 0; l < s->n_layers; l++)
+        for (int64_t i = 0; i < s->n; i += ROWS, at += w->deep_taps * ROWS)
+            tile_inputs(w, s, l, i, x + at);
+    for (int part = 0; part < PARTS; part++)
+        for (int64_t from = 0; from < w->c->outputs; from += w->cols)
+            for (int64_t tap = 0; tap < w->deep_taps; tap += chunk)
+                panel_run(w, s, x, part, from, tap,
+                          w->deep_taps - tap < chunk ? w->deep_taps - tap
+                                                     : chunk);
+}
+
+/* The row of the result at an output; -1 beyond an edge. */
+static int64_t
+output_row(const squares *w, int64_t layer, place at, int k)
+{
+    const mr_conv *c = w->c;
+    int n = c->n_spatial;
+    int64_t high = 2 * at.high + k / 2, wide = 2 * at.wide + k % 2;
+
+    if (high >= c->out[n - 2] || wide >= c->out[n - 1])
+        return -1;
+    return ((at.batch * w->deep + layer) * c->out[n - 2] + high) *
+               c->out[n - 1] +
+           wide;
+}
+
+/* Are all outputs finite? */
+static bool
+outputs_make(const squares *w, const slot *s)
+{
+    const mr_conv *c = w->c;
+    bool finite = true;
+
+    for (int64_t l = 0; l < s->n_layers; l++) {
+        place at = place_of(w, s->square);
+
+        for (int64_t i = 0; i < s->n; i++, place_next(w, &at)) {
+            float *to[4];
+
+            for (int k = 0; k < 4; k++) {
+                int64_t row = output_row(w, s->layer + l, at, k);
+
+                to[k] = row < 0 ? s->dump
+                                : (float *)(void *)c->to + row * c->outputs;
+            }
+            finite = w->tier->square_out(to, s->y + (l * w->n + i) * c->outputs,
+                                         w->y_apart, c->outputs) &&
+                     finite;
+        }
+    }
+    return finite;
+}
+
+/* ---- what is not finite ----------------------------------------------------
+ */
+
+/* Some outputs of a panel, whose weights are where inputs were. */
+typedef struct direct {
+    int64_t from, n, wide; /* channels, and whole vectors of them */
+    int64_t n_rows;
+    int64_t out[ROWS][MR_CONV_SPATIAL + 1]; /* the last: of the batch */
+    float *to[ROWS];
+} direct;
+
+static void
+direct_table(const squares *w, const slot *s, const direct *d, const float **x)
+{
+    const mr_conv *c = w->c;
+    int64_t tap[MR_CONV_SPATIAL] = {0};
+
+    for (int64_t k = 0; k < c->taps; k++, x += ROWS) {
+        bool any = false;
+
+        for (int r = 0; r < ROWS; r++) {
+            const int64_t *out = d->out[r < d->n_rows ? r : 0];
+            int64_t from = out[MR_CONV_SPATIAL];
+            bool there = true;
+
+            for (int i = 0; i < c->n_spatial && there; i++) {
+                int64_t at = mr__conv_position(c, i, out[i], tap[i]);
+
+                there = at >= 0;
+                from = from * c->in[i] + at;
+            }
+            x[r] = there ? floats(c->x) + from * c->channels : s->zeros;
+            any = any || there;
+        }
+        x[0] = any ? x[0] : NULL;
+        for (int i = c->n_spatial - 1; i >= 0; i--) {
+            if (++tap[i] < c->kernel[i])
+                break;
+            tap[i] = 0;
+        }
+    }
+}
+
+static void
+direct_run(const squares *w, const slot *s, direct *d)
+{
+    const float *x[9 * DEEP_TAPS * ROWS];
+    int64_t length = w->c->channels, taps = w->c->taps;
+    int64_t chunk = (CHUNK + length - 1) / length;
+
+    for (int64_t r = d->n_rows; r < ROWS; r++)
+        d->to[r] = s->dump;
+    direct_table(w, s, d, x);
+    for (int64_t t = 0; t < taps; t += chunk)
+        w->tier->taps(d->to, x + t * ROWS, 0,
+                      taps - t < chunk ? taps - t : chunk, length,
+                      s->x + t * length * d->wide, d->n, t > 0);
+    d->n_rows = 0;
+}
+
+static void
+direct_add(const squares *w, const slot *s, direct *d, int64_t layer, place at,
+           int k)
+{
+    const mr_conv *c = w->c;
+    int64_t row = output_row(w, layer, at, k), *out = d->out[d->n_rows];
+    int n = c->n_spatial;
+
+    if (row < 0)
+        return;
+    out[0] = layer;
+    out[n - 2] = 2 * at.high + k / 2;
+    out[n - 1] = 2 * at.wide + k % 2;
+    out[MR_CONV_SPATIAL] = at.batch;
+    d->to[d->n_rows++] = (float *)(void *)c->to + row * c->outputs + d->from;
+    if (d->n_rows == ROWS)
+        direct_run(w, s, d);
+}
+
+static __attribute__((noinline)) void
+unit_direct(const squares *w, const slot *s)
+{
+    const mr_conv *c = w->c;
+    direct d = {0};
+
+    for (; d.from < c->outputs; d.from += w->cols) {
+        int64_t left = c->outputs - d.from;
+        mr_gemm_side side = {c->w + d.from * c->k * c->item, MR_FLOAT32, 0,
+                             c->k, 1};
+
+        d.n = left < w->cols ? left : w->cols;
+        d.wide = panel_wide(w, d.from);
+        side.lanes = d.n;
+        mr__gemm_pack(&side, (int)d.wide, 0, 0, c->k, s->x);
+        for (int64_t l = 0; l < s->n_layers; l++) {
+            place at = place_of(w, s->square);
+
+            for (int64_t i = 0; i < s->n; i++, place_next(w, &at))
+                for (int k = 0; k < 4; k++)
+                    direct_add(w, s, &d, s->layer + l, at, k);
+        }
+        if (d.n_rows > 0)
+            direct_run(w, s, &d);
+    }
+}
+
+/* ---- all units -------------------------------------------------------------
+ */
+
+/* What follows, on the two lines of neighbours. */
+static void
+unit_after(const squares *w, const slot *s)
+{
+    const mr_conv *c = w->c;
+    int64_t wide = c->out[c->n_spatial - 1];
+
+    for (int64_t l = 0; l < s->n_layers; l++)
+        for (int64_t i = 0; i < s->n;) {
+            place at = place_of(w, s->square + i);
+            int64_t n = w->n_wide - at.wide;
+
+            n = n < s->n - i ? n : s->n - i;
+            i += n;
+            n = 2 * n < wide - 2 * at.wide ? 2 * n : wide - 2 * at.wide;
+            for (int k = 0; k < 4; k += 2) {
+                int64_t row = output_row(w, s->layer + l, at, k);
+
+                if (row >= 0)
+                    mr__after_piece(w->after, row, n, 0, c->outputs);
+            }
+        }
+}
+
+static void
+squares_unit(const void *ctx, int64_t unit, char *piece)
+{
+    const squares *w = ctx;
+    slot s = {.x = (float *)(void *)piece,
+              .square = unit % w->n_blocks * w->n,
+              .layer = unit / w->n_blocks * w->layers};
+
+    s.y = s.x + w->room;
+    s.zeros = s.y + PARTS * w->y_apart;
+    s.dump = s.zeros + lines(w->c->channels);
+    s.n = w->n_all - s.square < w->n ? w->n_all - s.square : w->n;
+    s.n_layers = w->deep - s.layer < w->layers ? w->deep - s.layer : w->layers;
+    memset(s.zeros, 0, (size_t)w->c->channels * sizeof(float));
+    /* What goes nowhere may be added to what was there. */
+    memset(s.dump, 0, MR_WINDOW_COLS * sizeof(float));
+    inputs_make(w, &s);
+    products_make(w, &s);
+    if (!outputs_make(w, &s))
+        unit_direct(w, &s);
+    if (w->after != NULL)
+        unit_after(w, &s);
+}
+
+static void
+squares_run(squares *w, char *slots, const mr_after *after)
+{
+    w->after = after;
+    mr__cpu_units(w->n_slots, w->n_units, slots, slot_bytes(w), squares_unit,
+                  w);
+}
+
+/* Apart, so that others need no room for a program. */
+static __attribute__((noinline)) void
+joined_run(squares *w, char *slots)
+{
+    mr_after after;
+
+    mr__after_make(&after, w->c->epilogue);
+    squares_run(w, slots, &after);
+}
+
+void
+mr__conv_squares(const mr_conv *c, void *workspace)
+{
+    squares w;
+    char *slots;
+
+    squares_plan(c, &w);
+    w.weights = workspace;
+    slots = (char *)workspace + weights_bytes(&w);
+    mr__cpu_units(w.n_slots,
+                  ((c->outputs - 1) / w.cols + 1) * w.deep_taps *
+                      ((c->channels - 1) / PACKED + 1),
+                  slots, slot_bytes(&w), weights_unit, &w);
+    if (c->epilogue != NULL)
+        joined_run(&w, slots);
+    else
+        squares_run(&w, slots, NULL);
+}
