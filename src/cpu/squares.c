@@ -38,6 +38,7 @@ enum {
     FEW = 16, /* channels, and outputs: at least */
     MANY = 512,
     PACKED = 16, /* channels packed at a time */
+    AHEAD = 2,   /* squares whose inputs are asked for */
     CHUNK = 512,
     MAX_SLOTS = 256
 };
@@ -288,14 +289,27 @@ square_inputs(const squares *w, const slot *s, const float *layer, place at,
     int n = c->n_spatial;
     int64_t high = 2 * at.high - c->p->low.v[n - 2];
     int64_t wide = 2 * at.wide - c->p->low.v[n - 1];
+    int64_t step = c->channels, line = c->in[n - 1] * step;
+    const float *first = layer + high * line + wide * step;
 
-    for (int i = 0; i < 4; i++) {
+    if (high >= 0 && high + 4 <= c->in[n - 2] && wide >= 0 &&
+        wide + 4 <= c->in[n - 1]) {
+        bool ahead = wide + 4 + 2 * AHEAD <= c->in[n - 1];
+
+        for (int i = 0; i < 4; i++, first += line) {
+            for (int j = 0; j < 4; j++)
+                x[4 * i + j] = first + j * step;
+            for (int64_t f = 0; ahead && f < 2 * step; f += 16)
+                __builtin_prefetch(first + 2 * (1 + AHEAD) * step + f);
+        }
+        return;
+    }
+    for (int i = 0; i < 4; i++, first += line) {
         bool there = high + i >= 0 && high + i < c->in[n - 2];
-        const float *line = layer + (high + i) * c->in[n - 1] * c->channels;
 
         for (int j = 0; j < 4; j++)
             x[4 * i + j] = there && wide + j >= 0 && wide + j < c->in[n - 1]
-                               ? line + (wide + j) * c->channels
+                               ? first + j * step
                                : s->zeros;
     }
 }
@@ -386,19 +400,29 @@ products_make(const squares *w, const slot *s)
                                                      : chunk);
 }
 
-/* The row of the result at an output; -1 beyond an edge. */
+/* The row of the result at a square's first output. */
 static int64_t
-output_row(const squares *w, int64_t layer, place at, int k)
+square_row(const squares *w, int64_t layer, place at)
 {
     const mr_conv *c = w->c;
     int n = c->n_spatial;
-    int64_t high = 2 * at.high + k / 2, wide = 2 * at.wide + k % 2;
 
-    if (high >= c->out[n - 2] || wide >= c->out[n - 1])
-        return -1;
-    return ((at.batch * w->deep + layer) * c->out[n - 2] + high) *
+    return ((at.batch * w->deep + layer) * c->out[n - 2] + 2 * at.high) *
                c->out[n - 1] +
-           wide;
+           2 * at.wide;
+}
+
+/* Is there an output beside, or below, the first of a square? */
+static bool
+has_wide(const squares *w, place at)
+{
+    return 2 * at.wide + 1 < w->c->out[w->c->n_spatial - 1];
+}
+
+static bool
+has_high(const squares *w, place at)
+{
+    return 2 * at.high + 1 < w->c->out[w->c->n_spatial - 2];
 }
 
 /* Are all outputs finite? */
@@ -406,20 +430,20 @@ static bool
 outputs_make(const squares *w, const slot *s)
 {
     const mr_conv *c = w->c;
+    int64_t line = c->out[c->n_spatial - 1] * c->outputs;
     bool finite = true;
 
     for (int64_t l = 0; l < s->n_layers; l++) {
         place at = place_of(w, s->square);
 
         for (int64_t i = 0; i < s->n; i++, place_next(w, &at)) {
-            float *to[4];
+            float *first = (float *)(void *)c->to +
+                           square_row(w, s->layer + l, at) * c->outputs;
+            bool wide = has_wide(w, at), high = has_high(w, at);
+            float *to[4] = {first, wide ? first + c->outputs : s->dump,
+                            high ? first + line : s->dump,
+                            wide && high ? first + line + c->outputs : s->dump};
 
-            for (int k = 0; k < 4; k++) {
-                int64_t row = output_row(w, s->layer + l, at, k);
-
-                to[k] = row < 0 ? s->dump
-                                : (float *)(void *)c->to + row * c->outputs;
-            }
             finite = w->tier->square_out(to, s->y + (l * w->n + i) * c->outputs,
                                          w->y_apart, c->outputs) &&
                      finite;
@@ -493,10 +517,11 @@ direct_add(const squares *w, const slot *s, direct *d, int64_t layer, place at,
            int k)
 {
     const mr_conv *c = w->c;
-    int64_t row = output_row(w, layer, at, k), *out = d->out[d->n_rows];
     int n = c->n_spatial;
+    int64_t row = square_row(w, layer, at) + k / 2 * c->out[n - 1] + k % 2;
+    int64_t *out = d->out[d->n_rows];
 
-    if (row < 0)
+    if ((k % 2 && !has_wide(w, at)) || (k / 2 && !has_high(w, at)))
         return;
     out[0] = layer;
     out[n - 2] = 2 * at.high + k / 2;
@@ -552,12 +577,12 @@ unit_after(const squares *w, const slot *s)
             n = n < s->n - i ? n : s->n - i;
             i += n;
             n = 2 * n < wide - 2 * at.wide ? 2 * n : wide - 2 * at.wide;
-            for (int k = 0; k < 4; k += 2) {
-                int64_t row = output_row(w, s->layer + l, at, k);
-
-                if (row >= 0)
-                    mr__after_piece(w->after, row, n, 0, c->outputs);
-            }
+            mr__after_piece(w->after, square_row(w, s->layer + l, at), n, 0,
+                            c->outputs);
+            if (has_high(w, at))
+                mr__after_piece(w->after,
+                                square_row(w, s->layer + l, at) + wide, n, 0,
+                                c->outputs);
         }
 }
 

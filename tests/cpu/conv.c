@@ -381,6 +381,46 @@ conv__is_right_in_narrow_groups(void **state)
                                           .flip = wide == 1});
 }
 
+/* Sides that squares of two do not divide, crops, taps in reverse, panels and
+ * vectors in part, few and many layers, taps of layers beyond both ends. */
+static void
+conv__is_right_in_squares(void **state)
+{
+    static const int64_t outputs[] = {16, 17, 34, 70};
+    static const int64_t deep[] = {1, 2, 3, 7};
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        conv_case(MR_FLOAT32, (shape){.n = 2,
+                                      .batch = 1 + (i == 2),
+                                      .channels = 16 + 4 * (i % 3),
+                                      .outputs = outputs[i / 2],
+                                      .groups = 1,
+                                      .in = {13 + i % 2, 14 + i / 2 % 2},
+                                      .kernel = {3, 3},
+                                      .stride = {1, 1},
+                                      .low = {1 + i / 4, i == 5 ? -1 : 2},
+                                      .high = {1, i == 6 ? -1 : i % 4},
+                                      .dilation = {1, 1},
+                                      .spread = {1, 1},
+                                      .flip = i & 1});
+        conv_case(MR_FLOAT32,
+                  (shape){.n = 3,
+                          .batch = 1 + (i == 1),
+                          .channels = 16,
+                          .outputs = i & 4 ? 18 : 16,
+                          .groups = 1,
+                          .in = {i == 2 ? 18 : 6, 5 + i % 2, 6 + i / 2 % 2},
+                          .kernel = {deep[i % 4], 3, 3},
+                          .stride = {1, 1, 1},
+                          .low = {i == 5 ? -1 : deep[i % 4] / 2, 1, 1},
+                          .high = {i / 2, 1, 1},
+                          .dilation = {1, 1, 1},
+                          .spread = {1, 1, 1},
+                          .flip = i & 1});
+    }
+}
+
 int
 main(void)
 {
@@ -392,6 +432,7 @@ main(void)
         cmocka_unit_test(conv__is_right_for_few_outputs),
         cmocka_unit_test(conv__is_right_at_the_ends_of_many_lines),
         cmocka_unit_test(conv__is_right_in_narrow_groups),
+        cmocka_unit_test(conv__is_right_in_squares),
     };
 
     return cmocka_run_group_tests_name("cpu/conv", tests, NULL, NULL);

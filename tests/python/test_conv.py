@@ -24,6 +24,8 @@ CASES = [  # input, kernel shape (O, taps..., C / groups), stride, padding, dila
     ((2, 13, 60, 3), (40, 7, 7, 3), 2, 3, 1, 1),
     ((1, 9, 20, 12), (5, 3, 3, 12), 1, 1, 1, 1),
     ((2, 12, 13, 32), (32, 3, 3, 8), 1, 1, 1, 4),
+    ((2, 15, 14, 20), (72, 3, 3, 20), 1, 1, 1, 1),
+    ((2, 5, 12, 11, 16), (20, 3, 3, 3, 16), 1, 1, 1, 1),
 ]
 
 
@@ -144,3 +146,78 @@ def test_conv__same_bits_on_any_threads_and_tier() -> None:
 
     digests = {digest(MARRAM_NUM_THREADS=n) for n in ("1", "2", "5")}
     assert digests == {digest(MARRAM_CPU="avx2")}
+
+
+def taps_of(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """In float64, tap by tap; padding of 1 all round, which nothing is multiplied by."""
+    n = x.ndim - 2
+    y = np.zeros((*x.shape[:-1], w.shape[0]))
+    for tap in np.ndindex(*w.shape[1:-1]):
+        seen = tuple(slice(max(t - 1, 0), m + min(t - 1, 0)) for t, m in zip(tap, x.shape[1:-1], strict=True))
+        put = tuple(slice(max(1 - t, 0), m + min(1 - t, 0)) for t, m in zip(tap, x.shape[1:-1], strict=True))
+        with np.errstate(invalid="ignore"):
+            y[(slice(None), *put)] += x[(slice(None), *seen)].astype("f8") @ w[(slice(None), *tap)].T.astype("f8")
+    assert n in (2, 3)
+    return y
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 15, 32), (1, 5, 14, 13, 16)])
+def test_squares__what_is_not_finite_stays_where_it_reaches(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal(shape).astype("f4")
+    w = np.abs(rng.standard_normal((24, *[3] * (len(shape) - 2), shape[-1])).astype("f4")) + 0.1
+    w[3, ..., 5] = 0
+    x[(0, *[4] * (len(shape) - 2), 5)] = np.inf
+    x[(0, *[0] * (len(shape) - 2), 2)] = -np.inf
+    x[(0, 2, 9, *[12] * (len(shape) - 3))] = np.nan
+    want = taps_of(x, w)
+    got = np.array(getattr(mx, f"conv{len(shape) - 2}d")(mx.array(x), mx.array(w), padding=1))
+    assert np.isnan(want).any() and np.isposinf(want).any() and np.isneginf(want).any()
+    np.testing.assert_array_equal(np.where(np.isfinite(want), 0, want), np.where(np.isfinite(got), 0, got))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_squares__large_numbers_do_not_overflow_early() -> None:
+    x = np.full((1, 16, 16, 16), 3e38, "f4")
+    x[:, ::2, ::2] = -3e38
+    w = np.zeros((16, 3, 3, 16), "f4")
+    w[:, 1, 1] = np.eye(16) / 2
+    y = np.array(mx.conv2d(mx.array(x), mx.array(w), padding=1))
+    np.testing.assert_array_equal(y, x / 2)
+
+
+@pytest.mark.parametrize("shape", [(1, 14, 14, 16), (1, 14, 14, 64), (1, 14, 14, 256), (1, 3, 8, 8, 32), (1, 3, 8, 8, 260)])
+@pytest.mark.parametrize("positive", [False, True])
+def test_squares__errors_are_smaller_than_those_of_sums_in_a_row(shape: tuple[int, ...], positive: bool) -> None:
+    rng = np.random.default_rng(4)
+    drawn, n = rng.random if positive else rng.standard_normal, len(shape) - 2
+    x, w = drawn(shape).astype("f4"), drawn((20, *[3] * n, shape[-1])).astype("f4")
+    inner = (0, *[slice(1, -1)] * n)
+    got = np.array(getattr(mx, f"conv{n}d")(mx.array(x), mx.array(w), padding=1))[inner]
+    want = taps_of(x, w)[inner]
+    row = np.zeros(want.shape, "f4")
+    for tap in np.ndindex(*w.shape[1:-1]):
+        seen = x[(0, *[slice(t, m - 2 + t) for t, m in zip(tap, shape[1:-1], strict=True)])]
+        for c in range(shape[-1]):
+            row += seen[..., c, None] * w[(slice(None), *tap, c)]
+    assert np.abs(got - want).max() <= np.abs(row - want).max()
+    assert np.square(got - want).mean() <= np.square(row - want).mean()
+
+
+@pytest.mark.parametrize("shape", [(3, 19, 17, 20), (2, 6, 13, 15, 16)])
+def test_squares__what_follows_sees_each_output_once(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(5)
+    n = len(shape) - 2
+    x, w = rng.standard_normal(shape).astype("f4"), rng.standard_normal((36, *[3] * n, shape[-1])).astype("f4")
+    x[(1, *[3] * n, 0)] = np.inf
+    bias, more = rng.standard_normal(36).astype("f4"), rng.standard_normal((*shape[:-1], 36)).astype("f4")
+
+    def f(x: Any, w: Any, b: Any, r: Any) -> Any:
+        return mx.maximum(getattr(mx, f"conv{n}d")(x, w, padding=1) + b, 0) * 2 + r
+
+    at = [mx.array(a) for a in (x, w, bias, more)]
+    apart = getattr(mx, f"conv{n}d")(at[0], at[1], padding=1)
+    mx.eval(apart)
+    want = np.maximum(np.array(apart) + bias, 0) * 2 + more
+    np.testing.assert_array_equal(np.array(f(*at)), want)
+    np.testing.assert_array_equal(np.array(mx.compile(f)(*at)), want)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * window.c -- the register tiles of convolutions, once per instruction set.
+ * window.c -- the register tiles of convolutions and the transforms of squares,
+ * once per instruction set.
  *
  * 6 x 64 with 32 registers of 16 lanes, 6 x 16 with 16 of 8.  An element is a
  * chain of fused multiply-adds in the order of segments or positions, whatever
