@@ -39,7 +39,8 @@ enum {
     MANY = 512,
     PACKED = 16, /* channels packed at a time */
     AHEAD = 2,   /* squares whose inputs are asked for */
-    CHUNK = 512,
+    DEPTH = 128, /* of a chain: longer ones have larger errors */
+    CHUNK = 512, /* of one tap by tap */
     MAX_SLOTS = 256
 };
 
@@ -359,10 +360,16 @@ tile_inputs(const squares *w, const slot *s, int64_t layer, int64_t square,
     }
 }
 
-/* Products of a part with a panel, some taps of the first axis. */
+/* Taps of the first axis, and channels of each, that are one chain. */
+typedef struct chain {
+    int64_t tap, n_taps;
+    int64_t channel, n;
+} chain;
+
+/* Products of a part with a panel. */
 static void
 panel_run(const squares *w, const slot *s, const float *const *x, int part,
-          int64_t from, int64_t tap, int64_t n_taps)
+          int64_t from, const chain *k)
 {
     const mr_conv *c = w->c;
     int64_t n = c->outputs - from, wide = panel_wide(w, from);
@@ -370,7 +377,7 @@ panel_run(const squares *w, const slot *s, const float *const *x, int part,
 
     n = n < w->cols ? n : w->cols;
     weights += from / w->cols * lines(w->deep_taps * c->channels * w->cols) +
-               tap * c->channels * wide;
+               (k->tap * c->channels + k->channel) * wide;
     for (int64_t l = 0; l < s->n_layers; l++)
         for (int64_t i = 0; i < s->n; i += ROWS, x += w->deep_taps * ROWS) {
             float *to = s->y + part * w->y_apart + from;
@@ -378,8 +385,27 @@ panel_run(const squares *w, const slot *s, const float *const *x, int part,
 
             for (int r = 0; r < ROWS; r++)
                 at[r] = to + (l * w->n + i + r) * c->outputs;
-            w->tier->taps(at, x + tap * ROWS, part * w->x_apart, n_taps,
-                          c->channels, weights, n, tap > 0);
+            w->tier->taps(at, x + k->tap * ROWS, part * w->x_apart + k->channel,
+                          k->n_taps, k->n, weights, n,
+                          k->tap > 0 || k->channel > 0);
+        }
+}
+
+static void
+part_run(const squares *w, const slot *s, const float *const *x, int part,
+         int64_t from)
+{
+    int64_t channels = w->c->channels, n_cuts = (channels - 1) / DEPTH + 1;
+    int64_t piece = ((channels - 1) / n_cuts + 4) / 4 * 4;
+    int64_t n_taps = channels <= DEPTH ? DEPTH / channels : 1;
+
+    for (int64_t t = 0; t < w->deep_taps; t += n_taps)
+        for (int64_t f = 0; f < channels; f += piece) {
+            int64_t taps = w->deep_taps - t, left = channels - f;
+            chain k = {t, taps < n_taps ? taps : n_taps, f,
+                       left < piece ? left : piece};
+
+            panel_run(w, s, x, part, from, &k);
         }
 }
 
@@ -387,17 +413,14 @@ static void
 products_make(const squares *w, const slot *s)
 {
     const float *x[MOST * DEEP_TAPS];
-    int64_t chunk = (CHUNK + w->c->channels - 1) / w->c->channels, at = 0;
+    int64_t at = 0;
 
     for (int64_t l = 0; l < s->n_layers; l++)
         for (int64_t i = 0; i < s->n; i += ROWS, at += w->deep_taps * ROWS)
             tile_inputs(w, s, l, i, x + at);
     for (int part = 0; part < PARTS; part++)
         for (int64_t from = 0; from < w->c->outputs; from += w->cols)
-            for (int64_t tap = 0; tap < w->deep_taps; tap += chunk)
-                panel_run(w, s, x, part, from, tap,
-                          w->deep_taps - tap < chunk ? w->deep_taps - tap
-                                                     : chunk);
+            part_run(w, s, x, part, from);
 }
 
 /* The row of the result at a square's first output. */
