@@ -8,9 +8,8 @@
  * axis of three adds up in the transform.  So a unit is some squares of some
  * layers: inputs transformed, 16 products of matrices by the register tiles of
  * kernels/window.h, outputs transformed back, all within the second-level
- * cache.  Transforms of small integers and of powers of two are exact.  Chains
- * of additions are shorter than those of window.c and errors smaller, as long
- * as neighbours do not differ by many powers of ten.
+ * cache.  Small integers are exact.  Errors are about those of window.c, as
+ * long as neighbours do not differ by many powers of ten (README.md).
  *
  * Infinities and numbers too large meet their negatives here: a unit that has
  * an output which is not finite is made again tap by tap, in the order of
