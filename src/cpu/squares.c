@@ -8,14 +8,31 @@
  * axis of three adds up in the transform.  So a unit is some squares of some
  * layers: inputs transformed, 16 products of matrices by the register tiles of
  * kernels/window.h, outputs transformed back, all within the second-level
- * cache.  Small integers are exact.  Errors are about those of window.c, as
- * long as neighbours do not differ by many powers of ten (README.md).
+ * cache.  Small integers are exact.
  *
- * Infinities and numbers too large meet their negatives here: a unit that has
- * an output which is not finite is made again tap by tap, in the order of
- * window.c.
- * Called by: conv.c.  Calls: kernels/window.h, kernels/gemm.h.
+ * A transform adds numbers that no tap would bring together, and rounds the
+ * small ones at the size of the large ones.  So there is a promise: with
+ *     M  the largest |x| of a square's 4 x 4 inputs, of all layers,
+ *     S  the sum over layers of the largest of the nine sums of |w| over the
+ *        channels of a tap, of an output,
+ *     n  the roundings in a row, at most 172 (chains of 128, sums of at most
+ *        28 chains, transforms),
+ * an output is wrong by at most n * 2^-24 * 64 * M * S: of inputs four are
+ * added for a product, and the sizes of the taps of the nine products that an
+ * output adds up sum to at most 16 S.  M is at most 64 times the largest |x| of
+ * the output's own window, and in no layer is the sum of a tap below 1 / 64 of
+ * the largest (zeros at all nine are).  Where that is not so, and where an
+ * output is not finite (infinities and numbers too large meet their negatives
+ * here), outputs are made tap by tap, bit by bit as window.c makes them: all if
+ * taps are uneven, the unit if inputs are.  Which ones is decided by maxima and
+ * by sums in one order, so by no tier and no thread.
+ *
+ * Inputs are looked at while they are transformed, before their products.  The
+ * four in the middle of a square are in all its windows, so mostly they decide.
+ * Units that come tap by tap do so after the others, where weights were.
+ * Called by: conv.c.  Calls: window.c, kernels/window.h, kernels/gemm.h.
  */
+#include <float.h>
 #include <string.h>
 
 #include "base/pool.h"
@@ -43,6 +60,9 @@ enum {
     MAX_SLOTS = 256
 };
 
+/* Sums of taps below this come tap by tap. */
+#define TINY 0x1p-96F
+
 typedef struct squares {
     const mr_conv *c;
     const mr_window_tier *tier;
@@ -56,7 +76,8 @@ typedef struct squares {
     int64_t part_floats;      /* weights of a part */
     int64_t room;             /* floats for inputs, or weights */
     int n_slots;
-    float *weights;
+    float *weights;        /* transformed; later: as they are, in panels */
+    int64_t *again;        /* units that come tap by tap */
     const mr_after *after; /* what follows a unit, or NULL */
 } squares;
 
@@ -152,7 +173,7 @@ static void
 squares_plan(const mr_conv *c, squares *w)
 {
     int n = c->n_spatial;
-    int64_t panel, packed;
+    int64_t packed;
 
     *w = (squares){.c = c,
                    .tier = mr__window(),
@@ -174,10 +195,8 @@ squares_plan(const mr_conv *c, squares *w)
     for (int64_t from = 0; from < c->outputs; from += w->cols)
         w->part_floats +=
             lines(w->deep_taps * c->channels * panel_wide(w, from));
-    panel = c->k * w->cols;
     packed = PARTS * w->cols * PACKED;
     w->room = PARTS * w->x_apart;
-    w->room = w->room > panel ? w->room : panel;
     w->room = lines(w->room > packed ? w->room : packed);
     w->n_slots = mr__pool_threads();
     w->n_slots = w->n_slots < MAX_SLOTS ? w->n_slots : MAX_SLOTS;
@@ -197,13 +216,22 @@ weights_bytes(const squares *w)
     return (size_t)(PARTS * w->part_floats) * sizeof(float);
 }
 
+static size_t
+again_bytes(const squares *w)
+{
+    return ((size_t)w->n_units * sizeof(int64_t) + 63) & ~(size_t)63;
+}
+
 size_t
 mr__conv_squares_bytes(const mr_conv *c)
 {
+    size_t window = mr__conv_window_bytes(c), bytes;
     squares w;
 
     squares_plan(c, &w);
-    return weights_bytes(&w) + (size_t)w.n_slots * slot_bytes(&w);
+    bytes = weights_bytes(&w) + again_bytes(&w) +
+            (size_t)w.n_slots * slot_bytes(&w);
+    return bytes > window ? bytes : window;
 }
 
 static const float *
@@ -214,6 +242,57 @@ floats(const char *p)
 
 /* ---- weights ---------------------------------------------------------------
  */
+
+/* Which outputs have taps too far apart in size? */
+typedef struct uneven {
+    const squares *w;
+    bool is[MANY];
+} uneven;
+
+/* Nine taps of an output.  Tiny ones lose digits where they are halved. */
+static bool
+taps_even(const squares *w, const float *taps)
+{
+    float low = FLT_MAX, high = 0.0F;
+
+    for (int t = 0; t < 9; t++, taps += w->c->channels) {
+        float sum = w->tier->square_sum(taps, w->c->channels);
+
+        if (!(sum <= FLT_MAX))
+            return false;
+        low = sum < low ? sum : low;
+        high = sum > high ? sum : high;
+    }
+    return high <= low * MR_SQUARE_RANGE && (high == 0.0F || high >= TINY);
+}
+
+static void
+uneven_piece(void *ctx, int64_t begin, int64_t end)
+{
+    uneven *u = ctx;
+    const mr_conv *c = u->w->c;
+
+    for (int64_t o = begin; o < end; o++) {
+        const float *taps = floats(c->w) + o * c->k;
+
+        u->is[o] = false;
+        for (int64_t d = 0; d < u->w->deep_taps; d++)
+            u->is[o] = u->is[o] || !taps_even(u->w, taps + d * 9 * c->channels);
+    }
+}
+
+static bool
+weights_even(const squares *w)
+{
+    uneven u = {.w = w};
+
+    mr__cpu_for(w->c->outputs, mr__cpu_grain(0.1 * (double)w->c->k),
+                uneven_piece, &u);
+    for (int64_t o = 0; o < w->c->outputs; o++)
+        if (u.is[o])
+            return false;
+    return true;
+}
 
 /* Some channels of a tap of the first axis and of a panel of outputs. */
 static void
@@ -314,12 +393,78 @@ square_inputs(const squares *w, const slot *s, const float *layer, place at,
     }
 }
 
-static void
-inputs_make(const squares *w, const slot *s)
+static const float *
+layer_at(const squares *w, int64_t batch, int64_t layer)
 {
     const mr_conv *c = w->c;
     int n = c->n_spatial;
     int64_t plane = c->in[n - 1] * c->in[n - 2] * c->channels;
+
+    return floats(c->x) + (n > 2 ? batch * c->in[0] + layer : batch) * plane;
+}
+
+/* Is there an output beside, or below, the first of a square? */
+static bool
+has_wide(const squares *w, place at)
+{
+    return 2 * at.wide + 1 < w->c->out[w->c->n_spatial - 1];
+}
+
+static bool
+has_high(const squares *w, place at)
+{
+    return 2 * at.high + 1 < w->c->out[w->c->n_spatial - 2];
+}
+
+/* Is no input of a square too large beside those of any output's window? */
+static bool
+square_even(const squares *w, const slot *s, int64_t layer, place at)
+{
+    float most[PARTS] = {0}, all = 0.0F;
+
+    for (int64_t t = 0; t < w->deep_taps; t++) {
+        const float *x[PARTS];
+        int64_t from;
+
+        if (!layer_there(w, s, layer + t, &from))
+            continue;
+        square_inputs(w, s, layer_at(w, at.batch, from), at, x);
+        w->tier->square_most(most, x, w->c->channels);
+    }
+    for (int p = 0; p < PARTS; p++)
+        all = most[p] > all ? most[p] : all;
+    for (int k = 0; k < 4; k++) {
+        const float *first = most + k / 2 * 4 + k % 2;
+        float own = 0.0F;
+
+        if ((k % 2 && !has_wide(w, at)) || (k / 2 && !has_high(w, at)))
+            continue;
+        for (int t = 0; t < 9; t++)
+            own =
+                first[t / 3 * 4 + t % 3] > own ? first[t / 3 * 4 + t % 3] : own;
+        if (!(all <= own * MR_SQUARE_RANGE))
+            return false;
+    }
+    return true;
+}
+
+/* The same of all outputs that a layer of the unit's inputs reaches. */
+static __attribute__((noinline)) bool
+reached_even(const squares *w, const slot *s, int64_t layer, place at)
+{
+    int64_t first = layer - w->deep_taps + 1;
+
+    for (int64_t l = first > 0 ? first : 0; l <= layer && l < s->n_layers; l++)
+        if (!square_even(w, s, l, at))
+            return false;
+    return true;
+}
+
+/* Are the sizes of inputs such that transforms may have them? */
+static bool
+inputs_make(const squares *w, const slot *s)
+{
+    const mr_conv *c = w->c;
 
     for (int64_t l = 0; l < s->n_layers + w->deep_taps - 1; l++) {
         float *to = s->x + l * w->n * c->channels;
@@ -329,14 +474,16 @@ inputs_make(const squares *w, const slot *s)
         if (!layer_there(w, s, l, &layer))
             continue;
         for (int64_t i = 0; i < s->n; i++, place_next(w, &at)) {
-            const float *from = floats(c->x), *x[PARTS];
+            const float *x[PARTS];
 
-            from += (n > 2 ? at.batch * c->in[0] + layer : at.batch) * plane;
-            square_inputs(w, s, from, at, x);
-            w->tier->square_in(to + i * c->channels, w->x_apart, x,
-                               c->channels);
+            square_inputs(w, s, layer_at(w, at.batch, layer), at, x);
+            if (!w->tier->square_in(to + i * c->channels, w->x_apart, x,
+                                    c->channels) &&
+                !reached_even(w, s, l, at))
+                return false;
         }
     }
+    return true;
 }
 
 /* Where the inputs of part 0 of a tile begin, tap by tap of the first axis;
@@ -434,19 +581,6 @@ square_row(const squares *w, int64_t layer, place at)
            2 * at.wide;
 }
 
-/* Is there an output beside, or below, the first of a square? */
-static bool
-has_wide(const squares *w, place at)
-{
-    return 2 * at.wide + 1 < w->c->out[w->c->n_spatial - 1];
-}
-
-static bool
-has_high(const squares *w, place at)
-{
-    return 2 * at.high + 1 < w->c->out[w->c->n_spatial - 2];
-}
-
 /* Are all outputs finite? */
 static bool
 outputs_make(const squares *w, const slot *s)
@@ -474,10 +608,27 @@ outputs_make(const squares *w, const slot *s)
     return finite;
 }
 
-/* ---- what is not finite ----------------------------------------------------
+/* ---- tap by tap ------------------------------------------------------------
  */
 
-/* Some outputs of a panel, whose weights are where inputs were. */
+static void
+panels_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const squares *w = ctx;
+    const mr_conv *c = w->c;
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t from = u * w->cols, left = c->outputs - from;
+        mr_gemm_side side = {c->w + from * c->k * c->item, MR_FLOAT32, 0, c->k,
+                             1};
+
+        side.lanes = left < w->cols ? left : w->cols;
+        mr__gemm_pack(&side, (int)panel_wide(w, from), 0, 0, c->k,
+                      w->weights + u * lines(c->k * w->cols));
+    }
+}
+
+/* Some outputs of a panel. */
 typedef struct direct {
     int64_t from, n, wide; /* channels, and whole vectors of them */
     int64_t n_rows;
@@ -523,6 +674,8 @@ direct_run(const squares *w, const slot *s, direct *d)
     const float *x[9 * DEEP_TAPS * ROWS];
     int64_t length = w->c->channels, taps = w->c->taps;
     int64_t chunk = (CHUNK + length - 1) / length;
+    const float *weights =
+        w->weights + d->from / w->cols * lines(w->c->k * w->cols);
 
     for (int64_t r = d->n_rows; r < ROWS; r++)
         d->to[r] = s->dump;
@@ -530,7 +683,7 @@ direct_run(const squares *w, const slot *s, direct *d)
     for (int64_t t = 0; t < taps; t += chunk)
         w->tier->taps(d->to, x + t * ROWS, 0,
                       taps - t < chunk ? taps - t : chunk, length,
-                      s->x + t * length * d->wide, d->n, t > 0);
+                      weights + t * length * d->wide, d->n, t > 0);
     d->n_rows = 0;
 }
 
@@ -562,13 +715,9 @@ unit_direct(const squares *w, const slot *s)
 
     for (; d.from < c->outputs; d.from += w->cols) {
         int64_t left = c->outputs - d.from;
-        mr_gemm_side side = {c->w + d.from * c->k * c->item, MR_FLOAT32, 0,
-                             c->k, 1};
 
         d.n = left < w->cols ? left : w->cols;
         d.wide = panel_wide(w, d.from);
-        side.lanes = d.n;
-        mr__gemm_pack(&side, (int)d.wide, 0, 0, c->k, s->x);
         for (int64_t l = 0; l < s->n_layers; l++) {
             place at = place_of(w, s->square);
 
@@ -608,10 +757,9 @@ unit_after(const squares *w, const slot *s)
         }
 }
 
-static void
-squares_unit(const void *ctx, int64_t unit, char *piece)
+static slot
+slot_of(const squares *w, int64_t unit, char *piece)
 {
-    const squares *w = ctx;
     slot s = {.x = (float *)(void *)piece,
               .square = unit % w->n_blocks * w->n,
               .layer = unit / w->n_blocks * w->layers};
@@ -624,10 +772,37 @@ squares_unit(const void *ctx, int64_t unit, char *piece)
     memset(s.zeros, 0, (size_t)w->c->channels * sizeof(float));
     /* What goes nowhere may be added to what was there. */
     memset(s.dump, 0, MR_WINDOW_COLS * sizeof(float));
-    inputs_make(w, &s);
-    products_make(w, &s);
-    if (!outputs_make(w, &s))
-        unit_direct(w, &s);
+    return s;
+}
+
+static bool
+unit_made(const squares *w, const slot *s)
+{
+    if (!inputs_make(w, s))
+        return false;
+    products_make(w, s);
+    return outputs_make(w, s);
+}
+
+static void
+squares_unit(const void *ctx, int64_t unit, char *piece)
+{
+    const squares *w = ctx;
+    slot s = slot_of(w, unit, piece);
+    bool made = unit_made(w, &s);
+
+    w->again[unit] = !made;
+    if (made && w->after != NULL)
+        unit_after(w, &s);
+}
+
+static void
+again_unit(const void *ctx, int64_t i, char *piece)
+{
+    const squares *w = ctx;
+    slot s = slot_of(w, w->again[i], piece);
+
+    unit_direct(w, &s);
     if (w->after != NULL)
         unit_after(w, &s);
 }
@@ -635,9 +810,24 @@ squares_unit(const void *ctx, int64_t unit, char *piece)
 static void
 squares_run(squares *w, char *slots, const mr_after *after)
 {
+    int64_t n = 0;
+
     w->after = after;
     mr__cpu_units(w->n_slots, w->n_units, slots, slot_bytes(w), squares_unit,
                   w);
+    for (int64_t u = 0; u < w->n_units; u++)
+        if (w->again[u])
+            w->again[n++] = u;
+    if (n == 0)
+        return;
+    if (n == w->n_units) {
+        mr__conv_window(w->c, w->weights);
+        return;
+    }
+    mr__cpu_for((w->c->outputs - 1) / w->cols + 1,
+                mr__cpu_grain(0.5 * (double)(w->c->k * w->cols)), panels_piece,
+                w);
+    mr__cpu_units(w->n_slots, n, slots, slot_bytes(w), again_unit, w);
 }
 
 /* Apart, so that others need no room for a program. */
@@ -657,8 +847,14 @@ mr__conv_squares(const mr_conv *c, void *workspace)
     char *slots;
 
     squares_plan(c, &w);
+    if (!weights_even(&w)) {
+        mr__conv_window(c, workspace);
+        return;
+    }
     w.weights = workspace;
     slots = (char *)workspace + weights_bytes(&w);
+    w.again = (int64_t *)(void *)slots;
+    slots += again_bytes(&w);
     mr__cpu_units(w.n_slots,
                   ((c->outputs - 1) / w.cols + 1) * w.deep_taps *
                       ((c->channels - 1) / PACKED + 1),

@@ -137,6 +137,9 @@ def test_conv__same_bits_on_any_threads_and_tier() -> None:
         "for case in t.CASES:\n"
         "    for y in t.gradients(case)[0]:\n"
         "        h.update(np.array(y).tobytes())\n"
+        "for kind in t.KINDS:\n"
+        "    for shape in t.SHAPES:\n"
+        "        h.update(t.conv(*t.numbers(kind, shape)).tobytes())\n"
         "print(h.hexdigest())\n"
     )
 
@@ -204,12 +207,161 @@ def test_squares__errors_are_smaller_than_those_of_sums_in_a_row(shape: tuple[in
     assert np.square(got - want).mean() <= np.square(row - want).mean()
 
 
-@pytest.mark.parametrize("shape", [(3, 19, 17, 20), (2, 6, 13, 15, 16)])
-def test_squares__what_follows_sees_each_output_once(shape: tuple[int, ...]) -> None:
+SHAPES = [(3, 19, 17, 20), (2, 6, 13, 15, 16)]
+KINDS = ["normal", "relu", "holes", "inf", "outlier", "half", "all half", "masked"]
+
+
+def numbers(kind: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """An input and 36 filters.  Holes: zeros within windows that have more.  Half: the left of the last image is zero."""
     rng = np.random.default_rng(5)
     n = len(shape) - 2
     x, w = rng.standard_normal(shape).astype("f4"), rng.standard_normal((36, *[3] * n, shape[-1])).astype("f4")
-    x[(1, *[3] * n, 0)] = np.inf
+    if kind == "relu":
+        x = np.maximum(x, 0)
+    elif kind == "holes":
+        x[..., 4:6, 4:6, :] = 0
+    elif kind in ("inf", "outlier"):
+        x[(1, *[3] * n, 0)] = np.inf if kind == "inf" else 1e8
+    elif kind in ("half", "all half"):
+        x[-1 if kind == "half" else slice(None), ..., : shape[-2] // 2, :] = 0
+    elif kind == "masked":
+        w[..., 0, :, :] = 0
+    return x, w
+
+
+def conv(x: np.ndarray, w: np.ndarray, padding: Any = 1) -> np.ndarray:
+    return np.array(getattr(mx, f"conv{x.ndim - 2}d")(mx.array(x), mx.array(w), padding=padding))
+
+
+def tap_by_tap(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """One line of outputs has no squares."""
+    x = np.pad(x, [(0, 0), *[(1, 1)] * (x.ndim - 2), (0, 0)])
+    return np.concatenate([conv(x[..., i : i + 3, :, :], w, 0) for i in range(x.shape[-3] - 2)], -3)
+
+
+def same_part(x: np.ndarray, w: np.ndarray) -> float:
+    """How many outputs have the bits that tap by tap gives them?  By squares it is a third, or less."""
+    return float((conv(x, w) == tap_by_tap(x, w)).mean())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["normal", "relu", "holes"])
+def test_squares__take_numbers_of_like_sizes(shape: tuple[int, ...], kind: str) -> None:
+    assert same_part(*numbers(kind, shape)) < 0.5
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["outlier", "half"])
+def test_squares__leave_units_of_unlike_sizes_to_taps(shape: tuple[int, ...], kind: str) -> None:
+    x, w = numbers(kind, shape)
+    same = conv(x, w) == tap_by_tap(x, w)
+    assert same[-1 if kind == "half" else 1].mean() > same[0].mean() + 0.02
+    assert same[0].mean() < 0.5
+    if kind == "outlier":
+        near = (1, *[slice(2, 5)] * (len(shape) - 4), slice(2, 6), slice(2, 6))
+        assert same[near].all()
+
+
+def test_squares__leave_all_to_taps_where_all_units_have_unlike_sizes() -> None:
+    x, w = numbers("normal", (2, 24, 24, 16))
+    x[:, 1::2, 1::2] *= 1e-3
+    x[:, ::4, ::4] = 1e6
+    assert same_part(x, w) == 1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_squares__leave_masked_taps_to_taps(shape: tuple[int, ...]) -> None:
+    assert same_part(*numbers("masked", shape)) == 1
+    for value, kept in ((1e-3, 1), (0.25, 0)):
+        x, w = numbers("normal", shape)
+        w[7, ..., 1, 2, :] *= value
+        assert (same_part(x, w) == 1) == kept
+    x, w = numbers("normal", shape)
+    w[...] = 0
+    np.testing.assert_array_equal(conv(x, w), 0)
+
+
+def test_squares__a_mask_of_one_layer_is_seen() -> None:
+    x, w = numbers("normal", SHAPES[1])
+    w[3, 1, 0] = 0
+    assert same_part(x, w) == 1
+    x, w = numbers("normal", SHAPES[1])
+    w[3, 2] = 0
+    assert same_part(x, w) < 0.5
+
+
+@pytest.mark.parametrize("where", range(16))
+def test_squares__how_far_apart_sizes_may_be(where: int) -> None:
+    """Every square has a number 64 times, or 65 times, the other ones, at its corner, edge or midst."""
+    _, w = numbers("normal", (1, 1, 1, 16))
+    sign = np.sign(np.random.default_rng(6).standard_normal((1, 34, 34, 16))).astype("f4")
+    for times in (63, 66):
+        x = sign.copy()
+        x[:, where // 4 :: 4, where % 4 :: 4, 5] *= times
+        got = np.array(mx.conv2d(mx.array(x), mx.array(w)))
+        want = np.concatenate([np.array(mx.conv2d(mx.array(x[:, i : i + 3]), mx.array(w))) for i in range(32)], 1)
+        assert ((got == want).mean() < 0.5) == (times < 64)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_squares__one_tap_of_one_moves_its_input(shape: tuple[int, ...]) -> None:
+    n = len(shape) - 2
+    x = np.random.default_rng(7).standard_normal(shape).astype("f4") * np.float32(1e3)
+    x[(0, *[5] * n, 2)] = 1e30
+    for at in (0, 1):
+        w = np.zeros((shape[-1], *[3] * n, shape[-1]), "f4")
+        w[(slice(None), *[at] * n)] = np.eye(shape[-1])
+        want = x if at else np.pad(x, [(0, 0), *[(1, 0)] * n, (0, 0)])[(slice(None), *[slice(0, -1)] * n)]
+        np.testing.assert_array_equal(conv(x, w), want)
+        back = mx.vjp(lambda a, w=w: getattr(mx, f"conv{n}d")(a, mx.array(w), padding=1), [mx.array(x)], [mx.array(want)])[1][0]
+        there = x.copy()
+        if not at:
+            for axis in range(1, n + 1):
+                there[(slice(None),) * axis + (-1,)] = 0
+        np.testing.assert_array_equal(np.array(back), there)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_squares__masked_taps_let_nothing_through(shape: tuple[int, ...]) -> None:
+    x, w = numbers("masked", shape)
+    line = 6
+    other = x.copy()
+    other[..., line, :, :] *= np.float32(-1e7)
+    got, changed = conv(x, w), conv(other, w)
+    np.testing.assert_array_equal(got[..., line + 1 :, :, :], changed[..., line + 1 :, :, :])
+    assert (got[..., line, :, :] != changed[..., line, :, :]).any()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_squares__windows_of_zeros_give_zeros(shape: tuple[int, ...]) -> None:
+    x, w = numbers("all half", shape)
+    x *= np.float32(1e5)
+    np.testing.assert_array_equal(conv(x, w)[..., : shape[-2] // 2 - 1, :], 0)
+
+
+def bound(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Sums of |x| in each output's window, times the largest sum of |w| of a tap."""
+    own = taps_of(np.abs(x), np.ones((1, *w.shape[1:]), "f4"))
+    return own * np.abs(w).sum(-1).reshape(w.shape[0], -1, 9).sum(1).max(-1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["normal", "relu", "holes", "outlier", "half", "all half", "masked"])
+def test_squares__errors_are_those_of_each_window(shape: tuple[int, ...], kind: str) -> None:
+    """An input of 1e8 in one place is no error in windows without it."""
+    x, w = numbers(kind, shape)
+    wrong = np.abs(conv(x, w) - taps_of(x, w))
+    assert (wrong <= 2.0**-24 * bound(x, w)).all()
+    own = taps_of(np.abs(x), np.abs(w))
+    assert (wrong <= 2.0**-24 * 8 * own)[own < 1e6].all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_squares__what_follows_sees_each_output_once(shape: tuple[int, ...], kind: str) -> None:
+    rng = np.random.default_rng(5)
+    n = len(shape) - 2
+    x, w = numbers(kind, shape)
     bias, more = rng.standard_normal(36).astype("f4"), rng.standard_normal((*shape[:-1], 36)).astype("f4")
 
     def f(x: Any, w: Any, b: Any, r: Any) -> Any:

@@ -294,9 +294,21 @@ deep(float *c, int64_t c_row, const mr_window_run *runs, int64_t n_runs,
  */
 #define PARTS MR_SQUARE_PARTS
 
+/* The largest numbers so far, lane by lane: of the four in the middle, and of
+ * those around them. */
+typedef struct sizes {
+    R middle, around;
+} sizes;
+
+INLINE R
+largest(R a, R b, R c, R d)
+{
+    return v_larger(v_larger(v_abs(a), v_abs(b)), v_larger(v_abs(c), v_abs(d)));
+}
+
 INLINE void
 in_vector(float *to, int64_t apart, const float *const *x, int64_t at,
-          int64_t left)
+          int64_t left, sizes *most)
 {
     R t[PARTS];
 
@@ -309,6 +321,12 @@ in_vector(float *to, int64_t apart, const float *const *x, int64_t at,
         t[4 + j] = b + c;
         t[8 + j] = c - b;
         t[12 + j] = b - d;
+        if (j == 1 || j == 2) {
+            most->middle = v_larger(most->middle, v_larger(v_abs(b), v_abs(c)));
+            most->around = v_larger(most->around, v_larger(v_abs(a), v_abs(d)));
+        } else {
+            most->around = v_larger(most->around, largest(a, b, c, d));
+        }
     }
 #pragma GCC unroll 4
     for (int i = 0; i < PARTS; i += 4) {
@@ -321,15 +339,59 @@ in_vector(float *to, int64_t apart, const float *const *x, int64_t at,
     }
 }
 
-static void
+static bool
 square_in(float *to, int64_t apart, const float *const *x, int64_t n)
 {
+    sizes most = {{0}, {0}};
     int64_t at = 0;
+    R both;
 
     for (; at + N_LANES <= n; at += N_LANES)
-        in_vector(to, apart, x, at, N_LANES);
+        in_vector(to, apart, x, at, N_LANES, &most);
     if (at < n)
-        in_vector(to, apart, x, at, n - at);
+        in_vector(to, apart, x, at, n - at, &most);
+    both = v_larger(v_lows(most.middle, most.around, N_LANES / 2),
+                    v_highs(most.middle, most.around, N_LANES / 2));
+#pragma GCC unroll 3
+    for (int h = N_LANES / 4; h > 0; h /= 2)
+        both = v_larger(both, v_up(both, h));
+    return both[N_LANES / 2] <= both[0] * MR_SQUARE_RANGE;
+}
+
+static void
+square_most(float *to, const float *const *x, int64_t n)
+{
+    for (int i = 0; i < PARTS; i++) {
+        R most = {0};
+
+        for (int64_t at = 0; at < n; at += N_LANES)
+            most = v_larger(most, v_abs(load(x[i] + at, n - at)));
+        for (int l = 0; l < N_LANES; l++)
+            to[i] = most[l] > to[i] ? most[l] : to[i];
+    }
+}
+
+/* Sixteen sums, whatever the lanes. */
+static float
+square_sum(const float *x, int64_t n)
+{
+    R sum[16 / N_LANES];
+    float all[16];
+
+    for (int v = 0; v < 16 / N_LANES; v++)
+        sum[v] = (R){0};
+    for (int64_t at = 0; at < n; at += 16)
+        for (int v = 0; v < 16 / N_LANES; v++) {
+            int64_t from = at + v * N_LANES;
+
+            sum[v] += v_abs(load(x + from, n - from));
+        }
+    for (int v = 0; v < 16 / N_LANES; v++)
+        v_store(all + v * N_LANES, sum[v]);
+    for (int h = 8; h > 0; h /= 2)
+        for (int i = 0; i < h; i++)
+            all[i] += all[i + h];
+    return all[0];
 }
 
 INLINE void
@@ -415,6 +477,8 @@ const mr_window_tier MR_TIER_SYM(mr__window_tier) = {
     .back = back,
     .deep = deep,
     .square_in = square_in,
+    .square_most = square_most,
+    .square_sum = square_sum,
     .square_weigh = square_weigh,
     .square_out = square_out,
 };
