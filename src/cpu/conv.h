@@ -58,6 +58,28 @@ mr__conv_position(const mr_conv *c, int axis, int64_t out, int64_t tap)
     return at >= 0 && at < c->in[axis] ? at : -1;
 }
 
+/* Where the first corner of an output's window lies, if all of that is within
+ * the input, which is not dilated; else NULL.  float32; out[MR_CONV_SPATIAL] is
+ * the place in the batch. */
+static inline const float *
+mr__conv_whole_window(const mr_conv *c, const int64_t *out)
+{
+    int64_t from = out[MR_CONV_SPATIAL];
+
+    for (int i = 0; i < c->n_spatial; i++) {
+        int64_t at = out[i] * c->p->stride.v[i] - c->p->low.v[i];
+        int64_t reach = (c->kernel[i] - 1) * c->p->kernel_dilation.v[i];
+
+        if (at < 0 || at + reach >= c->in[i])
+            return NULL;
+        from = from * c->in[i] + at;
+    }
+    return (const float *)(const void *)c->x + from * c->channels;
+}
+
+/* How far the taps of the first axes are from that corner, in floats. */
+void mr__conv_offsets(const mr_conv *c, int axes, int64_t *offset);
+
 /* Groups of one channel: each output is a sum over taps alone. */
 bool mr__conv_depthwise_fits(const mr_conv *c);
 size_t mr__conv_depthwise_bytes(const mr_conv *c);

@@ -634,37 +634,63 @@ typedef struct direct {
     int64_t n_rows;
     int64_t out[ROWS][MR_CONV_SPATIAL + 1]; /* the last: of the batch */
     float *to[ROWS];
+    int64_t offset[9 * DEEP_TAPS]; /* of taps */
 } direct;
 
+/* The next tap, the last axis first. */
+static void
+tap_next(const mr_conv *c, int64_t *tap)
+{
+    for (int i = c->n_spatial - 1; i >= 0; i--) {
+        if (++tap[i] < c->kernel[i])
+            return;
+        tap[i] = 0;
+    }
+}
+
+/* Where the taps of an output begin; those beyond an edge are NULL.  Is none?
+ */
+static bool
+direct_taps(const mr_conv *c, const direct *d, const int64_t *out,
+            const float **x)
+{
+    const float *whole = mr__conv_whole_window(c, out);
+    int64_t tap[MR_CONV_SPATIAL] = {0};
+
+    for (int64_t k = 0; whole && k < c->taps; k++)
+        x[k * ROWS] = whole + d->offset[k];
+    for (int64_t k = 0; !whole && k < c->taps; k++, tap_next(c, tap)) {
+        int64_t from = out[MR_CONV_SPATIAL];
+        bool there = true;
+
+        for (int i = 0; i < c->n_spatial && there; i++) {
+            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
+
+            there = at >= 0;
+            from = from * c->in[i] + at;
+        }
+        x[k * ROWS] = there ? floats(c->x) + from * c->channels : NULL;
+    }
+    return whole != NULL;
+}
+
+/* Taps that none of the outputs has are left out. */
 static void
 direct_table(const squares *w, const slot *s, const direct *d, const float **x)
 {
     const mr_conv *c = w->c;
-    int64_t tap[MR_CONV_SPATIAL] = {0};
+    int n_whole = 0;
 
-    for (int64_t k = 0; k < c->taps; k++, x += ROWS) {
+    for (int r = 0; r < ROWS; r++)
+        n_whole += direct_taps(c, d, d->out[r < d->n_rows ? r : 0], x + r);
+    for (int64_t k = 0; n_whole < ROWS && k < c->taps; k++) {
         bool any = false;
 
-        for (int r = 0; r < ROWS; r++) {
-            const int64_t *out = d->out[r < d->n_rows ? r : 0];
-            int64_t from = out[MR_CONV_SPATIAL];
-            bool there = true;
-
-            for (int i = 0; i < c->n_spatial && there; i++) {
-                int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-                there = at >= 0;
-                from = from * c->in[i] + at;
-            }
-            x[r] = there ? floats(c->x) + from * c->channels : s->zeros;
-            any = any || there;
-        }
-        x[0] = any ? x[0] : NULL;
-        for (int i = c->n_spatial - 1; i >= 0; i--) {
-            if (++tap[i] < c->kernel[i])
-                break;
-            tap[i] = 0;
-        }
+        for (int r = 0; r < ROWS; r++)
+            any = any || x[k * ROWS + r];
+        for (int r = 0; any && r < ROWS; r++)
+            if (!x[k * ROWS + r])
+                x[k * ROWS + r] = s->zeros;
     }
 }
 
@@ -713,6 +739,7 @@ unit_direct(const squares *w, const slot *s)
     const mr_conv *c = w->c;
     direct d = {0};
 
+    mr__conv_offsets(c, c->n_spatial, d.offset);
     for (; d.from < c->outputs; d.from += w->cols) {
         int64_t left = c->outputs - d.from;
 
