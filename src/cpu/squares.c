@@ -17,7 +17,8 @@
  *        channels of a tap, of an output,
  *     n  the roundings in a row, at most 172 (chains of 128, sums of at most
  *        28 chains, transforms),
- * an output is wrong by at most n * 2^-24 * 64 * M * S: of inputs four are
+ * an output is wrong by at most n * 2^-24 * 64 * M * S (and what products that
+ * underflow lose, as tap by tap): of inputs four are
  * added for a product, and the sizes of the taps of the nine products that an
  * output adds up sum to at most 16 S.  M is at most 64 times the largest |x| of
  * the output's own window, and in no layer is the sum of a tap below 1 / 64 of
