@@ -111,6 +111,8 @@ mr__cpu_conv_workspace(const mr_kernel_args *a)
         return mr__conv_line_bytes(&c);
     if (mr__conv_spread_fits(&c))
         return mr__conv_spread_bytes(&c);
+    if (mr__conv_squares_fits(&c))
+        return mr__conv_squares_bytes(&c);
     if (mr__conv_window_fits(&c))
         return mr__conv_window_bytes(&c);
     p = conv_product(&c, c.chunk);
@@ -260,6 +262,9 @@ mr__cpu_conv(const mr_kernel_args *a)
         mr__conv_line(&c, a->workspace);
     } else if (mr__conv_spread_fits(&c)) {
         mr__conv_spread(&c, a->workspace);
+    } else if (mr__conv_squares_fits(&c)) {
+        mr__conv_squares(&c, a->workspace);
+        followed = true;
     } else if (mr__conv_window_fits(&c)) {
         mr__conv_window(&c, a->workspace);
         followed = mr__conv_window_follows(&c);

@@ -58,6 +58,28 @@ mr__conv_position(const mr_conv *c, int axis, int64_t out, int64_t tap)
     return at >= 0 && at < c->in[axis] ? at : -1;
 }
 
+/* Where the first corner of an output's window lies, if all of that is within
+ * the input, which is not dilated; else NULL.  float32; out[MR_CONV_SPATIAL] is
+ * the place in the batch. */
+static inline const float *
+mr__conv_whole_window(const mr_conv *c, const int64_t *out)
+{
+    int64_t from = out[MR_CONV_SPATIAL];
+
+    for (int i = 0; i < c->n_spatial; i++) {
+        int64_t at = out[i] * c->p->stride.v[i] - c->p->low.v[i];
+        int64_t reach = (c->kernel[i] - 1) * c->p->kernel_dilation.v[i];
+
+        if (at < 0 || at + reach >= c->in[i])
+            return NULL;
+        from = from * c->in[i] + at;
+    }
+    return (const float *)(const void *)c->x + from * c->channels;
+}
+
+/* How far the taps of the first axes are from that corner, in floats. */
+void mr__conv_offsets(const mr_conv *c, int axes, int64_t *offset);
+
 /* Groups of one channel: each output is a sum over taps alone. */
 bool mr__conv_depthwise_fits(const mr_conv *c);
 size_t mr__conv_depthwise_bytes(const mr_conv *c);
@@ -69,6 +91,10 @@ size_t mr__conv_window_bytes(const mr_conv *c);
 void mr__conv_window(const mr_conv *c, void *workspace);
 /* Does it run what follows? */
 bool mr__conv_window_follows(const mr_conv *c);
+/* float32, 3 x 3 taps of many channels: fewer products. */
+bool mr__conv_squares_fits(const mr_conv *c);
+size_t mr__conv_squares_bytes(const mr_conv *c);
+void mr__conv_squares(const mr_conv *c, void *workspace);
 /* float32, few outputs: lanes are taps times outputs. */
 bool mr__conv_spread_fits(const mr_conv *c);
 size_t mr__conv_spread_bytes(const mr_conv *c);

@@ -270,49 +270,30 @@ joined_segment(const window *w, const float *line, int64_t out, float *spare)
     return spare;
 }
 
-/* How far each segment is from the first one, of any position. */
-static void
-offsets_make(const window *w)
+void
+mr__conv_offsets(const mr_conv *c, int axes, int64_t *offset)
 {
-    const mr_conv *c = w->c;
-    int64_t tap[MR_CONV_SPATIAL] = {0};
+    int64_t tap[MR_CONV_SPATIAL] = {0}, n = 1;
 
-    for (int64_t s = 0; s < w->segments; s++) {
+    for (int i = 0; i < axes; i++)
+        n *= c->kernel[i];
+    for (int64_t s = 0; s < n; s++) {
         int64_t far = 0;
 
         for (int i = 0; i < c->n_spatial; i++) {
-            int64_t t = i >= w->axes ? 0 : tap[i];
+            int64_t t = i >= axes ? 0 : tap[i];
 
-            if (c->p->flip && i < w->axes)
+            if (c->p->flip && i < axes)
                 t = c->kernel[i] - 1 - t;
             far = far * c->in[i] + t * c->p->kernel_dilation.v[i];
         }
-        w->offset[s] = far * c->channels;
-        for (int i = w->axes - 1; i >= 0; i--) {
+        offset[s] = far * c->channels;
+        for (int i = axes - 1; i >= 0; i--) {
             if (++tap[i] < c->kernel[i])
                 break;
             tap[i] = 0;
         }
     }
-}
-
-/* Where the first corner of a position's window lies, if all of that is within
- * the input; else NULL. */
-static const float *
-whole_window(const window *w, const int64_t *out)
-{
-    const mr_conv *c = w->c;
-    int64_t from = out[MR_CONV_SPATIAL];
-
-    for (int i = 0; i < c->n_spatial; i++) {
-        int64_t at = out[i] * c->p->stride.v[i] - c->p->low.v[i];
-        int64_t reach = (c->kernel[i] - 1) * c->p->kernel_dilation.v[i];
-
-        if (at < 0 || at + reach >= c->in[i])
-            return NULL;
-        from = from * c->in[i] + at;
-    }
-    return (const float *)(const void *)c->x + from * c->channels;
 }
 
 /* How far into the input the taps of each axis reach, in floats, -1 beyond an
@@ -359,7 +340,7 @@ position_segments(const window *w, slot *s, const int64_t *out, float *spare,
                   const float **x)
 {
     const mr_conv *c = w->c;
-    const float *whole = w->dilated ? NULL : whole_window(w, out);
+    const float *whole = w->dilated ? NULL : mr__conv_whole_window(c, out);
     const float *item = (const float *)(const void *)c->x +
                         out[MR_CONV_SPATIAL] * w->item_floats;
     int64_t tap[MR_CONV_SPATIAL] = {0};
@@ -598,7 +579,7 @@ mr__conv_window(const mr_conv *c, void *workspace)
     window_plan(c, &w);
     w.weights = workspace;
     w.offset = (int64_t *)(void *)(w.weights + w.group_floats * c->p->groups);
-    offsets_make(&w);
+    mr__conv_offsets(c, w.axes, w.offset);
     mr__cpu_for(c->p->groups * n_panels,
                 mr__cpu_grain(0.5 * (double)(c->k * w.cols)), weights_piece,
                 &w);

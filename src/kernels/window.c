@@ -2,7 +2,8 @@
  *
  * window.c -- which tier's tiles of convolutions run.
  *
- * Called by: cpu/window.c, cpu/window_back.c.  Calls: dispatch.c.
+ * Called by: cpu/window.c, cpu/squares.c, cpu/window_back.c.  Calls:
+ * dispatch.c.
  */
 #include "kernels/window.h"
 

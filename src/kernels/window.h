@@ -45,11 +45,39 @@ typedef void mr_window_deep_fn(float *c, int64_t c_row,
                                int64_t x_step, int64_t g_step, int64_t n_taps,
                                int64_t n);
 
+/* Squares of 2 x 2 outputs of 3 x 3 taps from 4 x 4 inputs by 16 products
+ * (Winograd's minimal filtering), n channels side by side.  Part p of the
+ * transform is at p * apart. */
+#define MR_SQUARE_PARTS 16
+/* Numbers of a square, or taps, further apart than this in size are not left to
+ * a transform. */
+#define MR_SQUARE_RANGE 64.0F
+/* x: the 16 inputs, row by row.  Is none of them, signs aside, larger than
+ * MR_SQUARE_RANGE times the largest of the four in the middle, which all
+ * outputs meet? */
+typedef bool mr_window_in_fn(float *to, int64_t apart, const float *const *x,
+                             int64_t n);
+/* to[i] = the largest of it and all |x[i][...]|, for the 16 inputs. */
+typedef void mr_window_most_fn(float *to, const float *const *x, int64_t n);
+/* The sum of |x[i]|, the same whatever the tier. */
+typedef float mr_window_sum_fn(const float *x, int64_t n);
+/* w: the 9 taps, row by row. */
+typedef void mr_window_weigh_fn(float *to, int64_t apart, const float *const *w,
+                                int64_t n);
+/* to: the 4 outputs, row by row.  Are all of them finite? */
+typedef bool mr_window_out_fn(float *const *to, const float *from,
+                              int64_t apart, int64_t n);
+
 typedef struct mr_window_tier {
     int32_t lanes, cols; /* of a vector, of a panel */
     mr_window_fn *taps;
     mr_window_back_fn *back;
     mr_window_deep_fn *deep;
+    mr_window_in_fn *square_in;
+    mr_window_most_fn *square_most;
+    mr_window_sum_fn *square_sum;
+    mr_window_weigh_fn *square_weigh;
+    mr_window_out_fn *square_out;
 } mr_window_tier;
 
 #define MR_X(id, name) extern const mr_window_tier mr__window_tier_##name;

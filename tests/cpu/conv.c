@@ -381,6 +381,147 @@ conv__is_right_in_narrow_groups(void **state)
                                           .flip = wide == 1});
 }
 
+/* Sides that squares of two do not divide, crops, taps in reverse, panels and
+ * vectors in part, few and many layers, taps of layers beyond both ends. */
+static void
+conv__is_right_in_squares(void **state)
+{
+    static const int64_t outputs[] = {16, 17, 34, 70};
+    static const int64_t deep[] = {1, 2, 3, 7};
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        conv_case(MR_FLOAT32, (shape){.n = 2,
+                                      .batch = 1 + (i == 2),
+                                      .channels = 16 + 4 * (i % 3),
+                                      .outputs = outputs[i / 2],
+                                      .groups = 1,
+                                      .in = {13 + i % 2, 14 + i / 2 % 2},
+                                      .kernel = {3, 3},
+                                      .stride = {1, 1},
+                                      .low = {1 + i / 4, i == 5 ? -1 : 2},
+                                      .high = {1, i == 6 ? -1 : i % 4},
+                                      .dilation = {1, 1},
+                                      .spread = {1, 1},
+                                      .flip = i & 1});
+        conv_case(MR_FLOAT32,
+                  (shape){.n = 3,
+                          .batch = 1 + (i == 1),
+                          .channels = 16,
+                          .outputs = i & 4 ? 18 : 16,
+                          .groups = 1,
+                          .in = {i == 2 ? 18 : 6, 5 + i % 2, 6 + i / 2 % 2},
+                          .kernel = {deep[i % 4], 3, 3},
+                          .stride = {1, 1, 1},
+                          .low = {i == 5 ? -1 : deep[i % 4] / 2, 1, 1},
+                          .high = {i / 2, 1, 1},
+                          .dilation = {1, 1, 1},
+                          .spread = {1, 1, 1},
+                          .flip = i & 1});
+    }
+}
+
+/* Squares of 2 x 2 in 14 x 15 outputs. */
+enum { HIGH = 16, WIDE = 17, SIDE = 16, LINE = WIDE * SIDE };
+
+static const mr_conv_params no_edges = {{(const int64_t[]){1, 1}, 2},
+                                        {(const int64_t[]){0, 0}, 2},
+                                        {(const int64_t[]){0, 0}, 2},
+                                        {(const int64_t[]){1, 1}, 2},
+                                        {(const int64_t[]){1, 1}, 2},
+                                        1,
+                                        false};
+
+/* Numbers from -1 to 1. */
+static void
+arr_draw(arr *x, uint32_t seed)
+{
+    for (int64_t i = 0; i < x->view.size; i++) {
+        seed = seed * 1664525U + 1013904223U;
+        arr_set(x, i, (double)(seed >> 8) / 8388608.0 - 1.0);
+    }
+}
+
+/* How many outputs have the bits of a line alone, which has no squares? */
+static int64_t
+alike(const arr *x, arr *w, const arr *out)
+{
+    int64_t n = 0, line = (WIDE - 2) * SIDE;
+    arr *part = ARR(MR_FLOAT32, PLAIN, 1, 3, WIDE, SIDE);
+    arr *made = ARR(MR_FLOAT32, PLAIN, 1, 1, WIDE - 2, SIDE);
+
+    for (int64_t i = 0; i < HIGH - 2; i++) {
+        memcpy(part->memory, x->memory + i * LINE * 4, 3 * LINE * 4);
+        assert_int_equal(RUN(MR_OP_CONV_GENERAL, &no_edges, made, part, w),
+                         MR_OK);
+        for (int64_t k = 0; k < line; k++)
+            n += arr_get(made, k) == arr_get(out, i * line + k);
+    }
+    arr_free(part);
+    arr_free(made);
+    return n;
+}
+
+static void
+conv__squares_leave_unlike_sizes_to_taps(void **state)
+{
+    const int64_t all = (HIGH - 2) * (WIDE - 2) * SIDE;
+    arr *x = ARR(MR_FLOAT32, PLAIN, 1, HIGH, WIDE, SIDE);
+    arr *w = ARR(MR_FLOAT32, PLAIN, SIDE, 3, 3, SIDE);
+    arr *out = ARR(MR_FLOAT32, PLAIN, 1, HIGH - 2, WIDE - 2, SIDE);
+    int64_t before;
+
+    (void)state;
+    arr_draw(x, 1);
+    arr_draw(w, 2);
+    RUN(MR_OP_CONV_GENERAL, &no_edges, out, x, w);
+    before = alike(x, w, out);
+    assert_true(before < all / 2);
+    arr_set(x, 7 * LINE + 100, 1e8); /* a number far larger */
+    RUN(MR_OP_CONV_GENERAL, &no_edges, out, x, w);
+    assert_true(alike(x, w, out) >= before + 4 * SIDE);
+    assert_true(alike(x, w, out) < all);
+    arr_draw(x, 1);
+    for (int64_t i = 0; i < SIDE; i++) /* a tap of an output */
+        arr_set(w, 5 * 9 * SIDE + 2 * SIDE + i, 0.0);
+    RUN(MR_OP_CONV_GENERAL, &no_edges, out, x, w);
+    assert_int_equal(alike(x, w, out), all);
+    arr_draw(w, 2);
+    arr_set(w, 77, (double)INFINITY);
+    arr_set(x, 0, 1.0);
+    RUN(MR_OP_CONV_GENERAL, &no_edges, out, x, w);
+    assert_true(isinf(arr_get(out, 0)));
+    arr_free(x);
+    arr_free(w);
+    arr_free(out);
+}
+
+static void
+conv__one_tap_moves_its_input(void **state)
+{
+    arr *x = ARR(MR_FLOAT32, PLAIN, 1, HIGH, WIDE, SIDE);
+    arr *w = ARR(MR_FLOAT32, PLAIN, SIDE, 3, 3, SIDE);
+    arr *out = ARR(MR_FLOAT32, PLAIN, 1, HIGH - 2, WIDE - 2, SIDE);
+
+    (void)state;
+    arr_draw(x, 3);
+    arr_set(x, 5 * LINE + 80, 1e30);
+    for (int tap = 0; tap < 9; tap++) {
+        int64_t first = tap / 3 * LINE + tap % 3 * SIDE;
+
+        for (int64_t i = 0; i < w->view.size; i++)
+            arr_set(w, i, i == (i / 9 / SIDE * 9 + tap) * SIDE + i / 9 / SIDE);
+        RUN(MR_OP_CONV_GENERAL, &no_edges, out, x, w);
+        for (int64_t i = 0; i < HIGH - 2; i++)
+            assert_memory_equal(out->memory + i * (WIDE - 2) * SIDE * 4,
+                                x->memory + (i * LINE + first) * 4,
+                                (WIDE - 2) * SIDE * 4);
+    }
+    arr_free(x);
+    arr_free(w);
+    arr_free(out);
+}
+
 int
 main(void)
 {
@@ -392,6 +533,9 @@ main(void)
         cmocka_unit_test(conv__is_right_for_few_outputs),
         cmocka_unit_test(conv__is_right_at_the_ends_of_many_lines),
         cmocka_unit_test(conv__is_right_in_narrow_groups),
+        cmocka_unit_test(conv__is_right_in_squares),
+        cmocka_unit_test(conv__squares_leave_unlike_sizes_to_taps),
+        cmocka_unit_test(conv__one_tap_moves_its_input),
     };
 
     return cmocka_run_group_tests_name("cpu/conv", tests, NULL, NULL);

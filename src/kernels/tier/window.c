@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * window.c -- the register tiles of convolutions, once per instruction set.
+ * window.c -- the register tiles of convolutions and the transforms of squares,
+ * once per instruction set.
  *
  * 6 x 64 with 32 registers of 16 lanes, 6 x 16 with 16 of 8.  An element is a
  * chain of fused multiply-adds in the order of segments or positions, whatever
@@ -284,10 +285,200 @@ deep(float *c, int64_t c_row, const mr_window_run *runs, int64_t n_runs,
                     at, n - at, 1);
 }
 
+/* ---- squares ---------------------------------------------------------------
+ *
+ * Along each axis, of inputs x, taps w and products m:
+ *     x0 - x2, x1 + x2, x2 - x1, x1 - x3
+ *     w0, (w0 + w1 + w2) / 2, (w0 - w1 + w2) / 2, w2
+ *     m0 + m1 + m2, m1 - m2 - m3
+ */
+#define PARTS MR_SQUARE_PARTS
+
+/* The largest numbers so far, lane by lane: of the four in the middle, and of
+ * those around them. */
+typedef struct sizes {
+    R middle, around;
+} sizes;
+
+INLINE R
+largest(R a, R b, R c, R d)
+{
+    return v_larger(v_larger(v_abs(a), v_abs(b)), v_larger(v_abs(c), v_abs(d)));
+}
+
+INLINE void
+in_vector(float *to, int64_t apart, const float *const *x, int64_t at,
+          int64_t left, sizes *most)
+{
+    R t[PARTS];
+
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        R a = load(x[j] + at, left), b = load(x[4 + j] + at, left);
+        R c = load(x[8 + j] + at, left), d = load(x[12 + j] + at, left);
+
+        t[j] = a - c;
+        t[4 + j] = b + c;
+        t[8 + j] = c - b;
+        t[12 + j] = b - d;
+        if (j == 1 || j == 2) {
+            most->middle = v_larger(most->middle, v_larger(v_abs(b), v_abs(c)));
+            most->around = v_larger(most->around, v_larger(v_abs(a), v_abs(d)));
+        } else {
+            most->around = v_larger(most->around, largest(a, b, c, d));
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < PARTS; i += 4) {
+        float *row = to + i * apart + at;
+
+        store(row, t[i] - t[i + 2], left);
+        store(row + apart, t[i + 1] + t[i + 2], left);
+        store(row + 2 * apart, t[i + 2] - t[i + 1], left);
+        store(row + 3 * apart, t[i + 1] - t[i + 3], left);
+    }
+}
+
+static bool
+square_in(float *to, int64_t apart, const float *const *x, int64_t n)
+{
+    sizes most = {{0}, {0}};
+    int64_t at = 0;
+    R both;
+
+    for (; at + N_LANES <= n; at += N_LANES)
+        in_vector(to, apart, x, at, N_LANES, &most);
+    if (at < n)
+        in_vector(to, apart, x, at, n - at, &most);
+    both = v_larger(v_lows(most.middle, most.around, N_LANES / 2),
+                    v_highs(most.middle, most.around, N_LANES / 2));
+#pragma GCC unroll 3
+    for (int h = N_LANES / 4; h > 0; h /= 2)
+        both = v_larger(both, v_up(both, h));
+    return both[N_LANES / 2] <= both[0] * MR_SQUARE_RANGE;
+}
+
+static void
+square_most(float *to, const float *const *x, int64_t n)
+{
+    for (int i = 0; i < PARTS; i++) {
+        R most = {0};
+
+        for (int64_t at = 0; at < n; at += N_LANES)
+            most = v_larger(most, v_abs(load(x[i] + at, n - at)));
+        for (int l = 0; l < N_LANES; l++)
+            to[i] = most[l] > to[i] ? most[l] : to[i];
+    }
+}
+
+/* Sixteen sums, whatever the lanes. */
+static float
+square_sum(const float *x, int64_t n)
+{
+    R sum[16 / N_LANES];
+    float all[16];
+
+    for (int v = 0; v < 16 / N_LANES; v++)
+        sum[v] = (R){0};
+    for (int64_t at = 0; at < n; at += 16)
+        for (int v = 0; v < 16 / N_LANES; v++) {
+            int64_t from = at + v * N_LANES;
+
+            sum[v] += v_abs(load(x + from, n - from));
+        }
+    for (int v = 0; v < 16 / N_LANES; v++)
+        v_store(all + v * N_LANES, sum[v]);
+    for (int h = 8; h > 0; h /= 2)
+        for (int i = 0; i < h; i++)
+            all[i] += all[i + h];
+    return all[0];
+}
+
+INLINE void
+weigh_vector(float *to, int64_t apart, const float *const *w, int64_t at,
+             int64_t left)
+{
+    R t[4][3], half = v_set(0.5F);
+
+#pragma GCC unroll 3
+    for (int j = 0; j < 3; j++) {
+        R a = load(w[j] + at, left), b = load(w[3 + j] + at, left);
+        R c = load(w[6 + j] + at, left);
+        R ends = (a + c) * half, middle = b * half;
+
+        t[0][j] = a;
+        t[1][j] = ends + middle;
+        t[2][j] = ends - middle;
+        t[3][j] = c;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        float *row = to + 4 * i * apart + at;
+        R ends = (t[i][0] + t[i][2]) * half, middle = t[i][1] * half;
+
+        store(row, t[i][0], left);
+        store(row + apart, ends + middle, left);
+        store(row + 2 * apart, ends - middle, left);
+        store(row + 3 * apart, t[i][2], left);
+    }
+}
+
+static void
+square_weigh(float *to, int64_t apart, const float *const *w, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += N_LANES)
+        weigh_vector(to, apart, w, at, n - at);
+}
+
+/* Adds 0 to `wrong` where outputs are finite, else what is not a number. */
+INLINE R
+out_vector(float *const *to, const float *from, int64_t apart, int64_t at,
+           int64_t left, R wrong)
+{
+    R s[2][4];
+
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        const float *m = from + j * apart + at;
+        R b = load(m + 4 * apart, left), c = load(m + 8 * apart, left);
+
+        s[0][j] = load(m, left) + b + c;
+        s[1][j] = b - c - load(m + 12 * apart, left);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        R y = s[i][0] + s[i][1] + s[i][2], z = s[i][1] - s[i][2] - s[i][3];
+
+        store(to[2 * i] + at, y, left);
+        store(to[2 * i + 1] + at, z, left);
+        wrong = multiply_add(y, (R){0}, wrong);
+        wrong = multiply_add(z, (R){0}, wrong);
+    }
+    return wrong;
+}
+
+static bool
+square_out(float *const *to, const float *from, int64_t apart, int64_t n)
+{
+    R wrong = {0};
+    int64_t at = 0;
+
+    for (; at + N_LANES <= n; at += N_LANES)
+        wrong = out_vector(to, from, apart, at, N_LANES, wrong);
+    if (at < n)
+        wrong = out_vector(to, from, apart, at, n - at, wrong);
+    return !m_any(v_ne(wrong, wrong));
+}
+
 const mr_window_tier MR_TIER_SYM(mr__window_tier) = {
     .lanes = N_LANES,
     .cols = VECTORS * N_LANES,
     .taps = taps,
     .back = back,
     .deep = deep,
+    .square_in = square_in,
+    .square_most = square_most,
+    .square_sum = square_sum,
+    .square_weigh = square_weigh,
+    .square_out = square_out,
 };
