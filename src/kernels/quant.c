@@ -691,18 +691,6 @@ scales_raised(const mr_quant_matrix *w, int64_t at, int64_t n, float *room)
     return t->raised_bytes[w->f.scale == MR_SCALE_E4M3](bytes + at, n, room);
 }
 
-/* Brings near scales (or biases) [at, at + n): all of some rows are read at
- * once, as if they were nowhere near. */
-static void
-scales_bring(const mr_quant_matrix *w, const void *from, int64_t at, int64_t n)
-{
-    uintptr_t size = (uintptr_t)mr__quant_scale_bytes(w->f.scale);
-    uintptr_t first = (uintptr_t)from + (uintptr_t)at * size;
-
-    for (uintptr_t i = 0; i < (uintptr_t)n * size; i += 64)
-        __builtin_prefetch((const void *)(first + i), 0, 2);
-}
-
 /* A span of a row that was arranged for the bits of codes, arranged plainly. */
 static void
 span_plain(const mr_quant_format *f, const float *x, int64_t n, float *to)
@@ -746,11 +734,6 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
     for (int i = 0; i < m; i++) {
         part[i] = x[i] + k;
         x_sums[i] = x[i] + numbers + k / f->group;
-    }
-    if (n == w->cols) { /* of the rows that are next */
-        scales_bring(w, w->scales, at + all, all);
-        if (f->biased)
-            scales_bring(w, w->biases, at + all, all);
     }
     if (how == FORM_BITS && scales_raised(w, at, all, scale)) {
         dots_for(f, how)[m / 2](&s, (int)rows, part, x_sums, lanes);

@@ -576,36 +576,63 @@ raised(const float *from, int64_t n, float *to)
     return !m_any(less == 0);
 }
 
-/* 2^40 more is 40 more in the exponent. */
-static bool
-raised_e8m0(const uint8_t *from, int64_t n, float *to)
+/* The largest of n bytes, of which `bits` count. */
+static uint8_t
+most_of(const uint8_t *from, int64_t n, uint8_t bits)
 {
     uint8_t most = 0;
 
     for (int64_t i = 0; i < n; i++) {
+        uint8_t x = from[i] & bits;
+
+        most = x > most ? x : most;
+    }
+    return most;
+}
+
+/* 2^40 more is 40 in the exponent. */
+static bool
+raised_e8m0(const uint8_t *from, int64_t n, float *to)
+{
+    int64_t i = 0;
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    for (; i + 16 <= n; i += 16) {
+        U x = (U)_mm512_cvtepu8_epi32(
+            _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+
+        v_store(to + i, (R)((x + 40) << 23));
+    }
+#endif
+    for (; i < n; i++) {
         uint32_t bits = ((uint32_t)from[i] + 40) << 23;
 
-        most = from[i] > most ? from[i] : most;
         memcpy(to + i, &bits, sizeof bits);
     }
-    return most < 127 + 87;
+    return most_of(from, n, 0xff) < 127 + 87;
 }
 
 static bool
 raised_e4m3(const uint8_t *from, int64_t n, float *to)
 {
-    uint8_t most = 0;
+    int64_t i = 0;
 
-    for (int64_t i = 0; i < n; i++) {
-        uint8_t size = from[i] & 0x7f;
-        uint32_t bits = ((uint32_t)(int32_t)(int8_t)from[i] << 20) & 0x87F00000;
-        float x;
+#if MR_TIER_ID == MR_TIER_AVX512
+    for (; i + 16 <= n; i += 16) {
+        U x = (U)_mm512_cvtepi8_epi32(
+            _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
 
-        most = size > most ? size : most;
-        memcpy(&x, &bits, sizeof x);
-        to[i] = x * 0x1p120F * MR_QUANT_RAISED;
+        v_store(to + i, number_e4m3_top(x << 20) * C(MR_QUANT_RAISED));
     }
-    return most < 0x7f;
+#endif
+    for (; i < n; i++) {
+        uint32_t x = from[i], bits = (x & 0x7f) << 20 | (x & 0x80) << 24;
+        float y;
+
+        memcpy(&y, &bits, sizeof y);
+        to[i] = y * 0x1p120F * MR_QUANT_RAISED;
+    }
+    return most_of(from, n, 0x7f) < 0x7f;
 }
 
 /* ---- making
