@@ -357,11 +357,6 @@ lane_scales(const mr_quant_matrix *w, const void *from, int64_t row0,
  * is a power of two share a few sets of the first, and it is slower to bring
  * them there than not at all (32 rows of 8 bits, one thread: 16.1 ms; 14.0
  * without; 13.3 so). */
-/* Brings near what rows have for the depths that are next: nothing else follows
- * a walk along many rows at once.  To the second-level cache: rows whose length
- * is a power of two share a few sets of the first, and it is slower to bring
- * them there than not at all (32 rows of 8 bits, one thread: 16.1 ms; 14.0
- * without; 13.3 so). */
 static void
 next_near(const mr_quant_matrix *w, int64_t row0, int64_t lanes, int64_t depth0,
           int64_t depth)
@@ -560,14 +555,17 @@ static void
 cell_arrange(const float *x, int64_t n, int per_lane, float (*factor)[2],
              float *to)
 {
-    for (int64_t l = 0; l * per_lane < n; l++)
-        for (int64_t j = 0; j < per_lane; j++)
-            to[j * 16 + l] = x[l * per_lane + j] * factor[j][l % 2];
+    lanes_turn(x, per_lane, n / per_lane, 16, per_lane, to);
+    for (int j = 0; j < per_lane; j++, to += 16)
+        for (int l = 0; l < 16; l += 2) {
+            to[l] *= factor[j][0];
+            to[l + 1] *= factor[j][1];
+        }
 }
 
 /* What a number that meets code j of a lane is multiplied by: 2 to minus its
  * place (E4M3 codes are looked up); as the bits of a float it is 2^-149 (E4M3:
- * 2^-120) of its number besides. */
+ * 2^-120, E2M1: 2^-126) of its number besides. */
 static float
 form_factor(const mr_quant_format *f, form how, int j, bool odd)
 {
@@ -579,7 +577,9 @@ form_factor(const mr_quant_format *f, form how, int j, bool odd)
         place -= 24;
     place += odd && f->bits == 5 ? 4 : 0;
     if (how == FORM_BITS)
-        exponent = f->code == MR_CODE_E4M3 ? 120 - 40 : 149 - 40 - place;
+        exponent = f->code == MR_CODE_E4M3   ? 120 - 40
+                   : f->code == MR_CODE_E2M1 ? 126 - 40
+                                             : 149 - 40 - place;
     else if (how == FORM_IN_PLACE && f->code != MR_CODE_E4M3)
         exponent = -place;
     bits = (uint32_t)(127 + exponent) << 23;
@@ -677,6 +677,20 @@ scales_near(const mr_quant_matrix *w, const void *from, int64_t at, int64_t n,
     return room;
 }
 
+/* The scales times MR_QUANT_RAISED, in `room`; false: one is too large. */
+static bool
+scales_raised(const mr_quant_matrix *w, int64_t at, int64_t n, float *room)
+{
+    const mr_quant_tier *t = quant_tier();
+    const uint8_t *bytes = w->scales;
+
+    if (mr__quant_scale_bytes(w->f.scale) > 1)
+        return t->raised(scales_near(w, w->scales, at, n, room), whole(n, 16),
+                         room);
+    memset(room + n, 0, 16 * sizeof *room);
+    return t->raised_bytes[w->f.scale == MR_SCALE_E4M3](bytes + at, n, room);
+}
+
 /* A span of a row that was arranged for the bits of codes, arranged plainly. */
 static void
 span_plain(const mr_quant_format *f, const float *x, int64_t n, float *to)
@@ -702,8 +716,7 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
     int64_t numbers = numbers_floats(f, w->cols),
             at = j * per_row + k / f->group;
     int64_t all = (rows - 1) * per_row + groups;
-    float scale[SCALES + 16], raised[SCALES + 16], bias[SCALES + 16];
-    float plain[MR_QUANT_SPAN];
+    float scale[SCALES + 16], bias[SCALES + 16], plain[MR_QUANT_SPAN];
     const float *part[MR_QUANT_ROWS], *x_sums[MR_QUANT_ROWS];
     const uint8_t *words = w->words;
     form how = arranged_form(w, x[0]);
@@ -713,7 +726,7 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
         .n = n,
         .group = f->group,
         .n_groups = (int)groups,
-        .scale = scales_near(w, w->scales, at, all, scale),
+        .scale = scale,
         .bias = f->biased ? scales_near(w, w->biases, at, all, bias) : NULL,
         .row_bytes = w->cols / 8 * f->bits,
         .row_groups = per_row};
@@ -722,12 +735,12 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
         part[i] = x[i] + k;
         x_sums[i] = x[i] + numbers + k / f->group;
     }
-    if (how != FORM_BITS) {
+    if (how == FORM_BITS && scales_raised(w, at, all, scale)) {
         dots_for(f, how)[m / 2](&s, (int)rows, part, x_sums, lanes);
         return;
     }
-    if (quant_tier()->raised(s.scale, whole(all, 16), raised)) {
-        s.scale = raised;
+    s.scale = scales_near(w, w->scales, at, all, scale);
+    if (how != FORM_BITS) {
         dots_for(f, how)[m / 2](&s, (int)rows, part, x_sums, lanes);
         return;
     }

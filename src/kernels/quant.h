@@ -182,6 +182,8 @@ typedef struct mr_quant_tier {
     /* n (a multiple of 16) scales times MR_QUANT_RAISED; false: one is too
        large for that, or no number */
     bool (*raised)(const float *from, int64_t n, float *to);
+    /* the same of n bytes: E8M0, E4M3 */
+    bool (*raised_bytes[2])(const uint8_t *from, int64_t n, float *to);
     /* x[i] = x[i] * scale + bias, rounded twice; bias may be 0 */
     void (*scale)(float *x, int64_t n, float scale, float bias);
     /* the least and the largest of n (a multiple of 16) numbers; NaN where one

@@ -419,6 +419,46 @@ dot__gives_equal_bits_of_huge_scales(void **state)
     }
 }
 
+/* A row for each byte that a scale may be; x is small enough for the largest.
+ */
+static void
+dot__gives_the_products_of_every_scale_byte(void **state)
+{
+    enum { COLS = 128, BYTES = 256 };
+    float x[COLS], y[BYTES];
+
+    (void)state;
+    for (int k = 0; k < COLS; k++)
+        x[k] = number((uint32_t)k) * 0x1p-20F;
+    for (int i = 0; i < N_FORMATS; i++) {
+        const mr_quant_format *f = &formats[i];
+        int64_t floats = mr__quant_arranged_floats(f, COLS);
+        float *to = aligned_alloc(64, (size_t)floats * 4);
+        mr_quant_matrix w = matrix(f, BYTES, COLS);
+        const float *arranged[1] = {to};
+
+        mr__quant_arrange(f, COLS, x, to);
+        for (int j = 0; scale_size(f) == 1 && j < BYTES; j++) {
+            double sum = 0.0, size = 0.0;
+
+            memset((char *)(uintptr_t)w.scales + j * (COLS / f->group), j,
+                   (size_t)(COLS / f->group));
+            /* alone: others may not be raised */
+            mr__quant_dot(&w, j, j + 1, 1, arranged, y + j, BYTES);
+            for (int k = 0; k < COLS; k++) {
+                double v = value_at(&w, j, k) * (double)x[k];
+
+                sum += v;
+                size += fabs(v);
+            }
+            assert_int_equal(isnan(y[j]) != 0, isnan(sum) != 0);
+            assert_false(fabs((double)y[j] - sum) > 1e-6 * size + 0x1p-140);
+        }
+        free(to);
+        release_all();
+    }
+}
+
 /* A code that is no number meets its own row alone. */
 static void
 dot__gives_nan_for_a_nan_code(void **state)
@@ -500,6 +540,7 @@ main(void)
         cmocka_unit_test(dot__gives_the_products_and_stays_inside),
         cmocka_unit_test(dot__gives_equal_bits_of_tiny_numbers),
         cmocka_unit_test(dot__gives_equal_bits_of_huge_scales),
+        cmocka_unit_test(dot__gives_the_products_of_every_scale_byte),
         cmocka_unit_test(dot__gives_nan_for_a_nan_code),
         cmocka_unit_test(tiers__give_equal_bits),
     };

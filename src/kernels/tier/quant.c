@@ -323,7 +323,8 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
 
 /* What comes next is brought near: rows are read once and no prefetcher follows
  * them from a page to the next.  How far ahead: the same place in the rows that
- * are next, where rows are short. */
+ * are next, where rows are short.  To the second-level cache: the first one has
+ * x, and rows a power of two apart share its sets. */
 #define AHEAD      4096
 #define SHORT_ROWS 16384
 
@@ -340,19 +341,29 @@ bytes_ahead(int64_t row_bytes, int nr)
 INLINE void
 bring(const void *from, int64_t ahead)
 {
-    __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)ahead));
+    __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)ahead), 0,
+                       2);
 }
 
-/* Gathers in the top bit of a byte whether its seven low bits are set. */
+/* Gathers whether the seven low bits of a byte are set: the largest of each, or
+ * in its top bit. */
 INLINE U
-e4m3_nans(U w)
+e4m3_nans(U nans, U w)
 {
-    return (w & 0x7F7F7F7F) + 0x01010101;
+    w &= 0x7F7F7F7F;
+#if MR_TIER_ID == MR_TIER_AVX512
+    return (U)_mm512_max_epu8((__m512i)nans, (__m512i)w);
+#else
+    return nans | (w + 0x01010101);
+#endif
 }
 
 INLINE bool
 e4m3_has_nan(U nans)
 {
+#if MR_TIER_ID == MR_TIER_AVX512
+    nans += 0x01010101;
+#endif
     return m_any((M)(nans & 0x80808080) != 0);
 }
 
@@ -431,6 +442,25 @@ number_of_bits(U w, const int at, const int bits)
 }
 #endif
 
+#if MR_TIER_ID == MR_TIER_AVX512
+/* Elements times 2^-126: of those bits that a float of that size has. */
+static const uint32_t element_bits[16] = {
+    0,          0x00400000, 0x00800000, 0x00C00000, 0x01000000, 0x01400000,
+    0x01800000, 0x01C00000, 0x80000000, 0x80400000, 0x80800000, 0x80C00000,
+    0x81000000, 0x81400000, 0x81800000, 0x81C00000};
+
+/* The topmost code needs no table: its sign and its three other bits are moved
+ * to where a float has them. */
+INLINE R
+element_of_bits(U w, const int at)
+{
+    if (at == 28)
+        return (R)((U)((M)w >> 6) & 0x81C00000);
+    return (R)(U)_mm512_permutexvar_epi32((__m512i)(w >> (unsigned)at),
+                                          _mm512_loadu_si512(element_bits));
+}
+#endif
+
 /* Code j of each lane as a number. */
 INLINE R
 number_at(U w, const int j, const mr_quant_kind kind, const form how)
@@ -439,7 +469,8 @@ number_at(U w, const int j, const mr_quant_kind kind, const form how)
 
 #if MR_TIER_ID == MR_TIER_AVX512
     if (how == BITS)
-        return number_of_bits(w, at, bits);
+        return kind == MR_QUANT_E2M1 ? element_of_bits(w, at)
+                                     : number_of_bits(w, at, bits);
     if (how == PLACED)
         return (R)_mm512_cvtepu32_ps((__m512i)code_in_place(w, at, bits));
 #else
@@ -533,16 +564,75 @@ scales_e4m3(const uint8_t *from, int64_t n, float *to)
 static bool
 raised(const float *from, int64_t n, float *to)
 {
-    const U size = u_set(0x7fffffff), most = u_set((127 + 87) << 23);
-    M huge = {0};
+    const M size = (M)u_set(0x7fffffff), huge = (M)u_set((127 + 87) << 23);
+    M less = (M)u_set(0x80000000); /* in the sign */
 
     for (int64_t i = 0; i < n; i += N_LANES) {
         R x = v_load(from + i);
 
-        huge |= (M)(((U)x & size) >= most);
+        less &= ((M)x & size) - huge;
         v_store(to + i, x * C(MR_QUANT_RAISED));
     }
-    return !m_any(huge);
+    return !m_any(less == 0);
+}
+
+/* The largest of n bytes, of which `bits` count. */
+static uint8_t
+most_of(const uint8_t *from, int64_t n, uint8_t bits)
+{
+    uint8_t most = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t x = from[i] & bits;
+
+        most = x > most ? x : most;
+    }
+    return most;
+}
+
+/* 2^40 more is 40 in the exponent. */
+static bool
+raised_e8m0(const uint8_t *from, int64_t n, float *to)
+{
+    int64_t i = 0;
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    for (; i + 16 <= n; i += 16) {
+        U x = (U)_mm512_cvtepu8_epi32(
+            _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+
+        v_store(to + i, (R)((x + 40) << 23));
+    }
+#endif
+    for (; i < n; i++) {
+        uint32_t bits = ((uint32_t)from[i] + 40) << 23;
+
+        memcpy(to + i, &bits, sizeof bits);
+    }
+    return most_of(from, n, 0xff) < 127 + 87;
+}
+
+static bool
+raised_e4m3(const uint8_t *from, int64_t n, float *to)
+{
+    int64_t i = 0;
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    for (; i + 16 <= n; i += 16) {
+        U x = (U)_mm512_cvtepi8_epi32(
+            _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+
+        v_store(to + i, number_e4m3_top(x << 20) * C(MR_QUANT_RAISED));
+    }
+#endif
+    for (; i < n; i++) {
+        uint32_t x = from[i], bits = (x & 0x7f) << 20 | (x & 0x80) << 24;
+        float y;
+
+        memcpy(&y, &bits, sizeof y);
+        to[i] = y * 0x1p120F * MR_QUANT_RAISED;
+    }
+    return most_of(from, n, 0x7f) < 0x7f;
 }
 
 /* ---- making
@@ -625,10 +715,11 @@ const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
               [MR_QUANT_6] = ROWS(in_place_6),
               [MR_QUANT_E4M3] = ROWS(in_place_e4m3)},
     .bits = {ROWS(bits_1), ROWS(bits_2), ROWS(bits_3), ROWS(bits_4),
-             ROWS(bits_5), ROWS(bits_6),
-             ROWS(bits_8), [MR_QUANT_E4M3] = ROWS(bits_e4m3)},
+             ROWS(bits_5), ROWS(bits_6), ROWS(bits_8), ROWS(bits_e2m1),
+             ROWS(bits_e4m3)},
 #endif
     .raised = raised,
+    .raised_bytes = {raised_e8m0, raised_e4m3},
     .sums = sums,
     .scales = {scales_e8m0, scales_e4m3},
     .scale = scale,

@@ -297,7 +297,7 @@ cells_at(const walk *at, int64_t l, const float *const *x, R (*sum)[VECTORS],
             cell_read(row + c * bytes, scales + g, at->shift, w[r] + c,
                       scale[r] + c, kind, how, one);
             for (int v = 0; v < VECTORS; v++)
-                *nans |= kind == CLEAN ? e4m3_nans(w[r][c + v]) : *nans;
+                *nans = kind == CLEAN ? e4m3_nans(*nans, w[r][c + v]) : *nans;
         }
     cells_meet(w, scale, x, l * count, sum, kind, m, nr, how, n_cells);
 }
@@ -353,7 +353,7 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
                       at.scale + r * at.scale_step + g, n - l, s->n_groups - g,
                       at.shift, w[r], scale[r], kind, how);
             for (int v = 0; v < VECTORS; v++)
-                nans |= kind == CLEAN ? e4m3_nans(w[r][v]) : nans;
+                nans = kind == CLEAN ? e4m3_nans(nans, w[r][v]) : nans;
         }
         cells_meet(w, scale, x, l * count, sum, kind, m, nr, how, 1);
     }
@@ -423,6 +423,7 @@ DOTS(bits_4, MR_QUANT_4, BITS)
 DOTS(bits_5, MR_QUANT_5, BITS)
 DOTS(bits_6, MR_QUANT_6, BITS)
 DOTS(bits_8, MR_QUANT_8, BITS)
+DOTS(bits_e2m1, MR_QUANT_E2M1, BITS)
 DOTS(bits_e4m3, CLEAN, BITS)
 #else
 DOTS(dot_1, MR_QUANT_1, PLAIN)
