@@ -25,17 +25,21 @@
  * the largest (zeros at all nine are).  Where that is not so, and where an
  * output is not finite (infinities and numbers too large meet their negatives
  * here), outputs are made tap by tap, bit by bit as window.c makes them: all if
- * taps are uneven, the unit if inputs are.  Which ones is decided by maxima and
- * by sums in one order, so by no tier and no thread.
+ * taps are uneven, those of the square if inputs are.  Which ones is decided by
+ * maxima and by sums in one order, so by no tier and no thread; and by nothing
+ * beside the square, so an image is the same alone and in any batch.
  *
  * Inputs are looked at while they are transformed, before their products.  The
  * four in the middle of a square are in all its windows, so mostly they decide.
- * Units that come tap by tap do so after the others, where weights were.
+ * Squares that come tap by tap do so after the others, where weights were.
  * Called by: conv.c.  Calls: window.c, kernels/window.h, kernels/gemm.h.
  */
 #include <float.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/pool.h"
 #include "cpu/conv.h"
 #include "cpu/epilogue.h"
@@ -54,10 +58,11 @@ enum {
     DEEP_TAPS = 7,
     FEW = 16, /* channels, and outputs: at least */
     MANY = 512,
-    PACKED = 16, /* channels packed at a time */
-    AHEAD = 2,   /* squares whose inputs are asked for */
-    DEPTH = 128, /* of a chain: longer ones have larger errors */
-    CHUNK = 512, /* of one tap by tap */
+    PACKED = 16,              /* channels packed at a time */
+    AHEAD = 2,                /* squares whose inputs are asked for */
+    DEPTH = 128,              /* of a chain: longer ones have larger errors */
+    CHUNK = 512,              /* of one tap by tap */
+    WORDS = (MOST + 63) / 64, /* with a bit for each square of a unit */
     MAX_SLOTS = 256
 };
 
@@ -77,15 +82,17 @@ typedef struct squares {
     int64_t part_floats;      /* weights of a part */
     int64_t room;             /* floats for inputs, or weights */
     int n_slots;
-    float *weights;        /* transformed; later: as they are, in panels */
-    int64_t *again;        /* units that come tap by tap */
-    const mr_after *after; /* what follows a unit, or NULL */
+    float *weights;           /* transformed; later: as they are, in panels */
+    uint64_t (*again)[WORDS]; /* of each unit: squares that come tap by tap */
+    int64_t *listed;          /* units that have such */
+    const mr_after *after;    /* what follows a unit, or NULL */
 } squares;
 
 typedef struct slot {
     float *x, *y, *zeros, *dump;
     int64_t square, n; /* from `square` on */
     int64_t layer, n_layers;
+    uint64_t *again;
 } slot;
 
 /* Where a square is. */
@@ -114,14 +121,32 @@ halves(int64_t n)
     return n / 2 + n % 2;
 }
 
-/* Is a square's work, transforms counted, less than that of its taps? */
+/* Is a square's work, transforms counted, less than that of its taps, and has
+ * an image enough of them? */
 static bool
 squares_pay(const mr_conv *c)
 {
     int64_t h = c->out[c->n_spatial - 2], v = c->out[c->n_spatial - 1];
     int64_t n = halves(h) * halves(v);
 
-    return n * 22 < h * v * 9 && n * (c->n_rows / (h * v)) >= SQUARES;
+    return n * 22 < h * v * 9 &&
+           n * (c->n_rows / c->batch / (h * v)) >= SQUARES;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool wanted; /* written once, under `once` */
+
+static void
+setting_read(void)
+{
+    const char *how = getenv("MARRAM_CONV");
+
+    wanted = how == NULL || strcmp(how, "taps") != 0;
+    if (wanted && how != NULL && strcmp(how, "squares") != 0)
+        mr__log(MR_LOG_WARN,
+                "MARRAM_CONV is '%s', not 'taps' or 'squares': 3 x 3 taps of "
+                "float32 go by squares where that is faster",
+                how);
 }
 
 bool
@@ -130,7 +155,8 @@ mr__conv_squares_fits(const mr_conv *c)
     int n = c->n_spatial;
     int64_t weights = PARTS * (int64_t)sizeof(float);
 
-    if (c->dtype != MR_FLOAT32 || n < 2 || c->p->groups != 1 ||
+    pthread_once(&once, setting_read);
+    if (!wanted || c->dtype != MR_FLOAT32 || n < 2 || c->p->groups != 1 ||
         c->channels < FEW || c->channels > MANY || c->channels % 4 != 0 ||
         c->outputs < FEW || c->outputs > MANY || c->kernel[n - 1] != 3 ||
         c->kernel[n - 2] != 3 || c->kernel[0] > DEEP_TAPS)
@@ -201,6 +227,7 @@ squares_plan(const mr_conv *c, squares *w)
     w->room = lines(w->room > packed ? w->room : packed);
     w->n_slots = mr__pool_threads();
     w->n_slots = w->n_slots < MAX_SLOTS ? w->n_slots : MAX_SLOTS;
+    w->n_slots = w->n_slots < w->n_units ? w->n_slots : (int)w->n_units;
 }
 
 static size_t
@@ -220,7 +247,9 @@ weights_bytes(const squares *w)
 static size_t
 again_bytes(const squares *w)
 {
-    return ((size_t)w->n_units * sizeof(int64_t) + 63) & ~(size_t)63;
+    size_t unit = sizeof *w->again + sizeof *w->listed;
+
+    return ((size_t)w->n_units * unit + 63) & ~(size_t)63;
 }
 
 size_t
@@ -449,20 +478,47 @@ square_even(const squares *w, const slot *s, int64_t layer, place at)
     return true;
 }
 
-/* The same of all outputs that a layer of the unit's inputs reaches. */
-static __attribute__((noinline)) bool
-reached_even(const squares *w, const slot *s, int64_t layer, place at)
+/* Square i of a layer of the unit comes tap by tap. */
+static void
+again_mark(const slot *s, int64_t layer, int64_t i)
+{
+    int64_t at = layer * s->n + i;
+
+    s->again[at / 64] |= UINT64_C(1) << at % 64;
+}
+
+static bool
+again_has(const slot *s, int64_t layer, int64_t i)
+{
+    int64_t at = layer * s->n + i;
+
+    return s->again[at / 64] >> at % 64 & 1;
+}
+
+static int64_t
+again_count(const slot *s)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < WORDS; i++)
+        n += __builtin_popcountll(s->again[i]);
+    return n;
+}
+
+/* Square i of all output layers that a layer of the unit's inputs reaches. */
+static __attribute__((noinline)) void
+reached_mark(const squares *w, const slot *s, int64_t layer, place at,
+             int64_t i)
 {
     int64_t first = layer - w->deep_taps + 1;
 
     for (int64_t l = first > 0 ? first : 0; l <= layer && l < s->n_layers; l++)
         if (!square_even(w, s, l, at))
-            return false;
-    return true;
+            again_mark(s, l, i);
 }
 
-/* Are the sizes of inputs such that transforms may have them? */
-static bool
+/* Squares whose inputs transforms may not have, by their sizes, are marked. */
+static void
 inputs_make(const squares *w, const slot *s)
 {
     const mr_conv *c = w->c;
@@ -479,12 +535,10 @@ inputs_make(const squares *w, const slot *s)
 
             square_inputs(w, s, layer_at(w, at.batch, layer), at, x);
             if (!w->tier->square_in(to + i * c->channels, w->x_apart, x,
-                                    c->channels) &&
-                !reached_even(w, s, l, at))
-                return false;
+                                    c->channels))
+                reached_mark(w, s, l, at, i);
         }
     }
-    return true;
 }
 
 /* Where the inputs of part 0 of a tile begin, tap by tap of the first axis;
@@ -582,13 +636,12 @@ square_row(const squares *w, int64_t layer, place at)
            2 * at.wide;
 }
 
-/* Are all outputs finite? */
-static bool
+/* Squares with outputs that are not finite are marked. */
+static void
 outputs_make(const squares *w, const slot *s)
 {
     const mr_conv *c = w->c;
     int64_t line = c->out[c->n_spatial - 1] * c->outputs;
-    bool finite = true;
 
     for (int64_t l = 0; l < s->n_layers; l++) {
         place at = place_of(w, s->square);
@@ -601,12 +654,11 @@ outputs_make(const squares *w, const slot *s)
                             high ? first + line : s->dump,
                             wide && high ? first + line + c->outputs : s->dump};
 
-            finite = w->tier->square_out(to, s->y + (l * w->n + i) * c->outputs,
-                                         w->y_apart, c->outputs) &&
-                     finite;
+            if (!w->tier->square_out(to, s->y + (l * w->n + i) * c->outputs,
+                                     w->y_apart, c->outputs))
+                again_mark(s, l, i);
         }
     }
-    return finite;
 }
 
 /* ---- tap by tap ------------------------------------------------------------
@@ -734,6 +786,7 @@ direct_add(const squares *w, const slot *s, direct *d, int64_t layer, place at,
         direct_run(w, s, d);
 }
 
+/* The squares that are marked. */
 static __attribute__((noinline)) void
 unit_direct(const squares *w, const slot *s)
 {
@@ -750,7 +803,7 @@ unit_direct(const squares *w, const slot *s)
             place at = place_of(w, s->square);
 
             for (int64_t i = 0; i < s->n; i++, place_next(w, &at))
-                for (int k = 0; k < 4; k++)
+                for (int k = 0; k < 4 && again_has(s, l, i); k++)
                     direct_add(w, s, &d, s->layer + l, at, k);
         }
         if (d.n_rows > 0)
@@ -785,18 +838,28 @@ unit_after(const squares *w, const slot *s)
         }
 }
 
+/* Without its room. */
+static slot
+slot_plan(const squares *w, int64_t unit)
+{
+    slot s = {.square = unit % w->n_blocks * w->n,
+              .layer = unit / w->n_blocks * w->layers,
+              .again = w->again[unit]};
+
+    s.n = w->n_all - s.square < w->n ? w->n_all - s.square : w->n;
+    s.n_layers = w->deep - s.layer < w->layers ? w->deep - s.layer : w->layers;
+    return s;
+}
+
 static slot
 slot_of(const squares *w, int64_t unit, char *piece)
 {
-    slot s = {.x = (float *)(void *)piece,
-              .square = unit % w->n_blocks * w->n,
-              .layer = unit / w->n_blocks * w->layers};
+    slot s = slot_plan(w, unit);
 
+    s.x = (float *)(void *)piece;
     s.y = s.x + w->room;
     s.zeros = s.y + PARTS * w->y_apart;
     s.dump = s.zeros + lines(w->c->channels);
-    s.n = w->n_all - s.square < w->n ? w->n_all - s.square : w->n;
-    s.n_layers = w->deep - s.layer < w->layers ? w->deep - s.layer : w->layers;
     memset(s.zeros, 0, (size_t)w->c->channels * sizeof(float));
     /* What goes nowhere may be added to what was there. */
     memset(s.dump, 0, MR_WINDOW_COLS * sizeof(float));
@@ -804,12 +867,9 @@ slot_of(const squares *w, int64_t unit, char *piece)
 }
 
 static bool
-unit_made(const squares *w, const slot *s)
+comes_whole(const slot *s)
 {
-    if (!inputs_make(w, s))
-        return false;
-    products_make(w, s);
-    return outputs_make(w, s);
+    return again_count(s) == s->n * s->n_layers;
 }
 
 static void
@@ -817,10 +877,14 @@ squares_unit(const void *ctx, int64_t unit, char *piece)
 {
     const squares *w = ctx;
     slot s = slot_of(w, unit, piece);
-    bool made = unit_made(w, &s);
 
-    w->again[unit] = !made;
-    if (made && w->after != NULL)
+    memset(s.again, 0, sizeof *w->again);
+    inputs_make(w, &s);
+    if (comes_whole(&s))
+        return;
+    products_make(w, &s);
+    outputs_make(w, &s);
+    if (w->after != NULL && again_count(&s) == 0)
         unit_after(w, &s);
 }
 
@@ -828,27 +892,44 @@ static void
 again_unit(const void *ctx, int64_t i, char *piece)
 {
     const squares *w = ctx;
-    slot s = slot_of(w, w->again[i], piece);
+    slot s = slot_of(w, w->listed[i], piece);
 
     unit_direct(w, &s);
     if (w->after != NULL)
         unit_after(w, &s);
 }
 
+/* Units that have squares to come tap by tap are listed: how many?  all: every
+ * square does. */
+static int64_t
+again_list(const squares *w, bool *all)
+{
+    int64_t n = 0;
+
+    *all = true;
+    for (int64_t u = 0; u < w->n_units; u++) {
+        slot s = slot_plan(w, u);
+
+        if (again_count(&s) > 0)
+            w->listed[n++] = u;
+        *all = *all && comes_whole(&s);
+    }
+    return n;
+}
+
 static void
 squares_run(squares *w, char *slots, const mr_after *after)
 {
-    int64_t n = 0;
+    bool all;
+    int64_t n;
 
     w->after = after;
     mr__cpu_units(w->n_slots, w->n_units, slots, slot_bytes(w), squares_unit,
                   w);
-    for (int64_t u = 0; u < w->n_units; u++)
-        if (w->again[u])
-            w->again[n++] = u;
+    n = again_list(w, &all);
     if (n == 0)
         return;
-    if (n == w->n_units) {
+    if (all) {
         mr__conv_window(w->c, w->weights);
         return;
     }
@@ -881,7 +962,8 @@ mr__conv_squares(const mr_conv *c, void *workspace)
     }
     w.weights = workspace;
     slots = (char *)workspace + weights_bytes(&w);
-    w.again = (int64_t *)(void *)slots;
+    w.again = (uint64_t(*)[WORDS])(void *)slots;
+    w.listed = (int64_t *)(void *)(w.again + w.n_units);
     slots += again_bytes(&w);
     mr__cpu_units(w.n_slots,
                   ((c->outputs - 1) / w.cols + 1) * w.deep_taps *

@@ -467,18 +467,24 @@ dot__gives_nan_for_a_nan_code(void **state)
     int64_t cols = 160, floats = mr__quant_arranged_floats(&f, cols);
     mr_quant_matrix w = matrix(&f, N_ROWS, cols);
     float *to = aligned_alloc(64, (size_t)floats * 4), x[160], y[N_ROWS];
+    float was[N_ROWS];
+    uint8_t *words = (uint8_t *)(uintptr_t)w.words;
     const float *arranged[1] = {to};
 
     (void)state;
-    ((uint8_t *)(uintptr_t)w.words)[cols + 130] = 0xff;
-    ((uint8_t *)(uintptr_t)w.words)[6 * cols + 3] = 0x7f;
     for (int tiny = 0; tiny < 2; tiny++) {
         for (int k = 0; k < cols; k++)
             x[k] = number((uint32_t)k) * (tiny ? 0x1p-93F : 1.0F);
         mr__quant_arrange(&f, cols, x, to);
+        words[cols + 130] = words[6 * cols + 3] = 0;
+        mr__quant_dot(&w, 0, N_ROWS, 1, arranged, was, N_ROWS);
+        words[cols + 130] = 0xff;
+        words[6 * cols + 3] = 0x7f;
         mr__quant_dot(&w, 0, N_ROWS, 1, arranged, y, N_ROWS);
-        for (int j = 0; j < N_ROWS; j++)
+        for (int j = 0; j < N_ROWS; j++) {
             assert_int_equal(isnan(y[j]) != 0, j == 1 || j == 6);
+            assert_true(isnan(y[j]) || y[j] == was[j]);
+        }
     }
     free(to);
     release_all();

@@ -252,7 +252,7 @@ def test_squares__take_numbers_of_like_sizes(shape: tuple[int, ...], kind: str) 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", ["outlier", "half"])
-def test_squares__leave_units_of_unlike_sizes_to_taps(shape: tuple[int, ...], kind: str) -> None:
+def test_squares__leave_those_of_unlike_sizes_to_taps(shape: tuple[int, ...], kind: str) -> None:
     x, w = numbers(kind, shape)
     same = conv(x, w) == tap_by_tap(x, w)
     assert same[-1 if kind == "half" else 1].mean() > same[0].mean() + 0.02
@@ -262,11 +262,31 @@ def test_squares__leave_units_of_unlike_sizes_to_taps(shape: tuple[int, ...], ki
         assert same[corner].all()
 
 
-def test_squares__leave_all_to_taps_where_all_units_have_unlike_sizes() -> None:
-    x, w = numbers("normal", (2, 24, 24, 16))
-    x[:, 1::2, 1::2] *= 1e-3
-    x[:, ::4, ::4] = 1e6
-    assert same_part(x, w) == 1
+def test_squares__leave_all_to_taps_where_all_have_unlike_sizes() -> None:
+    x, w = numbers("normal", (2, 26, 14, 16))
+    x *= np.float32(200.0) ** np.arange(-7, 7, dtype="f4")[:, None]
+    lines = np.concatenate([conv(x[:, i : i + 3], w, 0) for i in range(24)], 1)
+    assert np.array_equal(conv(x, w, 0), lines)
+
+
+@pytest.mark.parametrize("shape", [(5, 14, 14, 32), (4, 20, 9, 16), (3, 6, 14, 14, 16), (4, 7, 7, 64)])
+def test_squares__of_an_image_are_its_own(shape: tuple[int, ...]) -> None:
+    """An image has the same bits alone, in any batch, and under vmap, whatever its neighbours hold."""
+    x, w = numbers("normal", shape)
+    y = conv(x, w)
+    for i in range(shape[0]):
+        assert np.array_equal(conv(x[i : i + 1], w)[0], y[i])
+    odd = x.copy()
+    odd[0, ..., shape[-2] // 2 :, :] = 0
+    odd[1].flat[77::501] = 1e12
+    odd[1].flat[500] = np.inf
+    got = conv(odd, w)
+    assert np.array_equal(got[2:], y[2:])
+    near = shape[-2] // 2 - 4
+    assert np.array_equal(got[0, ..., : max(near, 0), :], y[0, ..., : max(near, 0), :])
+    f = getattr(mx, f"conv{x.ndim - 2}d")
+    alone = mx.vmap(lambda a: f(a[None], mx.array(w), padding=1)[0])(mx.array(x))
+    assert np.array_equal(np.array(alone), y)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

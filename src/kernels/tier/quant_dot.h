@@ -378,7 +378,7 @@ dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
 {
     if (!dot_rows(s, row, x, x_sums, lanes, kind, m, nr, how))
         for (int r = 0; r < nr; r++)
-            dot_rows(s, row + r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, false);
+            dot_rows(s, row + r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, how);
 }
 
 /* All rows: as many at a time as there are registers for their sums, so that
