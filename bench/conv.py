@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast are convolutions, forward and with both gradients, beside PyTorch channels last?
 
-    MARRAM_NUM_THREADS=1 build/venv/bin/python bench/conv.py [--rounds N] [CASE ...]
+    PYTHONPATH=build/python build/venv/bin/python bench/conv.py [--rounds N] [CASE ...]
 
 Processor milliseconds, the best of some rounds, the libraries in turns, one thread each (other work on the machine
-shifts processor time less than wall time); GFLOP/s of the forward pass; the ceiling is a product of 1024.
+shifts processor time less than wall time); GFLOP/s of the forward pass, its products counted tap by tap (squares of
+3 x 3 taps need fewer, so they go beyond a product of 1024, which is printed first); MARRAM_CONV=taps is without them.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
-import marram.core as mx
-import numpy as np
+os.environ["MARRAM_NUM_THREADS"] = "1"
+
+import marram.core as mx  # noqa: E402
+import numpy as np  # noqa: E402
 
 try:
     import torch
