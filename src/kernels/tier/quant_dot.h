@@ -20,6 +20,7 @@
 #define whole_lanes NAMED(whole_lanes)
 #define dot_rows    NAMED(dot_rows)
 #define dot_any     NAMED(dot_any)
+#define dot_nan     NAMED(dot_nan)
 #define dot         NAMED(dot)
 
 #if MR_TIER_ID == MR_TIER_AVX512
@@ -370,7 +371,27 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
     return true;
 }
 
-/* The same, with or without NaN. */
+#ifdef PICKS_BYTES
+#define CLEAN_FORM BITS
+#else
+#define CLEAN_FORM PLAIN
+#endif
+
+/* A row that may hold NaN.  Apart: what it keeps in memory is not to end there
+ * where there is none. */
+TARGET static __attribute__((noinline)) void
+dot_nan(const mr_quant_span *s, int64_t row, const float *const *x,
+        const float *const *x_sums, float (*lanes)[16], int m)
+{
+    if (m == 1)
+        dot_rows(s, row, x, x_sums, lanes, MR_QUANT_E4M3, 1, 1, CLEAN_FORM);
+    else if (m == 2)
+        dot_rows(s, row, x, x_sums, lanes, MR_QUANT_E4M3, 2, 1, CLEAN_FORM);
+    else
+        dot_rows(s, row, x, x_sums, lanes, MR_QUANT_E4M3, 4, 1, CLEAN_FORM);
+}
+
+/* The same, with or without NaN (of CLEAN, in CLEAN_FORM). */
 TARGET INLINE void
 dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
         const float *const *x_sums, float (*lanes)[16],
@@ -378,7 +399,7 @@ dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
 {
     if (!dot_rows(s, row, x, x_sums, lanes, kind, m, nr, how))
         for (int r = 0; r < nr; r++)
-            dot_rows(s, row + r, x, x_sums, lanes, MR_QUANT_E4M3, m, 1, how);
+            dot_nan(s, row + r, x, x_sums, lanes, m);
 }
 
 /* All rows: as many at a time as there are registers for their sums, so that
@@ -452,6 +473,8 @@ DOTS(in_place_8, MR_QUANT_8, PLACED)
 #undef whole_lanes
 #undef dot_rows
 #undef dot_any
+#undef dot_nan
+#undef CLEAN_FORM
 #undef dot
 #undef DOT
 #undef DOTS
