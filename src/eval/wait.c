@@ -6,7 +6,8 @@
  * while the state is still `submitted`, under its bucket's lock; the finisher
  * exchanges the state first and takes the bucket's lock only when the old
  * value had the bit.  So either the waiter sees the new state, or the finisher
- * sees the bit and finds the waiter in the bucket.
+ * sees the bit and finds the waiter in the bucket.  It wakes threads by
+ * mr__wait_ring, later: a waiter that sees the new state goes on by itself.
  */
 #include "eval/wait.h"
 
