@@ -510,7 +510,7 @@ panel_run(block *b, int64_t panel)
     mr_gemm_chunk g = {.m = b->n_keys,
                        .n = width,
                        .depth = b->pairs ? (j->depth + 1) / 2 : j->depth,
-                       .pairs = b->pairs,
+                       .form = b->pairs ? MR_GEMM_IN_PAIRS : MR_GEMM_FLOATS,
                        .a = b->k,
                        .b = panel_queries(b, panel),
                        .c = b->s,
@@ -531,7 +531,7 @@ panel_run(block *b, int64_t panel)
     if (any_fades(fade, width))
         t->tier->multiply(o, t->cols, j->width, width, fade);
     g.m = j->width;
-    g.pairs = false;
+    g.form = MR_GEMM_FLOATS;
     g.depth = b->n_keys;
     g.a = b->v;
     g.b = b->s;

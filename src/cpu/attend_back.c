@@ -511,7 +511,7 @@ product_of(const float *a, int64_t m, const float *b, int64_t n, int64_t depth,
                        .b = b,
                        .c = c,
                        .c_row = c_row,
-                       .pairs = pairs,
+                       .form = pairs ? MR_GEMM_IN_PAIRS : MR_GEMM_FLOATS,
                        .dtype = MR_FLOAT32,
                        .first = !add,
                        .last = true};

@@ -354,14 +354,18 @@ view_bytes(const mr_kernel_view *x)
     return aligned((size_t)x->size * (size_t)mr__dtype_size(x->dtype));
 }
 
-/* In pairs where the processor likes them, else, or where an operand has
- * numbers that it does not, widened. */
+/* In pieces or pairs where the processor likes them; where an operand has
+ * numbers that it does not, as floats. */
 static mr_product
-paired(const mr_product *p)
+formed(const mr_product *p)
 {
     mr_product t = *p;
 
-    t.pairs = !p->pack_b && mr__gemm_pairs(p->dtype);
+    if (p->pack_b)
+        return t;
+    t.form = mr__gemm_pairs(p->dtype)    ? MR_GEMM_IN_PAIRS
+             : mr__gemm_pieces(p->dtype) ? MR_GEMM_IN_PIECES
+                                         : MR_GEMM_FLOATS;
     return t;
 }
 
@@ -390,7 +394,7 @@ rows_run(const mr_product *p, void *workspace)
 static size_t
 route_bytes(const mr_product *p, route r)
 {
-    mr_product turned, pairs = paired(p);
+    mr_product turned, other = formed(p);
 
     switch (r) {
     case ROUTE_ROWS:
@@ -399,10 +403,11 @@ route_bytes(const mr_product *p, route r)
         turned = product_turn(p);
         return rows_bytes(&turned);
     case ROUTE_STRIPS:
-        return mr__product_strips_bytes(p); /* those of pairs are half */
+        return larger(mr__product_strips_bytes(p),
+                      mr__product_strips_bytes(&other));
     case ROUTE_PACKED:
         return larger(mr__product_packed_bytes(p),
-                      mr__product_packed_bytes(&pairs));
+                      mr__product_packed_bytes(&other));
     case ROUTE_TINY:
     case ROUTE_BLAS:
     case ROUTE_NOTHING:
@@ -434,7 +439,7 @@ product_clear(const mr_product *p)
 static void
 route_run(const mr_product *p, route r, void *workspace)
 {
-    mr_product turned, pairs = paired(p);
+    mr_product turned, other = formed(p);
 
     switch (r) {
     case ROUTE_NOTHING:
@@ -450,11 +455,13 @@ route_run(const mr_product *p, route r, void *workspace)
         rows_run(&turned, workspace);
         break;
     case ROUTE_STRIPS:
-        if (!pairs.pairs || !mr__product_strips(&pairs, workspace))
+        if (other.form == MR_GEMM_FLOATS ||
+            !mr__product_strips(&other, workspace))
             mr__product_strips(p, workspace);
         break;
     case ROUTE_PACKED:
-        if (!pairs.pairs || !mr__product_packed(&pairs, workspace))
+        if (other.form == MR_GEMM_FLOATS ||
+            !mr__product_packed(&other, workspace))
             mr__product_packed(p, workspace);
         break;
     case ROUTE_TINY:

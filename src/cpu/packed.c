@@ -42,7 +42,8 @@ enum {
     PACK_STEPS = 64,                  /* and of so many depths (or pairs) */
     GRAIN_SHARES = 4,
     BLOCK_NS = 10000,
-    CUT_BLOCKS = 2, /* the last ones that threads take, in so many parts */
+    PIECES_DEPTH = 1536, /* of a chunk, all pieces */
+    CUT_BLOCKS = 2,      /* the last ones that threads take, in so many parts */
     CUT_PARTS = 4,
     OWN_ROWS = 250, /* of c, for each thread */
     OWN_GRAINS = 2,
@@ -57,8 +58,9 @@ enum {
 
 typedef struct packed {
     const mr_product *p;
-    int rows, cols;                         /* of a panel */
-    int words;                              /* floats that an element takes */
+    int rows, cols; /* of a panel */
+    int words;      /* floats that an element takes */
+    mr_gemm_form form;
     int64_t a_panels, b_panels;             /* of an item */
     int64_t chunk, span;                    /* the deepest ones */
     int64_t a_floats, b_floats, sum_floats; /* of an item */
@@ -103,6 +105,13 @@ b_lies(const packed *s)
            bytes <= (s->b_shared ? LIES_ALONE_BYTES : LIES_BYTES);
 }
 
+/* Elements of a panel's lane for so much depth. */
+static int64_t
+steps_of(const packed *s, int64_t depth)
+{
+    return mr__gemm_steps(s->form, s->p->dtype, depth);
+}
+
 /* Room for n items' worth of packed panels, in floats: whole cache lines. */
 static void
 packed_rooms(packed *s, int64_t n_chunks)
@@ -110,12 +119,12 @@ packed_rooms(packed *s, int64_t n_chunks)
     const mr_product *p = s->p;
     int64_t a = s->alone ? 0 : s->a_panels * s->rows;
     int64_t b = s->lies ? 0 : s->b_panels * s->cols;
-    int64_t bytes = (a + b) * s->chunk * (p->pairs ? 2 : 4 * s->words), steps;
+    int64_t bytes = (a + b) * steps_of(s, s->chunk) * 4 * s->words, steps;
 
     s->span = bytes > 0 ? SPAN_BYTES / bytes : n_chunks;
     s->span = s->span < 1 ? 1 : s->span > n_chunks ? n_chunks : s->span;
     s->span *= s->chunk;
-    steps = (p->pairs ? s->span / 2 : s->span) * s->words;
+    steps = steps_of(s, s->span) * s->words;
     s->a_floats = (a * steps + 15) / 16 * 16;
     s->b_floats = (b * steps + 15) / 16 * 16;
     if (mr__dtype_size(p->dtype) == 2 && n_chunks > 1)
@@ -133,11 +142,10 @@ packing_plan(packed *s)
 {
     const mr_gemm_side *b = &s->p->b;
     bool rows = !s->p->pack_b && b->lane_stride == 1 && b->depth_stride != 1;
+    bool pairs = s->form == MR_GEMM_IN_PAIRS;
 
     s->pack_panels = rows ? PACK_PANELS : 1;
-    s->pack_depth = !rows         ? s->chunk
-                    : s->p->pairs ? 2 * PACK_STEPS
-                                  : PACK_STEPS;
+    s->pack_depth = !rows ? s->chunk : pairs ? 2 * PACK_STEPS : PACK_STEPS;
 }
 
 /* Does each thread pack a small b for itself?  What is packed for all has to
@@ -155,26 +163,43 @@ b_own(const packed *s)
            p->n * p->k <= grains * mr__cpu_grain(PACK_NS_A_NUMBER);
 }
 
+/* The depth of a chunk at most. */
+static int64_t
+chunk_most(const mr_product *p)
+{
+    switch (p->form) {
+    case MR_GEMM_IN_PAIRS:
+        return MR_GEMM_PAIRS_DEPTH;
+    case MR_GEMM_IN_PIECES:
+        return PIECES_DEPTH / mr__gemm_pieces(p->dtype) / 32 * 32;
+    case MR_GEMM_FLOATS:
+        break;
+    }
+    return p->dtype == MR_FLOAT64 ? MR_GEMM_DEPTH / 2 : MR_GEMM_DEPTH;
+}
+
 static void
 packed_plan(const mr_product *p, packed *s)
 {
     int words = p->dtype == MR_FLOAT64 ? 2 : 1;
-    int64_t most = p->pairs ? MR_GEMM_PAIRS_DEPTH : MR_GEMM_DEPTH / words;
+    int64_t most = chunk_most(p);
     int64_t n_chunks = (p->k - 1) / most + 1;
 
     *s = (packed){.p = p,
-                  .rows = mr__gemm_rows(),
-                  .cols = mr__gemm_cols() / words,
-                  .words = words};
+                  .rows = mr__gemm_form_rows(p->form),
+                  .cols = mr__gemm_form_cols(p->form) / words,
+                  .words = words,
+                  .form = p->form};
     s->chunk = (p->k - 1) / n_chunks + 1;
-    if (p->pack_b || p->pairs)
+    if (p->pack_b || p->form != MR_GEMM_FLOATS)
         s->chunk = (s->chunk + 31) / 32 * 32;
     s->a_panels = (p->m - 1) / s->rows + 1;
     s->b_panels = (p->n - 1) / s->cols + 1;
     s->a_shared = side_shared(&p->batch, 0);
     s->b_shared = side_shared(&p->batch, 1);
-    s->lies = b_lies(s);
+    s->lies = p->form == MR_GEMM_FLOATS && b_lies(s);
     s->alone = s->b_panels <= BLOCK_COLS / s->cols &&
+               p->form != MR_GEMM_IN_PIECES &&
                (p->n_items == 1 || !s->a_shared);
     packing_plan(s);
     packed_rooms(s, n_chunks);
@@ -200,13 +225,6 @@ mr__product_packed_bytes(const mr_product *p)
     return (size_t)((s.a_shared ? 1 : s.group) * s.a_floats +
                     n_b(&s) * s.b_floats + s.group * s.sum_floats) *
            sizeof(float);
-}
-
-/* Elements of a panel's lane for so much depth. */
-static int64_t
-steps_of(const packed *s, int64_t depth)
-{
-    return s->p->pairs ? (depth + 1) / 2 : depth;
 }
 
 static bool
@@ -253,11 +271,11 @@ b_units(const packed *s)
 
 /* Panels of a or b, `apart` floats from one to the next. */
 static void
-panels_pack(packed *s, const mr_gemm_side *side, int width, int64_t panel,
+panels_pack(packed *s, const mr_gemm_side *side, bool right, int64_t panel,
             int64_t n, int64_t depth0, int64_t depth, float *to, int64_t apart)
 {
-    if (!mr__gemm_pack_panels(side, width, panel, n, depth0, depth, s->p->pairs,
-                              to, apart))
+    if (!mr__gemm_pack_panels(side, right, panel, n, depth0, depth, s->form, to,
+                              apart))
         atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
 }
 
@@ -271,7 +289,7 @@ a_pack(packed *s, int64_t chunk, int64_t item, int64_t panel)
 
     mr__product_item(s->p, s->item0 + item, &a, &b, &c);
     panels_pack(
-        s, &a, s->rows, panel, 1, s->depth0 + first, depth,
+        s, &a, false, panel, 1, s->depth0 + first, depth,
         s->a + item * s->a_floats +
             (s->a_panels * steps_of(s, first) + panel * steps_of(s, depth)) *
                 s->rows * s->words,
@@ -302,7 +320,7 @@ b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group,
         return;
     }
     mr__product_item(s->p, s->item0 + item, &a, &b, &c);
-    panels_pack(s, &b, s->cols, panel, n < s->pack_panels ? n : s->pack_panels,
+    panels_pack(s, &b, true, panel, n < s->pack_panels ? n : s->pack_panels,
                 s->depth0 + first + at, depth, to, apart);
 }
 
@@ -435,7 +453,7 @@ chunk_alone(packed *s, const mr_gemm_side *a, const mr_gemm_chunk *chunk,
 
     g.a = panel;
     for (int64_t i = k->i0; i < k->i1 && !unfit(s); i++) {
-        panels_pack(s, a, s->rows, i, 1, at, depth, panel, 0);
+        panels_pack(s, a, false, i, 1, at, depth, panel, 0);
         g.a_first = i;
         if (ahead && i + 1 < s->a_panels)
             panel_meet(s, a, &g, k, i, at, depth);
@@ -452,7 +470,8 @@ block_run(packed *s, const block *k)
     mr_gemm_chunk g = {
         .m = p->m,
         .n = p->n,
-        .pairs = p->pairs,
+        .form = s->form,
+        .pieces = mr__gemm_pieces(p->dtype),
         .c_row = p->c_row,
         .dtype = p->dtype,
     };
@@ -670,9 +689,9 @@ mr__product_packed(const mr_product *p, void *workspace)
 
     packed_plan(p, &s);
     /* Whether it can go in pairs is known once all is packed. */
-    s.follows =
-        p->after != NULL &&
-        (!p->pairs || (!s.alone && s.span >= p->k && s.group == p->n_items));
+    s.follows = p->after != NULL &&
+                (p->form == MR_GEMM_FLOATS ||
+                 (!s.alone && s.span >= p->k && s.group == p->n_items));
     s.a = workspace;
     s.b = s.a + (s.a_shared ? 1 : s.group) * s.a_floats;
     s.sums = s.b + n_b(&s) * s.b_floats;

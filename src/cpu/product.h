@@ -38,9 +38,9 @@ typedef struct mr_product {
     const mr_epilogue *epilogue;
     const struct mr_after *after;
     int64_t after_row, after_col;
-    /* Run in pairs (gemm.h): the packed routes say whether they could, c is
+    /* Of panels: the packed routes say whether numbers may have it, c is
      * nothing when not. */
-    bool pairs;
+    mr_gemm_form form;
 } mr_product;
 
 /* The sides of one item. */
@@ -73,10 +73,10 @@ size_t mr__product_strips_bytes(const mr_product *p);
 bool mr__product_strips(const mr_product *p, void *workspace);
 
 /* Its parts.  a: m packed rows (mr__strip_floats of them, 64-byte aligned);
- * b, or pack_b as in mr_product. */
+ * b (its dtype always), or pack_b as in mr_product. */
 typedef struct mr_strip {
     int64_t m, k, at;
-    bool pairs;
+    mr_gemm_form form;
     const float *a;
     mr_gemm_side b;
     void (*pack_b)(const void *ctx, int64_t at, int width, int64_t panel,
@@ -84,9 +84,9 @@ typedef struct mr_strip {
     const void *pack_ctx;
 } mr_strip;
 
-int64_t mr__strip_floats(int64_t m, int64_t k);
-bool mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel, bool pairs,
-                    float *to);
+int64_t mr__strip_floats(mr_gemm_form form, mr_dtype t, int64_t m, int64_t k);
+bool mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel,
+                    mr_gemm_form form, float *to);
 /* The same of rows that lie anywhere. */
 void mr__strip_pack_rows(const float *const *x, int64_t m, int64_t k,
                          int64_t panel, float *to);

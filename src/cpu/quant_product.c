@@ -431,6 +431,7 @@ long_run(const product *p, int64_t run, int64_t j, int64_t n)
                   .k = p->inner,
                   .at = jobs[0].w,
                   .a = p->packed + p->first[run],
+                  .b = {.dtype = MR_FLOAT32},
                   .pack_b = panel_pack,
                   .pack_ctx = p};
 
@@ -516,7 +517,7 @@ firsts_find(product *p, bool pairs)
         else if (in_floats(p, m))
             next += mr__quant_floats_floats(m, p->inner);
         else if (m > FEW)
-            next += mr__strip_floats(m, p->inner);
+            next += mr__strip_floats(MR_GEMM_FLOATS, MR_FLOAT32, m, p->inner);
     }
 }
 

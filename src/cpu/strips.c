@@ -17,47 +17,49 @@
 #include "cpu/product.h"
 #include "kernels/tier/tier.h"
 
-enum { STRIP_DEPTH = 256 }; /* floats or pairs */
+enum { STRIP_DEPTH = 256 }; /* elements of a panel's lane */
 
 /* Depths of a piece. */
 static int64_t
-piece_depth(bool pairs)
+piece_depth(mr_gemm_form form, mr_dtype t)
 {
-    return pairs ? 2 * STRIP_DEPTH : STRIP_DEPTH;
+    enum { STEP = MR_GEMM_PIECES_STEP };
+
+    if (form == MR_GEMM_IN_PIECES)
+        return 2 * STRIP_DEPTH / mr__gemm_pieces(t) / STEP * STEP;
+    return form == MR_GEMM_IN_PAIRS ? 2 * STRIP_DEPTH : STRIP_DEPTH;
 }
 
 static int64_t
-panels_of(int64_t m)
+panels_of(mr_gemm_form form, int64_t m)
 {
-    return (m - 1) / mr__gemm_rows() + 1;
+    return (m - 1) / mr__gemm_form_rows(form) + 1;
 }
 
 int64_t
-mr__strip_floats(int64_t m, int64_t k)
+mr__strip_floats(mr_gemm_form form, mr_dtype t, int64_t m, int64_t k)
 {
-    return (panels_of(m) * mr__gemm_rows() * k + 15) / 16 * 16;
+    int64_t lanes = panels_of(form, m) * mr__gemm_form_rows(form);
+
+    return (lanes * mr__gemm_steps(form, t, k) + 15) / 16 * 16;
 }
 
 /* Rows of a go to panels, those of a piece of depth together. */
 bool
-mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel, bool pairs,
-               float *to)
+mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel,
+               mr_gemm_form form, float *to)
 {
-    int64_t rows = mr__gemm_rows(), panels = panels_of(a->lanes), depth;
+    int64_t rows = mr__gemm_form_rows(form), panels = panels_of(form, a->lanes);
+    int64_t most = piece_depth(form, a->dtype), depth;
     bool fine = true;
 
     for (int64_t at = 0; at < k; at += depth) {
         int64_t steps;
 
-        depth = k - at < piece_depth(pairs) ? k - at : piece_depth(pairs);
-        steps = pairs ? (depth + 1) / 2 : depth;
-        if (pairs)
-            fine = mr__gemm_pack_pairs(a, (int)rows, panel, at, depth,
-                                       to + panel * rows * steps) &&
-                   fine;
-        else
-            mr__gemm_pack(a, (int)rows, panel, at, depth,
-                          to + panel * rows * steps);
+        depth = k - at < most ? k - at : most;
+        steps = mr__gemm_steps(form, a->dtype, depth);
+        fine &= mr__gemm_pack_panels(a, false, panel, 1, at, depth, form,
+                                     to + panel * rows * steps, 0);
         to += panels * rows * steps;
     }
     return fine;
@@ -68,7 +70,7 @@ mr__strip_pack_rows(const float *const *x, int64_t m, int64_t k, int64_t panel,
                     float *to)
 {
     float piece[MR_GEMM_MAX_ROWS * STRIP_DEPTH];
-    int64_t rows = mr__gemm_rows(), panels = panels_of(m);
+    int64_t rows = mr__gemm_rows(), panels = panels_of(MR_GEMM_FLOATS, m);
     int64_t lanes = m - panel * rows < rows ? m - panel * rows : rows;
     mr_gemm_side a = {piece, MR_FLOAT32, lanes, STRIP_DEPTH, 1};
 
@@ -88,14 +90,10 @@ static bool
 piece_pack(const mr_strip *s, int64_t strip, int64_t at, int64_t depth,
            float *to)
 {
-    int cols = mr__gemm_cols();
-
-    if (s->pairs)
-        return mr__gemm_pack_pairs(&s->b, cols, strip, at, depth, to);
-    if (s->pack_b)
-        s->pack_b(s->pack_ctx, s->at, cols, strip, at, depth, to);
-    else
-        mr__gemm_pack(&s->b, cols, strip, at, depth, to);
+    if (s->pack_b == NULL)
+        return mr__gemm_pack_panels(&s->b, true, strip, 1, at, depth, s->form,
+                                    to, 0);
+    s->pack_b(s->pack_ctx, s->at, mr__gemm_cols(), strip, at, depth, to);
     return true;
 }
 
@@ -103,11 +101,15 @@ bool
 mr__strip_run(const mr_strip *s, int64_t strip, float *y)
 {
     _Alignas(64) float b[STRIP_DEPTH * MR_GEMM_MAX_COLS];
-    int64_t third = mr__gemm_rows() / 3, cols = mr__gemm_cols();
-    int64_t panels = panels_of(s->m), most = piece_depth(s->pairs), depth;
-    mr_gemm_chunk g = {.m = (s->m + third - 1) / third * third,
+    int64_t rows = mr__gemm_form_rows(s->form);
+    int64_t cols = mr__gemm_form_cols(s->form);
+    int64_t part = s->form == MR_GEMM_IN_PIECES ? rows / 2 : rows / 3;
+    int64_t panels = panels_of(s->form, s->m), depth;
+    int64_t most = piece_depth(s->form, s->b.dtype);
+    mr_gemm_chunk g = {.m = (s->m + part - 1) / part * part,
                        .n = cols,
-                       .pairs = s->pairs,
+                       .form = s->form,
+                       .pieces = mr__gemm_pieces(s->b.dtype),
                        .a = s->a,
                        .b = b,
                        .c = y,
@@ -118,11 +120,11 @@ mr__strip_run(const mr_strip *s, int64_t strip, float *y)
         depth = s->k - at < most ? s->k - at : most;
         if (!piece_pack(s, strip, at, depth, b))
             return false;
-        g.depth = s->pairs ? (depth + 1) / 2 : depth;
+        g.depth = mr__gemm_steps(s->form, s->b.dtype, depth);
         g.first = at == 0;
         g.last = at + depth == s->k;
         mr__gemm_block(&g, 0, panels, 0, 1);
-        g.a += panels * mr__gemm_rows() * g.depth;
+        g.a += panels * rows * g.depth;
     }
     return true;
 }
@@ -134,6 +136,7 @@ typedef struct strips {
     const mr_product *p;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
     bool a_shared;
+    int64_t cols;                     /* of a strip */
     int64_t panels, floats, per_item; /* of a; strips of an item */
     float *a;
 } strips;
@@ -143,9 +146,11 @@ strips_plan(const mr_product *p)
 {
     strips s = {.p = p,
                 .a_shared = true,
-                .panels = panels_of(p->m),
-                .floats = mr__strip_floats(p->m, p->k),
-                .per_item = (p->n - 1) / mr__gemm_cols() + 1};
+                .cols = mr__gemm_form_cols(p->form),
+                .panels = panels_of(p->form, p->m),
+                .floats = mr__strip_floats(p->form, p->dtype, p->m, p->k)};
+
+    s.per_item = (p->n - 1) / s.cols + 1;
 
     for (int32_t k = 0; k < p->batch.ndim; k++)
         s.a_shared = s.a_shared && p->batch.stride[0][k] == 0;
@@ -183,7 +188,7 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         void *c;
 
         mr__product_item(s->p, item, &a, &b, &c);
-        if (!mr__strip_pack(&a, s->p->k, u % s->panels, s->p->pairs,
+        if (!mr__strip_pack(&a, s->p->k, u % s->panels, s->p->form,
                             s->a + item * s->floats))
             atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
     }
@@ -193,7 +198,7 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
 static void
 strip_write(const mr_product *p, void *c, int64_t j, int64_t n, const float *y)
 {
-    int64_t size = mr__dtype_size(p->dtype), cols = mr__gemm_cols();
+    int64_t size = mr__dtype_size(p->dtype), cols = mr__gemm_form_cols(p->form);
 
     for (int64_t i = 0; i < p->m; i++, y += cols) {
         char *to = (char *)c + (i * p->c_row + j) * size;
@@ -210,14 +215,14 @@ strip_piece(void *ctx, int64_t begin, int64_t end)
 {
     strips *s = ctx;
     const mr_product *p = s->p;
-    int64_t cols = mr__gemm_cols();
+    int64_t cols = s->cols;
     _Alignas(64) float y[MR_STRIP_ROWS * MR_GEMM_MAX_COLS];
 
     for (int64_t u = begin; u < end && !unfit(s); u++) {
         int64_t item = u / s->per_item, j = u % s->per_item * cols;
         mr_strip strip = {.m = p->m,
                           .k = p->k,
-                          .pairs = p->pairs,
+                          .form = p->form,
                           .a = s->a + (s->a_shared ? 0 : item) * s->floats,
                           .pack_b = p->pack_b,
                           .pack_ctx = p->pack_ctx};
@@ -237,7 +242,7 @@ static void
 strips_after(const strips *s, int64_t begin, int64_t end)
 {
     const mr_product *p = s->p;
-    int64_t cols = mr__gemm_cols();
+    int64_t cols = s->cols;
 
     for (int64_t u = begin, next; u < end; u = next) {
         int64_t item = u / s->per_item, j = u % s->per_item * cols, stop;
@@ -259,10 +264,10 @@ bool
 mr__product_strips(const mr_product *p, void *workspace)
 {
     strips s = strips_plan(p);
-    /* whether it can go in pairs is known in the end */
-    bool joined = p->after != NULL && !p->pairs;
-    double depth = (double)p->k, rows = (double)mr__gemm_rows();
-    double cols = (double)mr__gemm_cols();
+    /* whether numbers may have another form is known in the end */
+    bool joined = p->after != NULL && p->form == MR_GEMM_FLOATS;
+    double depth = (double)p->k, rows = (double)mr__gemm_form_rows(p->form);
+    double cols = (double)s.cols;
 
     s.a = workspace;
     mr__cpu_for((s.a_shared ? 1 : p->n_items) * s.panels,

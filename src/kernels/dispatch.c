@@ -5,14 +5,22 @@
  * Chosen once, at the first need, from what the CPU has; MARRAM_CPU forces
  * one.  A variable that names an unknown or unsupported tier is an error of
  * mr__cpu_tier(), which the library calls at start; until somebody heeds it
- * the kernels run on the best tier.
+ * the kernels run on the best tier.  "amx" is the avx512 tier and, for
+ * products, the matrix unit, which a process must ask the system for.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "base/error.h"
 #include "kernels/copy.h"
+#include "kernels/gemm.h"
 #include "kernels/program.h"
 #include "kernels/random.h"
 #include "kernels/tier/tier.h"
@@ -55,6 +63,53 @@ cpu_has_v4(void)
 }
 #endif
 
+/* ---- the matrix unit ------------------------------------------------------
+ */
+
+#define WITH_UNIT "amx"
+
+#if defined(__x86_64__) && defined(__linux__)
+enum {
+    UNIT_REQUEST = 0x1023, /* ARCH_REQ_XCOMP_PERM */
+    UNIT_STATE = 18        /* the tiles' data */
+};
+
+/* Tiles of bfloat16 in the processor, their state known to the system, and the
+ * system's leave to use it (which makes room for it in signal frames). */
+static bool
+unit_found(void)
+{
+    unsigned a, b, c, d, low, high;
+
+    if (mr__tier_by_id(MR_TIER_AVX512) == NULL ||
+        !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) ||
+        !(d >> 24 & 1))
+        return false;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low >> 17 & 3) == 3 &&
+           syscall(SYS_arch_prctl, UNIT_REQUEST, UNIT_STATE) == 0;
+}
+#else
+static bool
+unit_found(void)
+{
+    return false;
+}
+#endif
+
+static bool
+unit_ready(void)
+{
+    static atomic_int found; /* 1: no, 2: yes; every thread finds the same */
+    int f = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (f == 0) {
+        f = unit_found() ? 2 : 1;
+        atomic_store_explicit(&found, f, memory_order_relaxed);
+    }
+    return f == 2;
+}
+
 const mr_tier *
 mr__tier_by_id(int id)
 {
@@ -85,6 +140,8 @@ wanted_tier(const char *name)
 {
     if (name == NULL || name[0] == '\0')
         return best_tier();
+    if (strcmp(name, WITH_UNIT) == 0)
+        return unit_ready() ? best_tier() : NULL;
     for (int id = 0; id < MR_N_TIERS; id++) {
         const mr_tier *t = mr__tier_by_id(id);
 
@@ -112,6 +169,24 @@ mr__tier(void)
     return t;
 }
 
+bool
+mr__gemm_matrix(void)
+{
+    /* 1: no, 2: yes; relaxed, as the tier */
+    static atomic_int wanted;
+    int w = atomic_load_explicit(&wanted, memory_order_relaxed);
+
+    if (w == 0) {
+        const char *name = getenv("MARRAM_CPU");
+        bool named = name != NULL && wanted_tier(name) != NULL &&
+                     name[0] != '\0' && strcmp(name, WITH_UNIT) != 0;
+
+        w = !named && unit_ready() ? 2 : 1;
+        atomic_store_explicit(&wanted, w, memory_order_relaxed);
+    }
+    return w == 2;
+}
+
 const char *
 mr__cpu_tier(void)
 {
@@ -125,11 +200,13 @@ mr__cpu_tier(void)
                 strcat(list, list[0] ? ", " : "");
                 strcat(list, mr__tier_by_id(id)->name);
             }
+        if (unit_ready())
+            strcat(list, ", " WITH_UNIT);
         return mr__fail_null(MR_E_VALUE,
                              "MARRAM_CPU is '%s', but this machine has: %s",
                              name, list);
     }
-    return mr__tier()->name;
+    return mr__gemm_matrix() ? WITH_UNIT : mr__tier()->name;
 }
 
 void

@@ -55,6 +55,14 @@ is_half(mr_dtype t)
     return t == MR_FLOAT16 || t == MR_BFLOAT16;
 }
 
+static mr_gemm_kind
+side_kind(const mr_gemm_side *s)
+{
+    return s->dtype == MR_FLOAT32   ? MR_GEMM_FLOAT32
+           : s->dtype == MR_FLOAT16 ? MR_GEMM_FLOAT16
+                                    : MR_GEMM_BFLOAT16;
+}
+
 static const void *
 side_at(const mr_gemm_side *s, int64_t lane, int64_t depth)
 {
@@ -345,6 +353,69 @@ mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
     return !small;
 }
 
+/* ---- pieces -----------------------------------------------------------------
+ */
+
+static const mr_gemm_matrix *
+gemm_matrix(void)
+{
+#if defined(__x86_64__)
+    return mr__gemm_matrix() ? &mr__gemm_matrix_avx512 : NULL;
+#else
+    return NULL;
+#endif
+}
+
+int
+mr__gemm_pieces(mr_dtype t)
+{
+    if (!mr__gemm_matrix())
+        return 0;
+    return t == MR_FLOAT32 ? 3 : t == MR_FLOAT16 ? 2 : t == MR_BFLOAT16 ? 1 : 0;
+}
+
+/* Neither lanes nor depths are adjacent: a step of each panel at a time is
+ * brought together first. */
+static bool
+pieces_gathered(const mr_gemm_side *s, bool right, int64_t panel,
+                const panels *o, int64_t depth0, int64_t depth)
+{
+    enum { LANES = MR_GEMM_PIECES_LANES, STEP = MR_GEMM_PIECES_STEP };
+    int64_t each = mr__gemm_steps(MR_GEMM_IN_PIECES, s->dtype, STEP) * LANES;
+    int64_t size = is_half(s->dtype) ? 2 : 4;
+    float dense[LANES * STEP];
+    bool fits = true;
+
+    for (int64_t k = 0; k < o->n; k++)
+        for (int64_t d = 0; d < depth; d += STEP) {
+            int64_t lane0 = (panel + k) * LANES, n = depth - d;
+            int64_t lanes = s->lanes - lane0;
+            mr_gemm_side x = {dense, s->dtype, lanes, STEP, 1};
+
+            n = n < STEP ? n : STEP;
+            for (int64_t l = 0; l < lanes && l < LANES; l++)
+                mr__tier()->moves->gather[size / 2](
+                    (char *)dense + l * STEP * size,
+                    side_at(s, lane0 + l, depth0 + d), s->depth_stride * size,
+                    n);
+            fits &= gemm_matrix()->pack[side_kind(s)](
+                &x, right, 0, 1, 0, n, o->to + k * o->apart + d / STEP * each,
+                0);
+        }
+    return fits;
+}
+
+static bool
+pieces_pack(const mr_gemm_side *s, bool right, int64_t panel, const panels *o,
+            int64_t depth0, int64_t depth)
+{
+    if (s->lane_stride != 1 && s->depth_stride != 1)
+        return pieces_gathered(s, right, panel, o, depth0, depth);
+    return gemm_matrix()->pack[side_kind(s)](s, right,
+                                             panel * MR_GEMM_PIECES_LANES, o->n,
+                                             depth0, depth, o->to, o->apart);
+}
+
 /* ---- several panels --------------------------------------------------------
  */
 
@@ -379,28 +450,66 @@ panels_copy(const mr_gemm_side *s, int width, int64_t lane0, int64_t depth0,
     return true;
 }
 
-bool
-mr__gemm_pack_panels(const mr_gemm_side *s, int width, int64_t panel, int64_t n,
-                     int64_t depth0, int64_t depth, bool pairs, float *to,
-                     int64_t apart)
+int
+mr__gemm_form_rows(mr_gemm_form f)
 {
-    int64_t lane0 = panel * width, whole = (s->lanes - lane0) / width;
-    panels o = {to, whole < n ? whole : n, apart};
-    bool rows = s->lane_stride == 1 && s->depth_stride != 1 && o.n > 1;
-    bool fits = true;
-    int64_t k = 0;
+    return f == MR_GEMM_IN_PIECES ? MR_GEMM_PIECES_LANES : mr__gemm_rows();
+}
+
+int
+mr__gemm_form_cols(mr_gemm_form f)
+{
+    return f == MR_GEMM_IN_PIECES ? MR_GEMM_PIECES_LANES : mr__gemm_cols();
+}
+
+int64_t
+mr__gemm_steps(mr_gemm_form f, mr_dtype t, int64_t depth)
+{
+    enum { STEP = MR_GEMM_PIECES_STEP };
+
+    if (f == MR_GEMM_IN_PIECES)
+        return (depth + STEP - 1) / STEP * (STEP / 2) * mr__gemm_pieces(t);
+    return f == MR_GEMM_IN_PAIRS ? (depth + 1) / 2 : depth;
+}
+
+/* Panels whose lanes are adjacent and all there; how many. */
+static int64_t
+whole_panels(const mr_gemm_side *s, int width, const panels *all, int64_t lane0,
+             int64_t depth0, int64_t depth, bool pairs, bool *fits)
+{
+    int64_t whole = (s->lanes - lane0) / width;
+    panels o = *all;
+
+    o.n = whole < o.n ? whole : o.n;
+    if (s->lane_stride != 1 || s->depth_stride == 1 || o.n < 2)
+        return 0;
+    if (!pairs)
+        return panels_copy(s, width, lane0, depth0, depth, &o) ? o.n : 0;
+    if (width != mr__gemm_in_use()->cols || depth % 2 != 0)
+        return 0;
+    *fits = !gemm_pairs()->zip_cols((uint32_t *)(void *)o.to,
+                                    side_at(s, lane0, depth0), s->depth_stride,
+                                    depth / 2, o.n, o.apart);
+    return o.n;
+}
+
+bool
+mr__gemm_pack_panels(const mr_gemm_side *s, bool right, int64_t panel,
+                     int64_t n, int64_t depth0, int64_t depth,
+                     mr_gemm_form form, float *to, int64_t apart)
+{
+    int width = right ? mr__gemm_form_cols(form) : mr__gemm_form_rows(form);
+    bool pairs = form == MR_GEMM_IN_PAIRS, fits = true;
+    panels o = {to, n, apart};
 
     assert(n <= MR_GEMM_MAX_PANELS);
-    if (rows && pairs && width == mr__gemm_in_use()->cols && depth % 2 == 0) {
-        fits = !gemm_pairs()->zip_cols((uint32_t *)(void *)to,
-                                       side_at(s, lane0, depth0),
-                                       s->depth_stride, depth / 2, o.n, apart);
-        k = o.n;
-    } else if (rows && !pairs &&
-               panels_copy(s, width, lane0, depth0, depth, &o)) {
-        k = o.n;
-    }
-    for (; k < n; k++)
+    if (form == MR_GEMM_IN_PIECES)
+        return pieces_pack(s, right, panel, &o, depth0, depth);
+    if (right && s->dtype == MR_FLOAT64)
+        width /= 2;
+    for (int64_t k = whole_panels(s, width, &o, panel * width, depth0, depth,
+                                  pairs, &fits);
+         k < n; k++)
         if (pairs)
             fits &= mr__gemm_pack_pairs(s, width, panel + k, depth0, depth,
                                         to + k * apart);
@@ -515,14 +624,14 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     part c = part_at(g, t->rows, t->cols, row, col);
     mr_gemm_tile_fn *tile = t->tile[c.r][c.v];
 
-    if (g->pairs && g->dtype == MR_BFLOAT16 && !g->sums && c.rows == t->rows &&
-        c.cols == t->cols) {
+    if (g->form == MR_GEMM_IN_PAIRS && g->dtype == MR_BFLOAT16 && !g->sums &&
+        c.rows == t->rows && c.cols == t->cols) {
         gemm_pairs()->rounded(g->depth, a, b, b_row,
                               (uint16_t *)g->c + row * g->c_row + col,
                               g->c_row);
         return;
     }
-    if (g->pairs)
+    if (g->form == MR_GEMM_IN_PAIRS)
         tile = gemm_pairs()->tile[c.r][c.v];
     if (g->dtype == MR_FLOAT32) {
         c.to = (float *)g->c + row * g->c_row + col;
@@ -552,12 +661,69 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
             c.cols);
 }
 
+/* The same on the matrix unit. */
+static void
+pieces_tile_run(const mr_gemm_chunk *g, int64_t i, int64_t j)
+{
+    enum { LANES = MR_GEMM_PIECES_LANES, HALF = LANES / 2 };
+    _Alignas(64) float buffer[LANES * LANES];
+    int64_t row = i * LANES, col = j * LANES;
+    const float *a = g->a + (i - g->a_first) * LANES * g->depth;
+    const float *b = g->b + col * g->depth;
+    mr_gemm_tile_fn *tile;
+    part c = {.add = !g->first};
+
+    c.rows = g->m - row < LANES ? g->m - row : LANES;
+    c.cols = g->n - col < LANES ? g->n - col : LANES;
+    c.r = c.rows > HALF;
+    c.v = c.cols > HALF;
+    c.whole = c.rows == (c.r + 1) * HALF && c.cols == (c.v + 1) * HALF;
+    tile = gemm_matrix()->tile[g->pieces - 1][c.r][c.v];
+    if (g->dtype == MR_FLOAT32) {
+        c.to = (float *)g->c + row * g->c_row + col;
+        c.row = g->c_row;
+    } else if (g->sums) {
+        c.to = g->sums + row * g->n + col;
+        c.row = g->n;
+    }
+    if (c.to && c.whole) {
+        tile(g->depth, a, b, 0, c.to, c.row, c.add);
+    } else {
+        tile(g->depth, a, b, 0, buffer, LANES, false);
+        if (c.to)
+            take_f32(&c, buffer, LANES);
+    }
+    if (g->dtype == MR_FLOAT32 || !g->last)
+        return;
+    for (int64_t k = 0; k < c.rows; k++)
+        mr__tier()->casts->cast[MR_FLOAT32][g->dtype](
+            (uint16_t *)g->c + (row + k) * g->c_row + col,
+            c.to ? c.to + k * c.row : buffer + k * LANES, c.cols);
+}
+
+static void
+pieces_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
+             int64_t j1)
+{
+    const mr_gemm_matrix *m = gemm_matrix();
+
+    m->enter();
+    for (int64_t i = i0; i < i1; i++)
+        for (int64_t j = j0; j < j1; j++)
+            pieces_tile_run(g, i, j);
+    m->leave();
+}
+
 void
 mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
                int64_t j1)
 {
     const mr_gemm_tier *t = mr__gemm_in_use();
 
+    if (g->form == MR_GEMM_IN_PIECES) {
+        pieces_block(g, i0, i1, j0, j1);
+        return;
+    }
     for (int64_t i = i0; i < i1; i++)
         for (int64_t j = j0; j < j1; j++)
             if (g->dtype == MR_FLOAT64)
@@ -586,14 +752,6 @@ rows_clear(float *y, int64_t y_row, int m, int64_t n)
 {
     for (int i = 0; i < m; i++)
         memset(y + i * y_row, 0, (size_t)n * sizeof *y);
-}
-
-static mr_gemm_kind
-side_kind(const mr_gemm_side *s)
-{
-    return s->dtype == MR_FLOAT32   ? MR_GEMM_FLOAT32
-           : s->dtype == MR_FLOAT16 ? MR_GEMM_FLOAT16
-                                    : MR_GEMM_BFLOAT16;
 }
 
 void

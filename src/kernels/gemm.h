@@ -41,6 +41,23 @@
  */
 #define MR_GEMM_PAIRS_DEPTH 1024
 
+/* How numbers lie in panels: as floats (float64: doubles); in pairs; or in
+ * pieces, for the matrix unit of the processor (tier/gemm_matrix.c).  There a
+ * number is split into bfloat16 numbers whose sum it is, bfloat16 into one,
+ * float16 two, float32 three, and pieces are multiplied.  Panels have 32 lanes
+ * and whole steps of MR_GEMM_PIECES_STEP depths.  Errors are no larger than
+ * those of floats; the last bits are others.  Which operands must not go in
+ * pieces, range_fits in tier/gemm_matrix.c says; packing finds out.
+ */
+typedef enum mr_gemm_form {
+    MR_GEMM_FLOATS,
+    MR_GEMM_IN_PAIRS,
+    MR_GEMM_IN_PIECES
+} mr_gemm_form;
+
+#define MR_GEMM_PIECES_LANES 32
+#define MR_GEMM_PIECES_STEP  32
+
 /* One operand: element (lane, depth) is at data + lane * lane_stride + depth *
  * depth_stride elements. */
 typedef struct mr_gemm_side {
@@ -52,8 +69,9 @@ typedef struct mr_gemm_side {
 
 /* One chunk of depth of one product. */
 typedef struct mr_gemm_chunk {
-    int64_t m, n, depth; /* pairs: the number of pairs */
-    bool pairs;
+    int64_t m, n, depth; /* elements of a panel's lane: mr__gemm_steps() */
+    mr_gemm_form form;
+    int pieces;         /* of a number, in that form */
     const float *a, *b; /* packed, all panels of the chunk; float64: doubles */
     int64_t a_first;    /* the panel that a begins with */
     int64_t
@@ -87,11 +105,23 @@ bool mr__gemm_pairs(mr_dtype t);
 bool mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
                          int64_t depth0, int64_t depth, float *to);
 
-/* Panels [panel, panel + n), each `apart` floats behind the one before, by
- * either of these: where lanes are adjacent, a row of all of them at a time. */
-bool mr__gemm_pack_panels(const mr_gemm_side *s, int width, int64_t panel,
-                          int64_t n, int64_t depth0, int64_t depth, bool pairs,
-                          float *to, int64_t apart);
+/* Is the matrix unit there, and allowed to be used? */
+bool mr__gemm_matrix(void);
+/* Into how many pieces it takes a number; 0: not at all. */
+int mr__gemm_pieces(mr_dtype t);
+
+/* Lanes of a panel, of a (rows) and of b (columns; float64: half as many). */
+int mr__gemm_form_rows(mr_gemm_form f);
+int mr__gemm_form_cols(mr_gemm_form f);
+/* Elements (floats; float64: doubles) of a panel's lane for so much depth. */
+int64_t mr__gemm_steps(mr_gemm_form f, mr_dtype t, int64_t depth);
+
+/* Panels [panel, panel + n), each `apart` floats behind the one before, in any
+ * form: where lanes are adjacent, a row of all of them at a time.  `right`: of
+ * b.  False when these numbers must not have that form. */
+bool mr__gemm_pack_panels(const mr_gemm_side *s, bool right, int64_t panel,
+                          int64_t n, int64_t depth0, int64_t depth,
+                          mr_gemm_form form, float *to, int64_t apart);
 
 /* The tiles of the panels of a [i0, i1) times those of b [j0, j1). */
 void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
@@ -209,10 +239,25 @@ typedef struct mr_gemm_pairs {
     bool (*order)(uint32_t *pairs, int64_t n);
 } mr_gemm_pairs;
 
+/* The matrix unit (tier/gemm_matrix.c); all NULL where a tier has none. */
+typedef bool mr_gemm_split_fn(const mr_gemm_side *s, bool right, int64_t lane0,
+                              int64_t n, int64_t depth0, int64_t depth,
+                              float *to, int64_t apart);
+typedef struct mr_gemm_matrix {
+    /* A thread's tiles are its own from one to the other. */
+    void (*enter)(void);
+    void (*leave)(void);
+    /* [pieces - 1][r][v]: 16 (r + 1) rows of c, 16 (v + 1) columns */
+    mr_gemm_tile_fn *tile[3][2][2];
+    /* n panels from lane0 on; lanes or depths are adjacent */
+    mr_gemm_split_fn *pack[MR_N_GEMM_KINDS];
+} mr_gemm_matrix;
+
 #define MR_X(id, name)                                                         \
     extern const mr_gemm_tier mr__gemm_tier_##name;                            \
     extern const mr_gemv_tier mr__gemv_tier_##name;                            \
-    extern const mr_gemm_pairs mr__gemm_pairs_##name;
+    extern const mr_gemm_pairs mr__gemm_pairs_##name;                          \
+    extern const mr_gemm_matrix mr__gemm_matrix_##name;
 MR_TIERS(MR_X)
 #undef MR_X
 

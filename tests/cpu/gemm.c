@@ -238,9 +238,10 @@ panels_check(mr_dtype t, bool pairs, int64_t lane, int64_t step, int64_t depth)
     for (int64_t j = 0; j < n; j += MR_GEMM_MAX_PANELS) {
         int64_t some = n - j < MR_GEMM_MAX_PANELS ? n - j : MR_GEMM_MAX_PANELS;
 
-        assert_true(mr__gemm_pack_panels(&s, (int)cols, j, some, 0, depth,
-                                         pairs, to + j * steps * cols * words,
-                                         steps * cols * words));
+        assert_true(mr__gemm_pack_panels(
+            &s, true, j, some, 0, depth,
+            pairs ? MR_GEMM_IN_PAIRS : MR_GEMM_FLOATS,
+            to + j * steps * cols * words, steps * cols * words));
     }
     for (int64_t l = 0; l < n * cols; l++)
         for (int64_t p = 0; p < depth; p++) {
@@ -295,8 +296,8 @@ pairs__find_every_small_number(void **state)
             bool seen = lane < n * cols && depth < DEEP - 1;
 
             x[i] = i % 2 ? 0x8001 : 0x1FFF;
-            assert_true(mr__gemm_pack_panels(&s, (int)cols, 0, n, 0, DEEP - 1,
-                                             true, to,
+            assert_true(mr__gemm_pack_panels(&s, true, 0, n, 0, DEEP - 1,
+                                             MR_GEMM_IN_PAIRS, to,
                                              cols * (DEEP / 2)) != seen);
             x[i] = i % 2 ? 0x2000 : 0xFF80;
         }

@@ -11,6 +11,8 @@
 #ifndef MR_KERNELS_TIER_TILE_H
 #define MR_KERNELS_TIER_TILE_H
 
+#include "kernels/tier/turn.h"
+
 #if MR_TIER_ID == MR_TIER_AVX512
 #define THIRD 4
 #elif MR_TIER_ID == MR_TIER_NEON
@@ -136,23 +138,6 @@ turn_four(lane *to, const lane *from, int64_t lane_stride, int64_t width)
 }
 
 #if MR_TIER_ID == MR_TIER_AVX512
-/* Quarter i of each of four registers as register i: a turn of quarters. */
-INLINE void
-turn_quarters(__m512 to[4], const __m512 x[4])
-{
-    __m512 even[2], odd[2];
-
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-        even[h] = _mm512_shuffle_f32x4(x[2 * h], x[2 * h + 1], 0x88);
-        odd[h] = _mm512_shuffle_f32x4(x[2 * h], x[2 * h + 1], 0xDD);
-    }
-    to[0] = _mm512_shuffle_f32x4(even[0], even[1], 0x88);
-    to[1] = _mm512_shuffle_f32x4(odd[0], odd[1], 0x88);
-    to[2] = _mm512_shuffle_f32x4(even[0], even[1], 0xDD);
-    to[3] = _mm512_shuffle_f32x4(odd[0], odd[1], 0xDD);
-}
-
 /* The first `n` lanes of memory, others 0. */
 INLINE __m512
 load_first(const lane *from, int64_t n)
@@ -223,46 +208,21 @@ turn_rows(lane *to, const lane *from, int64_t lane_stride, int64_t lanes)
 }
 
 #if MR_LANE_BITS == 32
-/* Sixteen lanes by n <= 16 depths: pairs of lanes, fours, then quarters of
- * registers. */
+/* Sixteen lanes by n <= 16 depths. */
 INLINE void
 turn_sixteen(float *to, const float *from, int64_t lane_stride, int64_t width,
              int64_t n)
 {
     __mmask16 there = (__mmask16)((1U << n) - 1);
-    __m512 x[16], y[16];
+    __m512 x[16];
 
     for (int l = 0; l < 16; l++)
         x[l] = _mm512_maskz_loadu_ps(there, from + l * lane_stride);
-    for (int l = 0; l < 16; l += 2) {
-        y[l] = _mm512_unpacklo_ps(x[l], x[l + 1]);
-        y[l + 1] = _mm512_unpackhi_ps(x[l], x[l + 1]);
-    }
-    for (int l = 0; l < 16; l += 4)
-        for (int i = 0; i < 2; i++) {
-            __m512d a = (__m512d)y[l + i], b = (__m512d)y[l + i + 2];
-
-            x[l + 2 * i] = (__m512)_mm512_unpacklo_pd(a, b);
-            x[l + 2 * i + 1] = (__m512)_mm512_unpackhi_pd(a, b);
-        }
-    for (int i = 0; i < 4; i++) {
-        __m512 even[2], odd[2];
-
-        for (int h = 0; h < 2; h++) {
-            __m512 a = x[8 * h + i], b = x[8 * h + 4 + i];
-
-            even[h] = _mm512_shuffle_f32x4(a, b, 0x88);
-            odd[h] = _mm512_shuffle_f32x4(a, b, 0xDD);
-        }
-        y[i] = _mm512_shuffle_f32x4(even[0], even[1], 0x88);
-        y[4 + i] = _mm512_shuffle_f32x4(odd[0], odd[1], 0x88);
-        y[8 + i] = _mm512_shuffle_f32x4(even[0], even[1], 0xDD);
-        y[12 + i] = _mm512_shuffle_f32x4(odd[0], odd[1], 0xDD);
-    }
+    turn_registers(x);
 #pragma GCC unroll 16
     for (int p = 0; p < 16; p++)
         if (p < n)
-            _mm512_storeu_ps(to + p * width, y[p]);
+            _mm512_storeu_ps(to + p * width, x[p]);
 }
 #else
 /* Eight lanes of a wider panel by eight depths. */

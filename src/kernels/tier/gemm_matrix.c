@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm_matrix.c -- products in bfloat16 pieces on the matrix unit of x86
+ * processors (AMX).
+ *
+ * The unit multiplies two tiles of 16 x 32 bfloat16 numbers and adds the 16 x
+ * 16 results to float32 sums, sixteen times as fast as vectors multiply floats.
+ * A number is the sum of pieces, each rounded to bfloat16's 8 bits: bfloat16 is
+ * one, float16 two, float32 three, exactly.  Of the products of pieces those
+ * are made that float32 could notice: what is left out is below 2^-25 of each
+ * product.  The unit adds up 16 products before it adds them to a sum, so sums
+ * are rounded less often than in a chain of multiply-adds.
+ *
+ * It takes numbers and results below 2^-126 for 0, and an infinite piece would
+ * meet others of both signs: packing says when operands are such, and the
+ * caller takes floats then.
+ *
+ * A panel has 32 lanes (rows of a, columns of b), two tiles of 1 KB for each
+ * piece of 32 depths.  A tile of a has a row for each lane, one of b for each
+ * pair of depths; a pair is in 32 bits.
+ */
+#include "kernels/gemm.h"
+
+#define MR_LANE_BITS  32
+#define MR_LANE_FLOAT 1
+#include "kernels/tier/lanes.h"
+
+#if MR_TIER_ID == MR_TIER_AVX512
+
+#include "kernels/tier/turn.h"
+
+#define TILE_FLOATS 256
+#define LANES       16 /* of a tile */
+#define PAIRS       16
+#define DEPTHS      (2 * PAIRS)
+#define UNIT        __attribute__((target("amx-tile,amx-bf16")))
+
+/* ---- the unit -------------------------------------------------------------
+ */
+
+/* Eight tiles of 16 rows of 64 bytes. */
+UNIT static void
+enter(void)
+{
+    static const struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1,
+                .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+
+    _tile_loadconfig(&config);
+}
+
+/* Without this the state of the tiles would be kept from thread to thread. */
+UNIT static void
+leave(void)
+{
+    _tile_release();
+}
+
+/* The intrinsics say nothing of memory to the compiler. */
+#define MEMORY_SEEN __asm__ volatile("" ::: "memory")
+
+#define LOAD(t, from) _tile_loadd(t, from, 64)
+/* Sums 0 to 3 are those of a's tiles in 4 and 5 with b's in 6 and 7. */
+#define MULTIPLY(two_rows, two_cols)                                           \
+    do {                                                                       \
+        _tile_dpbf16ps(0, 4, 6);                                               \
+        if (two_cols)                                                          \
+            _tile_dpbf16ps(1, 4, 7);                                           \
+        if (two_rows)                                                          \
+            _tile_dpbf16ps(2, 5, 6);                                           \
+        if ((two_rows) && (two_cols))                                          \
+            _tile_dpbf16ps(3, 5, 7);                                           \
+    } while (0)
+#define LOAD_A(piece, two_rows)                                                \
+    do {                                                                       \
+        LOAD(4, a + (piece)*2 * TILE_FLOATS);                                  \
+        if (two_rows)                                                          \
+            LOAD(5, a + ((piece)*2 + 1) * TILE_FLOATS);                        \
+    } while (0)
+#define LOAD_B(piece, two_cols)                                                \
+    do {                                                                       \
+        LOAD(6, b + (piece)*2 * TILE_FLOATS);                                  \
+        if (two_cols)                                                          \
+            LOAD(7, b + ((piece)*2 + 1) * TILE_FLOATS);                        \
+    } while (0)
+
+/* 32 depths of each number of pieces: one piece changes at a time. */
+#define STEP_1(two_rows, two_cols)                                             \
+    LOAD_A(0, two_rows);                                                       \
+    LOAD_B(0, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols)
+#define STEP_2(two_rows, two_cols)                                             \
+    LOAD_A(1, two_rows);                                                       \
+    LOAD_B(1, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(0, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(0, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(1, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols)
+#define STEP_3(two_rows, two_cols)                                             \
+    LOAD_A(2, two_rows);                                                       \
+    LOAD_B(0, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(1, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(1, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(0, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(2, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(0, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols)
+
+#define SUMS(what, two_rows, two_cols)                                         \
+    do {                                                                       \
+        what(0, c, c_row * 4);                                                 \
+        if (two_cols)                                                          \
+            what(1, c + LANES, c_row * 4);                                     \
+        if (two_rows)                                                          \
+            what(2, c + LANES * c_row, c_row * 4);                             \
+        if ((two_rows) && (two_cols))                                          \
+            what(3, c + LANES * c_row + LANES, c_row * 4);                     \
+    } while (0)
+
+#define TILE(name, n_pieces, two_rows, two_cols)                               \
+    UNIT static void name(int64_t depth, const float *a, const float *b,       \
+                          int64_t b_row, float *c, int64_t c_row, bool add)    \
+    {                                                                          \
+        (void)b_row;                                                           \
+        MEMORY_SEEN;                                                           \
+        if (add) {                                                             \
+            SUMS(_tile_loadd, two_rows, two_cols);                             \
+        } else {                                                               \
+            _tile_zero(0);                                                     \
+            _tile_zero(1);                                                     \
+            _tile_zero(2);                                                     \
+            _tile_zero(3);                                                     \
+        }                                                                      \
+        for (; depth > 0; depth -= PAIRS * (n_pieces)) {                       \
+            STEP_##n_pieces(two_rows, two_cols);                               \
+            a += 2 * (n_pieces)*TILE_FLOATS;                                   \
+            b += 2 * (n_pieces)*TILE_FLOATS;                                   \
+        }                                                                      \
+        SUMS(_tile_stored, two_rows, two_cols);                                \
+        MEMORY_SEEN;                                                           \
+    }
+#define TILES(n)                                                               \
+    TILE(tile_##n##_quarter, n, 0, 0)                                          \
+    TILE(tile_##n##_upper, n, 0, 1)                                            \
+    TILE(tile_##n##_left, n, 1, 0)                                             \
+    TILE(tile_##n##_whole, n, 1, 1)
+TILES(1)
+TILES(2)
+TILES(3)
+#define TILES_OF(n)                                                            \
+    {                                                                          \
+        {tile_##n##_quarter, tile_##n##_upper},                                \
+        {                                                                      \
+            tile_##n##_left, tile_##n##_whole                                  \
+        }                                                                      \
+    }
+
+/* ---- packing --------------------------------------------------------------
+ */
+
+#define LOW_BITS (-0x10000) /* of what is above them, a mask */
+
+/* The largest and, less one, the least bits of what was packed, signs apart. */
+typedef struct range {
+    __m512i most, least;
+} range;
+
+INLINE void
+range_take(range *r, __m512i bits)
+{
+    __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFFFFFF));
+
+    r->most = _mm512_max_epu32(r->most, size);
+    r->least = _mm512_min_epu32(r->least,
+                                _mm512_sub_epi32(size, _mm512_set1_epi32(1)));
+}
+
+/* x = the sum of its pieces, each in the upper half of its lane.  Ties go away
+ * from 0: the rest has room for either. */
+INLINE void
+split(const int n_pieces, __m512 x, __m512i piece[3])
+{
+    __m512i half = _mm512_set1_epi32(0x8000),
+            mask = _mm512_set1_epi32(LOW_BITS);
+
+#pragma GCC unroll 3
+    for (int k = 0; k < n_pieces - 1; k++) {
+        piece[k] = _mm512_and_si512(
+            _mm512_add_epi32(_mm512_castps_si512(x), half), mask);
+        x = _mm512_sub_ps(x, _mm512_castsi512_ps(piece[k]));
+    }
+    piece[n_pieces - 1] = _mm512_castps_si512(x);
+}
+
+/* Pairs of what is in the upper halves: low's becomes the lower one. */
+INLINE __m512i
+pairs_of(__m512i low, __m512i high)
+{
+    return _mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_srli_epi32(low, 16),
+                                   high);
+}
+
+/* The first n of sixteen numbers, in `there`, others 0. */
+INLINE __m512
+floats_at(const void *p, __mmask16 there, const mr_gemm_kind kind)
+{
+    if (kind == MR_GEMM_FLOAT32)
+        return _mm512_maskz_loadu_ps(there, p);
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, p));
+}
+
+INLINE __mmask16
+first(int64_t n)
+{
+    return n >= 16 ? 0xFFFF : n <= 0 ? 0 : (__mmask16)((1U << n) - 1);
+}
+
+/* Sixteen pairs of depths of a lane that are adjacent, as pieces: depth q with
+ * q + 16, bfloat16 with its neighbour. */
+INLINE void
+lane_pairs(const void *p, int64_t n, const mr_gemm_kind kind,
+           const int n_pieces, __m512i piece[3], range *r)
+{
+    int64_t size = kind == MR_GEMM_FLOAT32 ? 4 : 2;
+    __m512i low[3], high[3];
+    __m512 x, y;
+
+    if (kind == MR_GEMM_BFLOAT16) {
+        __mmask32 there = n >= DEPTHS ? 0xFFFFFFFF
+                          : n <= 0    ? 0
+                                      : (__mmask32)((1U << n) - 1);
+
+        piece[0] = _mm512_maskz_loadu_epi16(there, p);
+        range_take(r, _mm512_slli_epi32(piece[0], 16));
+        range_take(r, _mm512_and_si512(piece[0], _mm512_set1_epi32(LOW_BITS)));
+        return;
+    }
+    x = floats_at(p, first(n), kind);
+    y = floats_at((const char *)p + PAIRS * size, first(n - PAIRS), kind);
+    range_take(r, _mm512_castps_si512(x));
+    range_take(r, _mm512_castps_si512(y));
+    split(n_pieces, x, low);
+    split(n_pieces, y, high);
+#pragma GCC unroll 3
+    for (int k = 0; k < n_pieces; k++)
+        piece[k] = pairs_of(low[k], high[k]);
+}
+
+/* The same of one pair of depths of sixteen adjacent lanes; NULL: zeros. */
+INLINE void
+pair_lanes(const void *p, const void *q, __mmask16 there,
+           const mr_gemm_kind kind, const int n_pieces, __m512i piece[3],
+           range *r)
+{
+    __m512i low[3], high[3];
+    __m512 x, y;
+
+    if (kind == MR_GEMM_BFLOAT16) {
+        __m512i l =
+            _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(p ? there : 0, p));
+        __m512i h = _mm512_slli_epi32(
+            _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(q ? there : 0, q)),
+            16);
+
+        range_take(r, _mm512_slli_epi32(l, 16));
+        range_take(r, h);
+        piece[0] = _mm512_or_si512(l, h);
+        return;
+    }
+    x = floats_at(p, p ? there : 0, kind);
+    y = floats_at(q, q ? there : 0, kind);
+    range_take(r, _mm512_castps_si512(x));
+    range_take(r, _mm512_castps_si512(y));
+    split(n_pieces, x, low);
+    split(n_pieces, y, high);
+#pragma GCC unroll 3
+    for (int k = 0; k < n_pieces; k++)
+        piece[k] = pairs_of(low[k], high[k]);
+}
+
+/* One tile of each piece: `lanes` lanes from `from` on, `depth` depths, others
+ * 0; pieces are 2 * TILE_FLOATS apart.  `adjacent` depths, else lanes. */
+INLINE void
+tile_pack(const char *from, int64_t lane_bytes, int64_t depth_bytes,
+          int64_t lanes, int64_t depth, bool adjacent, bool right, float *to,
+          range *r, const mr_gemm_kind kind, const int n_pieces)
+{
+    int64_t other = kind == MR_GEMM_BFLOAT16 ? 1 : PAIRS; /* of a pair */
+    int64_t step = kind == MR_GEMM_BFLOAT16 ? 2 : 1;
+    __m512i tile[3][LANES];
+
+    for (int i = 0; i < LANES; i++) {
+        __m512i piece[3];
+
+        if (adjacent) {
+            if (i < lanes)
+                lane_pairs(from + i * lane_bytes, depth, kind, n_pieces, piece,
+                           r);
+            else
+                for (int k = 0; k < n_pieces; k++)
+                    piece[k] = _mm512_setzero_si512();
+        } else {
+            int64_t d = i * step;
+
+            pair_lanes(d < depth ? from + d * depth_bytes : NULL,
+                       d + other < depth ? from + (d + other) * depth_bytes
+                                         : NULL,
+                       first(lanes), kind, n_pieces, piece, r);
+        }
+        for (int k = 0; k < n_pieces; k++)
+            tile[k][i] = piece[k];
+    }
+#pragma GCC unroll 3
+    for (int k = 0; k < n_pieces; k++, to += 2 * TILE_FLOATS) {
+        if (adjacent == right)
+            turn_registers((__m512 *)tile[k]);
+        for (int i = 0; i < LANES; i++)
+            _mm512_store_si512(to + i * LANES, tile[k][i]);
+    }
+}
+
+/* Numbers of float32 are 0 or from 2^-100 to 2^60, where all pieces are whole
+ * and no sum is infinite that the true one is not; some number is 2^-50 or
+ * more, beside which products that vanish are nothing.  Float16: finite.
+ * bfloat16 as in pairs. */
+#define BITS(exponent) ((unsigned)(127 + (exponent)) << 23)
+
+INLINE bool
+range_fits(const range *r, const mr_gemm_kind kind)
+{
+    unsigned most = _mm512_reduce_max_epu32(r->most);
+    unsigned least = _mm512_reduce_min_epu32(r->least);
+
+    if (kind == MR_GEMM_FLOAT16)
+        return most < BITS(128);
+    if (kind == MR_GEMM_BFLOAT16)
+        return least >= BITS(-63) - 1;
+    return most == 0 ||
+           (most >= BITS(-50) && most <= BITS(60) && least >= BITS(-100) - 1);
+}
+
+INLINE bool
+pack(const mr_gemm_side *s, bool right, int64_t lane0, int64_t n,
+     int64_t depth0, int64_t depth, float *to, int64_t apart,
+     const mr_gemm_kind kind, const int n_pieces)
+{
+    int64_t size = kind == MR_GEMM_FLOAT32 ? 4 : 2;
+    int64_t lane_bytes = s->lane_stride * size;
+    int64_t depth_bytes = s->depth_stride * size;
+    bool adjacent = s->depth_stride == 1;
+    range r = {.most = _mm512_setzero_si512(), .least = _mm512_set1_epi32(-1)};
+
+    for (int64_t d = 0; d < depth; d += DEPTHS)
+        for (int64_t k = 0; k < n; k++)
+            for (int64_t t = 0; t < 2; t++) {
+                int64_t at = lane0 + (2 * k + t) * LANES;
+
+                tile_pack((const char *)s->data + at * lane_bytes +
+                              (depth0 + d) * depth_bytes,
+                          lane_bytes, depth_bytes, s->lanes - at, depth - d,
+                          adjacent, right,
+                          to + k * apart +
+                              (d / DEPTHS * 2 * n_pieces + t) * TILE_FLOATS,
+                          &r, kind, n_pieces);
+            }
+    return range_fits(&r, kind);
+}
+
+#define PACK(name, kind, n_pieces)                                             \
+    static bool name(const mr_gemm_side *s, bool right, int64_t lane0,         \
+                     int64_t n, int64_t depth0, int64_t depth, float *to,      \
+                     int64_t apart)                                            \
+    {                                                                          \
+        return pack(s, right, lane0, n, depth0, depth, to, apart, kind,        \
+                    n_pieces);                                                 \
+    }
+PACK(pack_f32, MR_GEMM_FLOAT32, 3)
+PACK(pack_f16, MR_GEMM_FLOAT16, 2)
+PACK(pack_bf16, MR_GEMM_BFLOAT16, 1)
+
+const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
+    .enter = enter,
+    .leave = leave,
+    .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3)},
+    .pack = {pack_f32, pack_f16, pack_bf16},
+};
+
+#else
+
+const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {.enter = NULL};
+
+#endif
