@@ -28,6 +28,7 @@
 enum {
     SMALL = 160 * 160 * 160,
     SMALL_TILE = 1000000,
+    PIECES_LEAST = 300 * 300 * 300,
     NARROW = 64,
     BLAS_TILE = 256,
     ALIGN = 64
@@ -354,6 +355,25 @@ view_bytes(const mr_kernel_view *x)
     return aligned((size_t)x->size * (size_t)mr__dtype_size(x->dtype));
 }
 
+/* Is a product faster on the matrix unit?  Packing in pieces costs two to four
+ * times as much as in floats, so few rows of float32 or little work do not pay.
+ * README.md has the numbers. */
+static bool
+pieces_pay(const mr_product *p)
+{
+    switch (mr__gemm_pieces(p->dtype)) {
+    case 0:
+        return false;
+    case 1:
+        return true;
+    case 2:
+        return p->m >= 8 && p->n >= 32;
+    default:
+        return p->m >= 64 && p->n >= 128 &&
+               (double)p->m * (double)p->n * (double)p->k >= PIECES_LEAST;
+    }
+}
+
 /* In pieces or pairs where the processor likes them; where an operand has
  * numbers that it does not, as floats. */
 static mr_product
@@ -361,11 +381,12 @@ formed(const mr_product *p)
 {
     mr_product t = *p;
 
-    if (p->pack_b)
+    if (p->pack_b != NULL)
         return t;
-    t.form = mr__gemm_pairs(p->dtype)    ? MR_GEMM_IN_PAIRS
-             : mr__gemm_pieces(p->dtype) ? MR_GEMM_IN_PIECES
-                                         : MR_GEMM_FLOATS;
+    if (pieces_pay(p))
+        t.form = MR_GEMM_IN_PIECES;
+    else if (mr__gemm_pairs(p->dtype))
+        t.form = MR_GEMM_IN_PAIRS;
     return t;
 }
 

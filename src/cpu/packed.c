@@ -23,6 +23,7 @@
  */
 #include <stdatomic.h>
 #include <stddef.h>
+#include <unistd.h>
 
 #include "base/pool.h"
 #include "cpu/product.h"
@@ -34,6 +35,9 @@ enum {
     LIES_BYTES = 640 << 10,
     LIES_ALONE_BYTES = 1200 << 10,
     SPAN_BYTES = 2 << 20,
+    PIECES_SPAN_BYTES = 32 << 20,
+    PIECES_ROWS = 128, /* of a block */
+    LARGE_L2 = 2 << 20,
     GROUP_BYTES = 32 << 20,
     AHEAD_COLS = 512, /* rows of a large a pass by fast: fetched ahead */
     AHEAD_BYTES = 2 << 20,
@@ -42,8 +46,8 @@ enum {
     PACK_STEPS = 64,                  /* and of so many depths (or pairs) */
     GRAIN_SHARES = 4,
     BLOCK_NS = 10000,
-    PIECES_DEPTH = 1536, /* of a chunk, all pieces */
-    CUT_BLOCKS = 2,      /* the last ones that threads take, in so many parts */
+    PIECES_DEPTH = 1024, /* of a chunk */
+    CUT_BLOCKS = 2,     /* the last ones that threads take, in so many parts */
     CUT_PARTS = 4,
     OWN_ROWS = 250, /* of c, for each thread */
     OWN_GRAINS = 2,
@@ -52,8 +56,10 @@ enum {
 
 #define LEFT_BACK (INT64_C(1) << 32)
 
-/* Of one thread: a multiply-add of a product, a number that is packed. */
+/* Of one thread: a multiply-add of a product, and of one piece by another; a
+ * number that is packed. */
 #define NS_A_NUMBER      0.02
+#define NS_A_PIECE       0.001
 #define PACK_NS_A_NUMBER 0.25
 
 typedef struct packed {
@@ -119,16 +125,20 @@ packed_rooms(packed *s, int64_t n_chunks)
     const mr_product *p = s->p;
     int64_t a = s->alone ? 0 : s->a_panels * s->rows;
     int64_t b = s->lies ? 0 : s->b_panels * s->cols;
+    int64_t most =
+        s->form == MR_GEMM_IN_PIECES ? PIECES_SPAN_BYTES : SPAN_BYTES;
     int64_t bytes = (a + b) * steps_of(s, s->chunk) * 4 * s->words, steps;
 
-    s->span = bytes > 0 ? SPAN_BYTES / bytes : n_chunks;
+    s->span = bytes > 0 ? most / bytes : n_chunks;
     s->span = s->span < 1 ? 1 : s->span > n_chunks ? n_chunks : s->span;
     s->span *= s->chunk;
     steps = steps_of(s, s->span) * s->words;
     s->a_floats = (a * steps + 15) / 16 * 16;
     s->b_floats = (b * steps + 15) / 16 * 16;
     if (mr__dtype_size(p->dtype) == 2 && n_chunks > 1)
-        s->sum_floats = p->m * p->n;
+        s->sum_floats = s->form == MR_GEMM_IN_PIECES
+                            ? s->a_panels * s->rows * s->b_panels * s->cols
+                            : p->m * p->n;
     bytes = (s->a_floats + s->b_floats + s->sum_floats) * 4;
     s->group = bytes > 0 ? GROUP_BYTES / bytes : p->n_items;
     s->group = s->group < 1 ? 1 : s->group > p->n_items ? p->n_items : s->group;
@@ -171,7 +181,7 @@ chunk_most(const mr_product *p)
     case MR_GEMM_IN_PAIRS:
         return MR_GEMM_PAIRS_DEPTH;
     case MR_GEMM_IN_PIECES:
-        return PIECES_DEPTH / mr__gemm_pieces(p->dtype) / 32 * 32;
+        return p->dtype == MR_BFLOAT16 ? 2 * PIECES_DEPTH : PIECES_DEPTH;
     case MR_GEMM_FLOATS:
         break;
     }
@@ -225,6 +235,21 @@ mr__product_packed_bytes(const mr_product *p)
     return (size_t)((s.a_shared ? 1 : s.group) * s.a_floats +
                     n_b(&s) * s.b_floats + s.group * s.sum_floats) *
            sizeof(float);
+}
+
+static double
+ns_a_number(const packed *s)
+{
+    if (s->form != MR_GEMM_IN_PIECES)
+        return NS_A_NUMBER;
+    switch (mr__gemm_pieces(s->p->dtype)) {
+    case 1:
+        return NS_A_PIECE;
+    case 2:
+        return 4 * NS_A_PIECE;
+    default:
+        return 6 * NS_A_PIECE;
+    }
 }
 
 static bool
@@ -598,6 +623,32 @@ own_run(packed *s, double ns)
     mr__cpu_for(n > mr__cpu_grain(ns) ? s->n_slots : 1, 1, own_piece, &o);
 }
 
+/* What a block may hold of b in the second-level cache: where that is large and
+ * the third level slow (Intel's, 2 MB), b is to stay there while panels of a
+ * pass by; 0: no matter. */
+static int64_t
+near_bytes(void)
+{
+    static _Atomic int64_t found; /* relaxed: every thread finds the same */
+    int64_t bytes = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (bytes == 0) {
+        bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+        bytes = bytes >= LARGE_L2 ? bytes / 2 : INT64_MAX;
+        atomic_store_explicit(&found, bytes, memory_order_relaxed);
+    }
+    return bytes;
+}
+
+/* Rows of a block at most. */
+static int64_t
+rows_most(const packed *s)
+{
+    if (s->form != MR_GEMM_IN_PIECES)
+        return BLOCK_ROWS;
+    return s->p->dtype == MR_BFLOAT16 ? 4 * PIECES_ROWS : PIECES_ROWS;
+}
+
 /* At a loop's end a thread waits for what another has begun, so the blocks that
  * are taken last go in parts: those in the middle, since one thread takes units
  * from the front and the others from the back. */
@@ -614,22 +665,35 @@ cut_plan(packed *s, double block_ns)
     s->cut_at = n / threads - CUT_BLOCKS / 2;
 }
 
+/* Columns of a block at most. */
+static int64_t
+cols_most(const packed *s)
+{
+    int64_t bytes = steps_of(s, s->chunk) * s->words * 4;
+    int64_t cols = BLOCK_COLS, near = near_bytes() / bytes;
+
+    if (near > 0)
+        cols = near < cols ? near : cols;
+    cols = cols / s->cols * s->cols;
+    return cols > s->cols ? cols : s->cols;
+}
+
 /* Blocks of as few panels of a as are work enough, so that threads end
  * together; higher ones where something follows, unless there are few. */
 static void
 blocks_plan(packed *s)
 {
-    int64_t most = BLOCK_ROWS / s->rows, wide = BLOCK_COLS / s->cols;
+    int64_t most = rows_most(s) / s->rows, wide = cols_most(s) / s->cols;
     int64_t cols, high;
     double panel_ns;
     bool few;
 
     s->block_cols = (s->b_panels - 1) / wide + 1;
     cols = s->b_panels * s->cols / s->block_cols;
-    panel_ns = NS_A_NUMBER * (double)(s->chunk * s->rows * cols);
+    panel_ns = ns_a_number(s) * (double)(s->chunk * s->rows * cols);
     high = 1 + (int64_t)(BLOCK_NS / panel_ns);
     few = s->n_items * s->block_cols * s->a_panels < FEW_BLOCKS * most;
-    if (high > most || (s->follows && !few))
+    if (high > most || ((s->follows || s->form == MR_GEMM_IN_PIECES) && !few))
         high = most;
     s->block_rows = (s->a_panels - 1) / high + 1;
     cut_plan(s, panel_ns * (double)high);
@@ -672,7 +736,7 @@ group_run(packed *s)
             pack_all(s);
         if (unfit(s))
             return;
-        ns = NS_A_NUMBER * (double)s->depth *
+        ns = ns_a_number(s) * (double)s->depth *
              (double)(s->a_panels * s->rows / s->block_rows) *
              (double)(s->b_panels * s->cols / s->block_cols);
         if (s->own)

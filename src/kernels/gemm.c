@@ -683,8 +683,11 @@ pieces_tile_run(const mr_gemm_chunk *g, int64_t i, int64_t j)
         c.to = (float *)g->c + row * g->c_row + col;
         c.row = g->c_row;
     } else if (g->sums) {
-        c.to = g->sums + row * g->n + col;
-        c.row = g->n;
+        int64_t per_row = (g->n + LANES - 1) / LANES;
+
+        c.to = g->sums + (i * per_row + j) * LANES * LANES;
+        c.row = LANES;
+        c.whole = true;
     }
     if (c.to && c.whole) {
         tile(g->depth, a, b, 0, c.to, c.row, c.add);

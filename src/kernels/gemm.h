@@ -80,7 +80,9 @@ typedef struct mr_gemm_chunk {
     void *c;   /* rows c_row elements apart, columns adjacent */
     int64_t c_row;
     mr_dtype dtype; /* of c */
-    float *sums;    /* m x n, dense: where halves wait between chunks;
+    float *sums;    /* m x n, dense (in pieces: tile after tile, so that
+                       they share no place in the caches): where halves
+                       wait between chunks;
                        NULL when there is one chunk or c is no half */
     bool first, last;
 } mr_gemm_chunk;

@@ -33,6 +33,7 @@
 #define LANES       16 /* of a tile */
 #define PAIRS       16
 #define DEPTHS      (2 * PAIRS)
+#define AHEAD       512 /* bytes of a lane that are asked for before */
 #define UNIT        __attribute__((target("amx-tile,amx-bf16")))
 
 /* ---- the unit -------------------------------------------------------------
@@ -172,7 +173,8 @@ TILES(3)
 
 #define LOW_BITS (-0x10000) /* of what is above them, a mask */
 
-/* The largest and, less one, the least bits of what was packed, signs apart. */
+/* The largest and, less one, the least bits of what was packed, those of the
+ * signs shifted out. */
 typedef struct range {
     __m512i most, least;
 } range;
@@ -180,7 +182,7 @@ typedef struct range {
 INLINE void
 range_take(range *r, __m512i bits)
 {
-    __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFFFFFF));
+    __m512i size = _mm512_add_epi32(bits, bits); /* without the sign */
 
     r->most = _mm512_max_epu32(r->most, size);
     r->least = _mm512_min_epu32(r->least,
@@ -290,44 +292,93 @@ pair_lanes(const void *p, const void *q, __mmask16 there,
         piece[k] = pairs_of(low[k], high[k]);
 }
 
-/* One tile of each piece: `lanes` lanes from `from` on, `depth` depths, others
- * 0; pieces are 2 * TILE_FLOATS apart.  `adjacent` depths, else lanes. */
+/* Where a tile comes from: `lanes` lanes from `from` on, `depth` depths, all
+ * others 0. */
+typedef struct source {
+    const char *from;
+    int64_t lane_bytes, depth_bytes, lanes, depth;
+} source;
+
+/* Line i of a tile of each piece: of a lane where depths are adjacent, else of
+ * a pair of depths. */
 INLINE void
-tile_pack(const char *from, int64_t lane_bytes, int64_t depth_bytes,
-          int64_t lanes, int64_t depth, bool adjacent, bool right, float *to,
-          range *r, const mr_gemm_kind kind, const int n_pieces)
+line_split(const source *s, int i, bool adjacent, __m512i piece[3], range *r,
+           const mr_gemm_kind kind, const int n_pieces)
 {
     int64_t other = kind == MR_GEMM_BFLOAT16 ? 1 : PAIRS; /* of a pair */
-    int64_t step = kind == MR_GEMM_BFLOAT16 ? 2 : 1;
-    __m512i tile[3][LANES];
+    int64_t d = i * (kind == MR_GEMM_BFLOAT16 ? 2 : 1);
+    const char *low = s->from + d * s->depth_bytes;
+    const char *high = low + other * s->depth_bytes;
 
-    for (int i = 0; i < LANES; i++) {
-        __m512i piece[3];
+    if (adjacent && i < s->lanes) {
+        __builtin_prefetch(s->from + i * s->lane_bytes + AHEAD, 0, 2);
+        __builtin_prefetch(s->from + i * s->lane_bytes + AHEAD + 64, 0, 2);
+        lane_pairs(s->from + i * s->lane_bytes, s->depth, kind, n_pieces, piece,
+                   r);
+    } else if (adjacent) {
+        for (int k = 0; k < n_pieces; k++)
+            piece[k] = _mm512_setzero_si512();
+    } else {
+        __builtin_prefetch(low + DEPTHS * s->depth_bytes, 0, 2);
+        __builtin_prefetch(high + DEPTHS * s->depth_bytes, 0, 2);
+        pair_lanes(d < s->depth ? low : NULL,
+                   d + other < s->depth ? high : NULL, first(s->lanes), kind,
+                   n_pieces, piece, r);
+    }
+}
 
-        if (adjacent) {
-            if (i < lanes)
-                lane_pairs(from + i * lane_bytes, depth, kind, n_pieces, piece,
-                           r);
-            else
-                for (int k = 0; k < n_pieces; k++)
-                    piece[k] = _mm512_setzero_si512();
-        } else {
-            int64_t d = i * step;
+/* One tile of each piece, 2 * TILE_FLOATS apart. */
+INLINE void
+tile_pack(const source *s, bool adjacent, bool right, float *to, range *r,
+          const mr_gemm_kind kind, const int n_pieces)
+{
+    __m512i tile[3][LANES], piece[3];
 
-            pair_lanes(d < depth ? from + d * depth_bytes : NULL,
-                       d + other < depth ? from + (d + other) * depth_bytes
-                                         : NULL,
-                       first(lanes), kind, n_pieces, piece, r);
+    if (adjacent && !right) { /* lines are those of the tile */
+        for (int i = 0; i < LANES; i++) {
+            line_split(s, i, adjacent, piece, r, kind, n_pieces);
+#pragma GCC unroll 3
+            for (int k = 0; k < n_pieces; k++)
+                _mm512_store_si512(to + 2 * k * TILE_FLOATS + i * LANES,
+                                   piece[k]);
         }
+        return;
+    }
+    for (int i = 0; i < LANES; i++) {
+        line_split(s, i, adjacent, piece, r, kind, n_pieces);
+#pragma GCC unroll 3
         for (int k = 0; k < n_pieces; k++)
             tile[k][i] = piece[k];
     }
 #pragma GCC unroll 3
     for (int k = 0; k < n_pieces; k++, to += 2 * TILE_FLOATS) {
-        if (adjacent == right)
-            turn_registers((__m512 *)tile[k]);
+        turn_registers((__m512 *)tile[k]);
+#pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
             _mm512_store_si512(to + i * LANES, tile[k][i]);
+    }
+}
+
+/* Tiles of n panels of b whose columns are adjacent, a pair of rows at a time:
+ * long runs of a row come from memory well. */
+INLINE void
+rows_pack(const source *s, int64_t n, float *to, int64_t apart, range *r,
+          const mr_gemm_kind kind, const int n_pieces)
+{
+    __m512i piece[3];
+
+    for (int i = 0; i < PAIRS; i++) {
+        source x = *s;
+
+        for (int64_t t = 0; t < 2 * n; t++, x.lanes -= LANES) {
+            float *line = to + t / 2 * apart + t % 2 * TILE_FLOATS + i * LANES;
+
+            line_split(&x, i, false, piece, r, kind, n_pieces);
+            x.from += LANES * x.lane_bytes;
+#pragma GCC unroll 3
+            for (int k = 0; k < n_pieces; k++)
+                _mm512_store_si512(line + 2 * k * TILE_FLOATS, piece[k]);
+        }
     }
 }
 
@@ -335,7 +386,7 @@ tile_pack(const char *from, int64_t lane_bytes, int64_t depth_bytes,
  * and no sum is infinite that the true one is not; some number is 2^-50 or
  * more, beside which products that vanish are nothing.  Float16: finite.
  * bfloat16 as in pairs. */
-#define BITS(exponent) ((unsigned)(127 + (exponent)) << 23)
+#define BITS(exponent) ((unsigned)(127 + (exponent)) << 24)
 
 INLINE bool
 range_fits(const range *r, const mr_gemm_kind kind)
@@ -353,28 +404,33 @@ range_fits(const range *r, const mr_gemm_kind kind)
 
 INLINE bool
 pack(const mr_gemm_side *s, bool right, int64_t lane0, int64_t n,
-     int64_t depth0, int64_t depth, float *to, int64_t apart,
+     int64_t depth0, int64_t depth, float *to, int64_t apart, bool adjacent,
      const mr_gemm_kind kind, const int n_pieces)
 {
     int64_t size = kind == MR_GEMM_FLOAT32 ? 4 : 2;
-    int64_t lane_bytes = s->lane_stride * size;
-    int64_t depth_bytes = s->depth_stride * size;
-    bool adjacent = s->depth_stride == 1;
+    source x = {.lane_bytes = s->lane_stride * size,
+                .depth_bytes = s->depth_stride * size};
     range r = {.most = _mm512_setzero_si512(), .least = _mm512_set1_epi32(-1)};
 
-    for (int64_t d = 0; d < depth; d += DEPTHS)
-        for (int64_t k = 0; k < n; k++)
-            for (int64_t t = 0; t < 2; t++) {
-                int64_t at = lane0 + (2 * k + t) * LANES;
+    for (int64_t d = 0; d < depth; d += DEPTHS) {
+        float *tiles = to + d / DEPTHS * 2 * n_pieces * TILE_FLOATS;
 
-                tile_pack((const char *)s->data + at * lane_bytes +
-                              (depth0 + d) * depth_bytes,
-                          lane_bytes, depth_bytes, s->lanes - at, depth - d,
-                          adjacent, right,
-                          to + k * apart +
-                              (d / DEPTHS * 2 * n_pieces + t) * TILE_FLOATS,
-                          &r, kind, n_pieces);
-            }
+        x.from = (const char *)s->data + lane0 * x.lane_bytes +
+                 (depth0 + d) * x.depth_bytes;
+        x.lanes = s->lanes - lane0;
+        x.depth = depth - d;
+        if (!adjacent && right) {
+            rows_pack(&x, n, tiles, apart, &r, kind, n_pieces);
+            continue;
+        }
+        for (int64_t t = 0; t < 2 * n; t++) {
+            tile_pack(&x, adjacent, right,
+                      tiles + t / 2 * apart + t % 2 * TILE_FLOATS, &r, kind,
+                      n_pieces);
+            x.from += LANES * x.lane_bytes;
+            x.lanes -= LANES;
+        }
+    }
     return range_fits(&r, kind);
 }
 
@@ -383,7 +439,10 @@ pack(const mr_gemm_side *s, bool right, int64_t lane0, int64_t n,
                      int64_t n, int64_t depth0, int64_t depth, float *to,      \
                      int64_t apart)                                            \
     {                                                                          \
-        return pack(s, right, lane0, n, depth0, depth, to, apart, kind,        \
+        if (s->depth_stride == 1)                                              \
+            return pack(s, right, lane0, n, depth0, depth, to, apart, true,    \
+                        kind, n_pieces);                                       \
+        return pack(s, right, lane0, n, depth0, depth, to, apart, false, kind, \
                     n_pieces);                                                 \
     }
 PACK(pack_f32, MR_GEMM_FLOAT32, 3)
