@@ -23,7 +23,6 @@
  */
 #include <stdatomic.h>
 #include <stddef.h>
-#include <unistd.h>
 
 #include "base/pool.h"
 #include "cpu/product.h"
@@ -33,11 +32,10 @@ enum {
     BLOCK_COLS = 1024,
     FEW_BLOCKS = 64,
     LIES_BYTES = 640 << 10,
-    LIES_ALONE_BYTES = 1200 << 10,
+    LIES_ALONE_BYTES = 2200 << 10,
     SPAN_BYTES = 2 << 20,
     PIECES_SPAN_BYTES = 32 << 20,
     PIECES_ROWS = 128, /* of a block */
-    LARGE_L2 = 2 << 20,
     GROUP_BYTES = 32 << 20,
     AHEAD_COLS = 512, /* rows of a large a pass by fast: fetched ahead */
     AHEAD_BYTES = 2 << 20,
@@ -47,7 +45,7 @@ enum {
     GRAIN_SHARES = 4,
     BLOCK_NS = 10000,
     PIECES_DEPTH = 1024, /* of a chunk */
-    CUT_BLOCKS = 2,     /* the last ones that threads take, in so many parts */
+    CUT_BLOCKS = 2,      /* the last ones that threads take, in so many parts */
     CUT_PARTS = 4,
     OWN_ROWS = 250, /* of c, for each thread */
     OWN_GRAINS = 2,
@@ -57,10 +55,11 @@ enum {
 #define LEFT_BACK (INT64_C(1) << 32)
 
 /* Of one thread: a multiply-add of a product, and of one piece by another; a
- * number that is packed. */
+ * number that is packed, and each piece of one. */
 #define NS_A_NUMBER      0.02
 #define NS_A_PIECE       0.001
 #define PACK_NS_A_NUMBER 0.25
+#define PACK_NS_A_PIECE  0.1
 
 typedef struct packed {
     const mr_product *p;
@@ -171,6 +170,18 @@ b_own(const packed *s)
     return s->alone && !s->lies && !p->pack_b && p->n_items == 1 &&
            s->n_slots * s->b_floats * 4 <= GROUP_BYTES &&
            p->n * p->k <= grains * mr__cpu_grain(PACK_NS_A_NUMBER);
+}
+
+/* Columns of a block at most. */
+static int64_t
+cols_most(const packed *s)
+{
+    int64_t bytes = steps_of(s, s->chunk) * s->words * 4;
+    int64_t cols = BLOCK_COLS, near = mr__gemm_near_bytes() / bytes;
+
+    cols = near < cols ? near : cols;
+    cols = cols / s->cols * s->cols;
+    return cols > s->cols ? cols : s->cols;
 }
 
 /* The depth of a chunk at most. */
@@ -623,23 +634,6 @@ own_run(packed *s, double ns)
     mr__cpu_for(n > mr__cpu_grain(ns) ? s->n_slots : 1, 1, own_piece, &o);
 }
 
-/* What a block may hold of b in the second-level cache: where that is large and
- * the third level slow (Intel's, 2 MB), b is to stay there while panels of a
- * pass by; 0: no matter. */
-static int64_t
-near_bytes(void)
-{
-    static _Atomic int64_t found; /* relaxed: every thread finds the same */
-    int64_t bytes = atomic_load_explicit(&found, memory_order_relaxed);
-
-    if (bytes == 0) {
-        bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-        bytes = bytes >= LARGE_L2 ? bytes / 2 : INT64_MAX;
-        atomic_store_explicit(&found, bytes, memory_order_relaxed);
-    }
-    return bytes;
-}
-
 /* Rows of a block at most. */
 static int64_t
 rows_most(const packed *s)
@@ -663,19 +657,6 @@ cut_plan(packed *s, double block_ns)
         return;
     s->n_cut = CUT_BLOCKS;
     s->cut_at = n / threads - CUT_BLOCKS / 2;
-}
-
-/* Columns of a block at most. */
-static int64_t
-cols_most(const packed *s)
-{
-    int64_t bytes = steps_of(s, s->chunk) * s->words * 4;
-    int64_t cols = BLOCK_COLS, near = near_bytes() / bytes;
-
-    if (near > 0)
-        cols = near < cols ? near : cols;
-    cols = cols / s->cols * s->cols;
-    return cols > s->cols ? cols : s->cols;
 }
 
 /* Blocks of as few panels of a as are work enough, so that threads end
@@ -715,11 +696,14 @@ static void
 pack_all(packed *s)
 {
     double numbers = (double)(s->pack_depth * s->cols * s->pack_panels);
+    double ns = s->form == MR_GEMM_IN_PIECES
+                    ? PACK_NS_A_PIECE * mr__gemm_pieces(s->p->dtype)
+                    : PACK_NS_A_NUMBER;
 
     if (s->lies)
         numbers = (double)(s->chunk * s->rows);
-    units_run(s, (a_units(s) + b_units(s)) * s->n_chunks,
-              PACK_NS_A_NUMBER * numbers, pack_piece);
+    units_run(s, (a_units(s) + b_units(s)) * s->n_chunks, ns * numbers,
+              pack_piece);
 }
 
 static void

@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/tier/tier.h"
 
@@ -43,10 +44,42 @@ mr__gemm_cols(void)
     return mr__gemm_in_use()->cols;
 }
 
+/* 0 where nobody says. */
+static int64_t
+level2_bytes(void)
+{
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    return sysconf(_SC_LEVEL2_CACHE_SIZE);
+#else
+    return 0;
+#endif
+}
+
 bool
 mr__gemm_fast(void)
 {
     return mr__gemm_in_use()->fast;
+}
+
+int64_t
+mr__gemm_near_bytes(void)
+{
+    enum { LARGE = 2 << 20 };
+    static _Atomic int64_t found; /* relaxed: every thread finds the same */
+    int64_t bytes = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (bytes == 0) {
+        bytes = level2_bytes();
+        bytes = bytes >= LARGE ? bytes / 2 : INT64_MAX;
+        atomic_store_explicit(&found, bytes, memory_order_relaxed);
+    }
+    return bytes;
+}
+
+static bool
+b_near(void)
+{
+    return mr__gemm_near_bytes() != INT64_MAX;
 }
 
 static bool
@@ -581,7 +614,7 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
         (const double *)(const void *)g->b + (g->b_row ? col : col * g->depth);
     double *to = (double *)g->c + row * g->c_row + col;
     part c = part_at(g, t->rows, cols, row, col);
-    mr_gemm_tile64_fn *tile = t->f64->tile[c.r][c.v];
+    mr_gemm_tile64_fn *tile = t->f64->tile[b_near()][c.r][c.v];
 
     if (c.whole) {
         tile(g->depth, a, b, b_row, to, g->c_row, c.add);
@@ -594,21 +627,21 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     take_f64(&c, buffer, cols);
 }
 
-/* Sums of a whole tile of halves, rounded in one go. */
+/* Sums of a whole tile of halves, `width` columns, rounded in one go. */
 static void
-part_round(const mr_gemm_chunk *g, const mr_gemm_tier *t, const part *c,
+part_round(const mr_gemm_chunk *g, int64_t width, const part *c,
            const float *sums, int64_t row, int64_t col)
 {
-    uint16_t rounded[MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS];
+    uint16_t rounded[MR_GEMM_PIECES_LANES * MR_GEMM_MAX_COLS];
     uint16_t *to = (uint16_t *)g->c + row * g->c_row + col;
 
     mr__tier()->casts->cast[MR_FLOAT32][g->dtype](rounded, sums,
-                                                  c->rows * t->cols);
+                                                  c->rows * width);
     for (int64_t k = 0; k < c->rows; k++, to += g->c_row)
         if (c->cols == MR_GEMM_MAX_COLS) /* a move or two, no call */
-            memcpy(to, rounded + k * t->cols, MR_GEMM_MAX_COLS * sizeof *to);
+            memcpy(to, rounded + k * width, MR_GEMM_MAX_COLS * sizeof *to);
         else
-            memcpy(to, rounded + k * t->cols, (size_t)c->cols * sizeof *to);
+            memcpy(to, rounded + k * width, (size_t)c->cols * sizeof *to);
 }
 
 /* One tile: straight into c where it fits and c is float32, else through a
@@ -622,7 +655,7 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     const float *a = g->a + (i - g->a_first) * t->rows * g->depth;
     const float *b = g->b + (g->b_row ? col : col * g->depth);
     part c = part_at(g, t->rows, t->cols, row, col);
-    mr_gemm_tile_fn *tile = t->tile[c.r][c.v];
+    mr_gemm_tile_fn *tile = t->tile[b_near()][c.r][c.v];
 
     if (g->form == MR_GEMM_IN_PAIRS && g->dtype == MR_BFLOAT16 && !g->sums &&
         c.rows == t->rows && c.cols == t->cols) {
@@ -652,7 +685,7 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     if (g->dtype == MR_FLOAT32 || !g->last)
         return;
     if (!c.to) {
-        part_round(g, t, &c, buffer, row, col);
+        part_round(g, t->cols, &c, buffer, row, col);
         return;
     }
     for (int64_t k = 0; k < c.rows; k++)
@@ -698,10 +731,7 @@ pieces_tile_run(const mr_gemm_chunk *g, int64_t i, int64_t j)
     }
     if (g->dtype == MR_FLOAT32 || !g->last)
         return;
-    for (int64_t k = 0; k < c.rows; k++)
-        mr__tier()->casts->cast[MR_FLOAT32][g->dtype](
-            (uint16_t *)g->c + (row + k) * g->c_row + col,
-            c.to ? c.to + k * c.row : buffer + k * LANES, c.cols);
+    part_round(g, LANES, &c, c.to ? c.to : buffer, row, col);
 }
 
 static void

@@ -91,6 +91,10 @@ typedef struct mr_gemm_chunk {
  * the tier in use. */
 int mr__gemm_rows(void);
 int mr__gemm_cols(void);
+/* What a block may hold of b in the second-level cache where that is large and
+ * the third level slow (2 MB or more, as Intel's): b is to stay there while
+ * panels of a pass by.  INT64_MAX: no matter. */
+int64_t mr__gemm_near_bytes(void);
 /* Does this tier's kernel run near the machine's peak? */
 bool mr__gemm_fast(void);
 
@@ -192,7 +196,7 @@ typedef void mr_gemm_tile64_fn(int64_t depth, const double *a, const double *b,
                                int64_t b_row, double *c, int64_t c_row,
                                bool add);
 typedef struct mr_gemv_tier {
-    mr_gemm_tile64_fn *tile[3][2];
+    mr_gemm_tile64_fn *tile[2][3][2];
     void (*turn)(double *to, const double *from, int64_t lane_stride,
                  int64_t lanes, int64_t width, int64_t depth);
     void (*wide)(double *y, int64_t y_row, const double *x, int64_t x_row,
@@ -205,7 +209,7 @@ typedef struct mr_gemv_tier {
 typedef struct mr_gemm_tier {
     int32_t rows, cols;
     bool fast;
-    mr_gemm_tile_fn *tile[3][2];
+    mr_gemm_tile_fn *tile[2][3][2];
     /* to[p * width + l] = from[l * lane_stride + p]; lanes <= width, others
      * 0 */
     void (*turn)(float *to, const float *from, int64_t lane_stride,
@@ -221,7 +225,8 @@ typedef struct mr_gemm_tier {
     const mr_gemv_tier *f64;
 } mr_gemm_tier;
 
-/* Tiles as above, of pairs (tier/gemm_pairs.c); all NULL where a tier has none.
+/* [r][v] as above, of pairs (tier/gemm_pairs.c); all NULL where a tier has
+ * none.
  */
 typedef struct mr_gemm_pairs {
     mr_gemm_tile_fn *tile[3][2];

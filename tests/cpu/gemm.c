@@ -36,9 +36,9 @@ product(const mr_gemm_tier *t, const float *a, const float *b, float *c)
         for (int j = 0; j < N; j += t->cols) {
             t->turn(pa, a + (size_t)i * DEPTH, DEPTH, t->rows, t->rows, DEPTH);
             t->turn(pb, b + (size_t)j * DEPTH, DEPTH, t->cols, t->cols, DEPTH);
-            t->tile[2][1](DEPTH, pa, pb, t->cols, c + (size_t)i * N + j, N,
+            t->tile[0][2][1](DEPTH, pa, pb, t->cols, c + (size_t)i * N + j, N,
                           false);
-            t->tile[2][1](DEPTH, pa, pb, t->cols, c + (size_t)i * N + j, N,
+            t->tile[0][2][1](DEPTH, pa, pb, t->cols, c + (size_t)i * N + j, N,
                           true);
         }
     free(pa);
@@ -100,7 +100,7 @@ tiles__stay_within_their_size(void **state)
                     b[i] = 2.0F;
                 for (int i = 0; i < (M + 1) * (N + 1); i++)
                     c[i] = -1.0F;
-                t->tile[r][v](3, a, b, t->cols, c, N + 1, false);
+                t->tile[0][r][v](3, a, b, t->cols, c, N + 1, false);
                 for (int i = 0; i <= M; i++)
                     for (int j = 0; j <= N; j++)
                         assert_true(c[i * (N + 1) + j] ==
@@ -124,9 +124,9 @@ product64(const mr_gemm_tier *t, const double *a, const double *b, double *c)
             t->f64->turn(pa, a + (size_t)i * DEPTH, DEPTH, t->rows, t->rows,
                          DEPTH);
             t->f64->turn(pb, b + (size_t)j * DEPTH, DEPTH, cols, cols, DEPTH);
-            t->f64->tile[2][1](DEPTH, pa, pb, cols, c + (size_t)i * N + j, N,
+            t->f64->tile[0][2][1](DEPTH, pa, pb, cols, c + (size_t)i * N + j, N,
                                false);
-            t->f64->tile[2][1](DEPTH, pa, pb, cols, c + (size_t)i * N + j, N,
+            t->f64->tile[0][2][1](DEPTH, pa, pb, cols, c + (size_t)i * N + j, N,
                                true);
         }
     free(pa);

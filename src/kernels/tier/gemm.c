@@ -86,7 +86,7 @@ const mr_gemm_tier MR_TIER_SYM(mr__gemm_tier) = {
     .rows = ROWS,
     .cols = COLS,
     .fast = MR_TIER_ID != MR_TIER_BASELINE,
-    .tile = TILES,
+    .tile = {TILES(far), TILES(near)},
     .turn = turn,
     .runs = runs,
     .wide = {wide_f32, wide_f16, wide_bf16},

@@ -45,7 +45,7 @@ small_f64(const double *a, int64_t a_row, int64_t a_depth, const double *b,
 }
 
 const mr_gemv_tier MR_TIER_SYM(mr__gemv_tier) = {
-    .tile = TILES,
+    .tile = {TILES(far), TILES(near)},
     .turn = turn,
     .wide = wide_f64,
     .dot = dot_f64,
