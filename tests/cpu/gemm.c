@@ -37,9 +37,9 @@ product(const mr_gemm_tier *t, const float *a, const float *b, float *c)
             t->turn(pa, a + (size_t)i * DEPTH, DEPTH, t->rows, t->rows, DEPTH);
             t->turn(pb, b + (size_t)j * DEPTH, DEPTH, t->cols, t->cols, DEPTH);
             t->tile[0][2][1](DEPTH, pa, pb, t->cols, c + (size_t)i * N + j, N,
-                          false);
+                             false);
             t->tile[0][2][1](DEPTH, pa, pb, t->cols, c + (size_t)i * N + j, N,
-                          true);
+                             true);
         }
     free(pa);
     free(pb);
@@ -125,9 +125,9 @@ product64(const mr_gemm_tier *t, const double *a, const double *b, double *c)
                          DEPTH);
             t->f64->turn(pb, b + (size_t)j * DEPTH, DEPTH, cols, cols, DEPTH);
             t->f64->tile[0][2][1](DEPTH, pa, pb, cols, c + (size_t)i * N + j, N,
-                               false);
+                                  false);
             t->f64->tile[0][2][1](DEPTH, pa, pb, cols, c + (size_t)i * N + j, N,
-                               true);
+                                  true);
         }
     free(pa);
     free(pb);
@@ -306,6 +306,129 @@ pairs__find_every_small_number(void **state)
     free(to);
 }
 
+/* ---- pieces ----------------------------------------------------------------
+ */
+
+enum { P_LANES = 75, P_DEEP = 70, P_PANELS = 3 };
+
+/* The sum of a number's pieces, wherever it is: the tile's line is its lane (of
+ * a) or its pair of depths. */
+static double
+pieces_at(const float *to, int n_pieces, bool right, bool natural,
+          int64_t steps, int lane, int depth)
+{
+    int d = depth % 32, l = lane % 16;
+    int pair = natural ? d / 2 : d % 16, half = natural ? d % 2 : d / 16;
+    int line = right ? pair : l, word = right ? l : pair;
+    const float *tile = to + lane / 32 * 32 * steps +
+                        depth / 32 * 2 * n_pieces * 256 + lane / 16 % 2 * 256;
+    double sum = 0.0;
+
+    for (int k = 0; k < n_pieces; k++) {
+        uint32_t bits;
+        float x;
+
+        memcpy(&bits, tile + 2 * k * 256 + line * 16 + word, sizeof bits);
+        bits = half ? bits & 0xFFFF0000U : bits << 16;
+        memcpy(&x, &bits, sizeof x);
+        sum += (double)x;
+    }
+    return sum;
+}
+
+static void
+pieces_check(mr_dtype t, bool right, int64_t lane, int64_t step)
+{
+    enum { ALL = P_LANES * P_DEEP * 2 };
+    int64_t steps = mr__gemm_steps(MR_GEMM_IN_PIECES, t, P_DEEP);
+    float *to = aligned_alloc(64, (size_t)(P_PANELS * 32 * steps * 4));
+    static double x[ALL];
+    static char from[ALL * 4];
+    static double back[ALL];
+    mr_gemm_side s = {from, t, P_LANES, lane, step};
+    int n = mr__gemm_pieces(t);
+
+    assert_true(to != NULL);
+    for (int i = 0; i < ALL; i++)
+        x[i] =
+            (i % 3 ? 1.0 : -1.0) * (1.0 + (double)(i * 7919 % 10007) / 10007);
+    mr__tier()->casts->cast[MR_FLOAT64][t](from, x, ALL);
+    mr__tier()->casts->cast[t][MR_FLOAT64](back, from, ALL);
+    assert_true(mr__gemm_pack_panels(&s, right, 0, P_PANELS, 0, P_DEEP,
+                                     MR_GEMM_IN_PIECES, to, 32 * steps));
+    for (int l = 0; l < P_PANELS * 32; l++)
+        for (int p = 0; p < 96; p++)
+            assert_true(
+                pieces_at(to, n, right, t == MR_BFLOAT16, steps, l, p) ==
+                (l < P_LANES && p < P_DEEP ? back[l * lane + p * step] : 0.0));
+    free(to);
+}
+
+static void
+pieces__add_up_to_their_numbers(void **state)
+{
+    static const mr_dtype types[] = {MR_FLOAT32, MR_FLOAT16, MR_BFLOAT16};
+
+    (void)state;
+    if (!mr__gemm_matrix())
+        skip();
+    for (int i = 0; i < 3; i++)
+        for (int right = 0; right < 2; right++) {
+            pieces_check(types[i], right, 1, P_LANES);
+            pieces_check(types[i], right, P_DEEP, 1);
+            pieces_check(types[i], right, 2, 2 * P_LANES);
+        }
+}
+
+/* One number out of range, anywhere among the lanes, is found. */
+static void
+pieces__find_every_number_out_of_range(void **state)
+{
+    static const struct {
+        mr_dtype dtype;
+        double bad;
+    } cases[] = {
+        {MR_FLOAT32, 0x1p-101}, {MR_FLOAT32, -0x1.8p60},
+        {MR_FLOAT32, INFINITY}, {MR_FLOAT16, -INFINITY},
+        {MR_BFLOAT16, 0x1p-64}, {MR_BFLOAT16, -0x1p-130},
+    };
+    float *to = aligned_alloc(64, P_PANELS * 32 * 96 * 2 * 4 * 3);
+    static char from[P_LANES * P_DEEP * 4];
+
+    (void)state;
+    if (!mr__gemm_matrix()) {
+        free(to);
+        skip();
+    }
+    assert_true(to != NULL);
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++)
+        for (int where = 0; where < P_LANES * P_DEEP; where += 13) {
+            mr_dtype t = cases[k].dtype;
+            int64_t size = mr__dtype_size(t);
+            double one = 1.0;
+
+            for (int turned = 0; turned < 2; turned++) {
+                mr_gemm_side s = {from, t, P_LANES, turned ? P_DEEP : 1,
+                                  turned ? 1 : P_LANES};
+                bool right = where % 2;
+                int64_t steps = mr__gemm_steps(MR_GEMM_IN_PIECES, t, P_DEEP);
+
+                for (int i = 0; i < P_LANES * P_DEEP; i++)
+                    mr__tier()->casts->cast[MR_FLOAT64][t](from + i * size,
+                                                           &one, 1);
+                assert_true(mr__gemm_pack_panels(&s, right, 0, P_PANELS, 0,
+                                                 P_DEEP, MR_GEMM_IN_PIECES, to,
+                                                 32 * steps));
+                mr__tier()->casts->cast[MR_FLOAT64][t](from + where * size,
+                                                       &cases[k].bad, 1);
+                assert_false(mr__gemm_pack_panels(&s, right, 0, P_PANELS, 0,
+                                                  P_DEEP, MR_GEMM_IN_PIECES, to,
+                                                  32 * steps));
+            }
+        }
+    free(to);
+}
+
 int
 main(void)
 {
@@ -316,6 +439,8 @@ main(void)
         cmocka_unit_test(turns__put_each_number_in_its_place),
         cmocka_unit_test(panels__hold_what_their_side_has),
         cmocka_unit_test(pairs__find_every_small_number),
+        cmocka_unit_test(pieces__add_up_to_their_numbers),
+        cmocka_unit_test(pieces__find_every_number_out_of_range),
     };
 
     return cmocka_run_group_tests_name("cpu/gemm", tests, NULL, NULL);

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products large enough for the matrix unit, which takes numbers as sums of bfloat16 pieces.
+
+All of it holds wherever the tests run: without the unit the products go another
+way, and the same must be true.  float64 and integers are the oracles.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+
+import marram.core as mx
+import numpy as np
+import pytest
+
+HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+SIZES = [(64, 700, 1000), (97, 2100, 161), (130, 1055, 257), (300, 333, 301), (513, 129, 520)]
+
+
+def values(dtype: str, x: np.ndarray) -> tuple[mx.array, np.ndarray]:
+    a = mx.array(x, dtype=mx.float64).astype(getattr(mx, dtype))
+    return a, np.array(a.astype(mx.float64))
+
+
+def wide(c: mx.array) -> np.ndarray:
+    return np.array(c.astype(mx.float64))
+
+
+@pytest.mark.parametrize("dtype", HALF_ULP)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_products__are_as_exact_as_float32_sums(dtype: str, size: tuple[int, int, int]) -> None:
+    """Of the sum of magnitudes, a few roundings of float32 at most and a quarter of one on
+    average; a half's own rounding comes on top."""
+    m, k, n = size
+    rng = np.random.default_rng(k)
+    for ta, tb in itertools.product((False, True), repeat=2):
+        a, a64 = values(dtype, rng.standard_normal((k, m) if ta else (m, k)))
+        b, b64 = values(dtype, rng.standard_normal((n, k) if tb else (k, n)))
+        if ta:
+            a, a64 = a.T, a64.T
+        if tb:
+            b, b64 = b.T, b64.T
+        right, size_ = a64 @ b64, abs(a64) @ abs(b64)
+        own = 0.0 if dtype == "float32" else HALF_ULP[dtype] * 1.01 * abs(right) + 2.0**-25
+        off = np.maximum(abs(wide(a @ b) - right) - own, 0.0) / size_
+        assert off.max() < 6 * 2.0**-24, (ta, tb)
+        assert np.sqrt((off**2).mean()) < 0.6 * 2.0**-24, (ta, tb)
+
+
+@pytest.mark.parametrize("dtype", HALF_ULP)
+def test_products__of_whole_numbers_are_exact(dtype: str) -> None:
+    """All sums stay below 2^24; halves show the low bits modulo what they can hold."""
+    rng = np.random.default_rng(1)
+    most = {"float32": 150, "float16": 1, "bfloat16": 1}[dtype]
+    a, b = rng.integers(-most, most + 1, (200, 700)), rng.integers(-most, most + 1, (700, 300))
+    c = mx.array(a).astype(getattr(mx, dtype)) @ mx.array(b).astype(getattr(mx, dtype))
+    right = mx.array((a @ b).astype(np.float32)).astype(getattr(mx, dtype))
+    assert np.array_equal(wide(c), wide(right))
+
+
+@pytest.mark.parametrize("dtype", HALF_ULP)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_products__with_a_permutation_move_each_number_as_it_is(dtype: str, side: str) -> None:
+    """From the largest down to the least normal ones, all 24 bits of them."""
+    rng = np.random.default_rng(2)
+    low, high = {"float32": (-126.0, 127.9), "float16": (-24.0, 15.9), "bfloat16": (-126.0, 127.0)}[dtype]
+    p = np.eye(320)[rng.permutation(320)]
+    for low_, high_ in ((low, high), (max(low, -90.0), min(high, 50.0)), (-3.0, 3.0), (low, low + 20)):
+        x = np.exp2(rng.uniform(low_, high_, (320, 320))) * rng.choice([-1.0, 1.0], (320, 320))
+        a, a64 = values(dtype, x)
+        eye, eye64 = values(dtype, p)
+        got, right = (eye @ a, eye64 @ a64) if side == "left" else (a @ eye, a64 @ eye64)
+        assert np.array_equal(wide(got), right)
+
+
+SPECIAL = {
+    "infinite": [np.inf],
+    "both infinities": [np.inf, -np.inf],
+    "not a number": [np.nan],
+    "subnormal": [1e-40, -3e-42],
+    "huge": [3e38, -2.9e38],
+    "least of pieces": [2.0**-101, -(2.0**-104)],
+}
+
+
+@pytest.mark.parametrize("what", SPECIAL)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_products__of_numbers_that_are_no_pieces(what: str, dtype: str) -> None:
+    """A few of them anywhere: every row and column comes out as from float64."""
+    rng = np.random.default_rng(3)
+    for k in range(6):
+        a, b = rng.standard_normal((130, 400)), rng.standard_normal((400, 530))
+        x = (a, b)[k % 2]
+        for v in SPECIAL[what]:
+            x[rng.integers(x.shape[0]), rng.integers(x.shape[1])] = v
+        a, a64 = values(dtype, a)
+        b, b64 = values(dtype, b)
+        with np.errstate(all="ignore"):
+            right, size = a64 @ b64, abs(a64) @ abs(b64)
+            rounded = wide(mx.array(right, dtype=mx.float64).astype(getattr(mx, dtype)))
+        got = wide(a @ b)
+        plain = np.isfinite(size) & np.isfinite(rounded)
+        assert np.array_equal(np.isnan(got), np.isnan(rounded))
+        assert np.array_equal(got[np.isinf(rounded)], rounded[np.isinf(rounded)])
+        own = HALF_ULP[dtype] * 1.01 * abs(right[plain]) + 2.0**-25 * (dtype == "float16")
+        assert (abs(got[plain] - right[plain]) <= 402 * 2.0**-24 * size[plain] + own).all()
+
+
+@pytest.mark.parametrize("exponent", [-140, -120, -101, -75, -62, -51, -49, 40, 61, 63])
+def test_products__of_any_size_are_right(exponent: int) -> None:
+    rng = np.random.default_rng(4)
+    a = rng.standard_normal((100, 500)).astype(np.float32) * np.float32(2.0) ** exponent
+    b = rng.standard_normal((500, 640)).astype(np.float32)
+    for x, y in ((a, b), (b.T[:500, :].copy(), a.T.copy())):
+        got = wide(mx.array(x) @ mx.array(y))
+        right, size = x.astype(np.float64) @ y.astype(np.float64), abs(x).astype(np.float64) @ abs(y).astype(np.float64)
+        assert (abs(got - right) <= 502 * 2.0**-24 * size + 500 * 2.0**-149).all()
+
+
+def test_products__of_two_small_sides_are_right() -> None:
+    """2^-60 times 2^-60: each is a piece, the products of rests are below the normal range."""
+    rng = np.random.default_rng(5)
+    a = (rng.standard_normal((128, 512)) * 2.0**-60).astype(np.float32)
+    b = (rng.standard_normal((512, 512)) * 2.0**-60).astype(np.float32)
+    right = a.astype(np.float64) @ b.astype(np.float64)
+    size = abs(a).astype(np.float64) @ abs(b).astype(np.float64)
+    assert (abs(wide(mx.array(a) @ mx.array(b)) - right) <= 514 * 2.0**-24 * size + 512 * 2.0**-149).all()
+
+
+@pytest.mark.parametrize("dtype", HALF_ULP)
+def test_products__in_batches_and_views(dtype: str) -> None:
+    rng = np.random.default_rng(6)
+    a, a64 = values(dtype, rng.standard_normal((3, 160, 2, 330)))
+    b, b64 = values(dtype, rng.standard_normal((3, 660, 170)))
+    cases = [
+        (a[:, :, 0] @ b[:, ::2], a64[:, :, 0] @ b64[:, ::2]),
+        (a[:, ::-1, 1] @ b[0, 330:], a64[:, ::-1, 1] @ b64[0, 330:]),
+        (b.swapaxes(1, 2)[:, :, ::2] @ a[1, :, 0].T, b64.swapaxes(1, 2)[:, :, ::2] @ a64[1, :, 0].T),
+        (mx.vmap(lambda x, y: x[:, 1] @ y[330:])(a, b), a64[:, :, 1] @ b64[:, 330:]),
+    ]
+    for got, right in cases:
+        assert np.abs(wide(got) - right).max() <= 1e-4 + HALF_ULP[dtype] * 1.01 * abs(right).max()
+
+
+def test_matrix_unit__can_be_left_out() -> None:
+    """MARRAM_CPU names a tier; "amx" is one where the unit is, avx512 has none of it."""
+    program = "import marram.core as mx; print(mx.cpu_tier())"
+
+    def tier(name: str) -> str:
+        run = subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "MARRAM_CPU": name}, capture_output=True, text=True
+        )
+        return run.stdout.strip() if run.returncode == 0 else run.stderr
+
+    if tier("") == "amx":
+        assert (tier("amx"), tier("avx512")) == ("amx", "avx512")
+        assert "amx" in tier("pentium")
+    else:
+        assert "MARRAM_CPU is 'amx'" in tier("amx")
