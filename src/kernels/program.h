@@ -170,7 +170,7 @@ bool mr__k_supports(mr_k k, mr_dtype operand);
 /* The dtype of the result for operands of this dtype (SAME, BOOL, REAL). */
 mr_dtype mr__k_result(mr_k k, mr_dtype operand);
 
-/* The instruction set chosen at start: "baseline", "avx2", "avx512",
+/* The instruction set chosen at start: "baseline", "avx2", "avx512", "amx",
  * "neon"; the variable MARRAM_CPU forces one.  NULL with MR_E_VALUE set when it
  * names an unknown one or one that this CPU lacks. */
 const char *mr__cpu_tier(void);
