@@ -189,6 +189,16 @@ range_take(range *r, __m512i bits)
                                 _mm512_sub_epi32(size, _mm512_set1_epi32(1)));
 }
 
+/* The same of the least of halves, in halves, signs masked. */
+INLINE void
+range_take_halves(range *r, __m512i bits)
+{
+    __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFF7FFF));
+
+    r->least = _mm512_min_epu16(r->least,
+                                _mm512_sub_epi16(size, _mm512_set1_epi16(1)));
+}
+
 /* x = the sum of its pieces, each in the upper half of its lane.  Ties go away
  * from 0: the rest has room for either. */
 INLINE void
@@ -245,8 +255,7 @@ lane_pairs(const void *p, int64_t n, const mr_gemm_kind kind,
                                       : (__mmask32)((1U << n) - 1);
 
         piece[0] = _mm512_maskz_loadu_epi16(there, p);
-        range_take(r, _mm512_slli_epi32(piece[0], 16));
-        range_take(r, _mm512_and_si512(piece[0], _mm512_set1_epi32(LOW_BITS)));
+        range_take_halves(r, piece[0]);
         return;
     }
     x = floats_at(p, first(n), kind);
@@ -276,9 +285,8 @@ pair_lanes(const void *p, const void *q, __mmask16 there,
             _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(q ? there : 0, q)),
             16);
 
-        range_take(r, _mm512_slli_epi32(l, 16));
-        range_take(r, h);
         piece[0] = _mm512_or_si512(l, h);
+        range_take_halves(r, piece[0]);
         return;
     }
     x = floats_at(p, p ? there : 0, kind);
@@ -391,13 +399,18 @@ rows_pack(const source *s, int64_t n, float *to, int64_t apart, range *r,
 INLINE bool
 range_fits(const range *r, const mr_gemm_kind kind)
 {
-    unsigned most = _mm512_reduce_max_epu32(r->most);
-    unsigned least = _mm512_reduce_min_epu32(r->least);
+    unsigned most = _mm512_reduce_max_epu32(r->most), least;
 
     if (kind == MR_GEMM_FLOAT16)
         return most < BITS(128);
-    if (kind == MR_GEMM_BFLOAT16)
-        return least >= BITS(-63) - 1;
+    if (kind == MR_GEMM_BFLOAT16) {
+        __m512i low = _mm512_and_si512(r->least, _mm512_set1_epi32(0xFFFF));
+
+        least = _mm512_reduce_min_epu32(
+            _mm512_min_epu32(low, _mm512_srli_epi32(r->least, 16)));
+        return least >= (BITS(-63) >> 17) - 1;
+    }
+    least = _mm512_reduce_min_epu32(r->least);
     return most == 0 ||
            (most >= BITS(-50) && most <= BITS(60) && least >= BITS(-100) - 1);
 }
