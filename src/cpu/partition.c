@@ -2,13 +2,18 @@
  *
  * partition.c -- where the smallest and the largest of a row are: selection.
  *
- * The keys of sort.c, so the order is that of a sort: the kth smallest is found
- * by partitions of a copy around sampled pivots; then the places are dealt out
- * in their order: those of smaller elements, of equal ones, of larger ones.
- * Linear in the row (a sort where pivots fail).  Long rows are read, counted
- * and dealt in pieces on all threads; the pieces show in no result.
+ * The keys of sort.c, so the order is that of a sort.  A sample gives two keys
+ * between which the kth smallest almost surely lies.  One pass over the row
+ * counts the keys below the first and keeps those between the two, some
+ * hundredths of a long row; the kth is selected among these (if it is not
+ * there, everything is kept in a second try).  Another pass deals out the
+ * places in their order: those of smaller elements, of equal ones, of larger
+ * ones.  A long row is read twice and its keys are stored nowhere: what bounds
+ * it is memory.  Pieces are read, counted and dealt on all threads; neither
+ * they nor the sample show in the result.
  * Called by: device.c.  Calls: kernels/sort.h, the pool.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/pool.h"
@@ -17,7 +22,23 @@
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-enum { PIECE = 1 << 16, SHORT_ROW = 1 << 15, MAX_SLOTS = 64 };
+/* A piece's keys stand in the first cache.  KEPT: so many bytes of keys are
+ * stored rather than made twice. */
+enum {
+    PIECE = 2048,
+    SHORT_ROW = 1 << 15,
+    MAX_SLOTS = 64,
+    MAX_SAMPLE = 4096,
+    KEPT = 1 << 17
+};
+
+/* Of a piece: the keys below and equal to the kth in all pieces before it;
+ * those of its own that may be the kth. */
+typedef struct piece {
+    int64_t less, equal;
+    const char *middle;
+    int64_t n_middle;
+} piece;
 
 typedef struct cut {
     const mr_sort_tier *tier;
@@ -28,42 +49,168 @@ typedef struct cut {
     const char *from;
     uint32_t *to; /* dense, from place `first` on */
     int word;     /* bytes */
-    char *raw, *keys, *copy, *spare;
+    bool plain;   /* the elements are keys as they are */
+    char *keys;   /* of the row; NULL: they are made for each pass */
+    char *middle, *copy, *spare;
+    int64_t low, high;   /* the kth key is not below, not above */
     int64_t found;       /* the kth key */
     int64_t less, equal; /* than it, in all */
     int64_t n_pieces;
-    int64_t (*count)[2]; /* less, equal: of each piece, then before it */
+    piece *piece; /* n_pieces + 1 */
 } cut;
 
 static int64_t
-piece_size(const cut *c, int64_t piece)
+piece_size(const cut *c, int64_t p)
 {
-    int64_t left = c->n - piece * PIECE;
+    int64_t left = c->n - p * PIECE;
 
     return left < PIECE ? left : PIECE;
 }
 
+/* Makes the keys of n elements from x on, `step` elements apart. */
 static void
-keys_piece(void *ctx, int64_t begin, int64_t end)
+keys_make(const cut *c, char *keys, const char *x, int64_t step, int64_t n)
+{
+    char narrow[PIECE * 2], *raw = c->item == c->word ? keys : narrow;
+
+    if (step != 1) {
+        c->moves->gather[__builtin_ctzll((uint64_t)c->item)](raw, x,
+                                                             step * c->item, n);
+        x = raw;
+    }
+    if (!c->plain)
+        c->tier->keys(keys, x, n, c->form, true);
+}
+
+/* The keys of a piece: those that there are, else made in `room`. */
+static const char *
+piece_keys(const cut *c, int64_t p, char *room)
+{
+    int64_t at = p * PIECE;
+    const char *x = c->from + at * c->step * c->item;
+
+    if (c->plain && c->step == 1)
+        return x;
+    keys_make(c, room, x, c->step, piece_size(c, p));
+    return room;
+}
+
+/* ---- the kth key --------------------------------------------------------- */
+
+static int64_t
+key_at(const cut *c, const char *keys, int64_t i)
+{
+    int64_t wide;
+    int32_t narrow;
+
+    if (c->word == 8) {
+        memcpy(&wide, keys + 8 * i, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, keys + 4 * i, sizeof narrow);
+    return narrow;
+}
+
+static void
+bracket_whole(cut *c)
+{
+    c->low = c->word == 8 ? INT64_MIN : INT32_MIN;
+    c->high = c->word == 8 ? INT64_MAX : INT32_MAX;
+}
+
+/* Three deviations to each side of where the kth would be in the sample: of
+ * 4096, for the median, a twentieth of the row. */
+static void
+bracket_find(cut *c)
+{
+    int64_t count = c->n < 1 << 16 ? 256 : c->n < 1 << 20 ? 1024 : MAX_SAMPLE;
+    int64_t step = c->n / count;
+    double part = ((double)c->kth + 0.5) / (double)c->n;
+    double at = part * (double)count;
+    double margin = 3.0 * sqrt(at * (1.0 - part)) + 3.0;
+    int64_t low = (int64_t)(at - margin), high = (int64_t)(at + margin);
+    char raw[PIECE * 8], *sample = c->copy;
+    uint32_t seed = (uint32_t)c->n;
+
+    bracket_whole(c);
+    if (c->n < 1024)
+        return;
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = count - i < PIECE ? count - i : PIECE;
+        for (int64_t j = 0; j < n; j++) {
+            seed = seed * 1664525U + 1013904223U;
+            memcpy(raw + j * c->item,
+                   c->from +
+                       ((i + j) * step +
+                        (int64_t)((uint64_t)seed * (uint64_t)step >> 32)) *
+                           c->step * c->item,
+                   (size_t)c->item);
+        }
+        c->tier->keys(sample + i * c->word, raw, n, c->form, true);
+    }
+    c->tier->run(sample, c->spare, count);
+    if (low > 0)
+        c->low = key_at(c, sample, low);
+    if (high < count)
+        c->high = key_at(c, sample, high);
+}
+
+/* Those that may be the kth, of all pieces of a call one after the other. */
+static void
+middle_piece(void *ctx, int64_t begin, int64_t end)
 {
     const cut *c = ctx;
+    _Alignas(64) char room[PIECE * 8];
+    char *to = c->middle + begin * PIECE * c->word;
 
     for (int64_t p = begin; p < end; p++) {
-        int64_t at = p * PIECE, n = piece_size(c, p);
-        const char *x = c->from + at * c->step * c->item;
-        char *keys = c->keys + at * c->word;
+        piece *own = &c->piece[p];
+        char *keys = c->keys ? c->keys + p * PIECE * c->word : room;
 
-        if (c->step != 1) {
-            char *raw = c->raw + at * c->item;
-
-            c->moves->gather[__builtin_ctzll((uint64_t)c->item)](
-                raw, x, c->step * c->item, n);
-            x = raw;
-        }
-        c->tier->keys(keys, x, n, c->form, true);
-        memcpy(c->copy + at * c->word, keys, (size_t)(n * c->word));
+        own->middle = to;
+        own->n_middle =
+            c->tier->between(to, piece_keys(c, p, keys), piece_size(c, p),
+                             c->low, c->high, &own->less);
+        to += own->n_middle * c->word;
     }
 }
+
+/* Gathers what may be the kth; false: it is not among them. */
+static bool
+middle_find(cut *c, int64_t grain, int64_t *less, int64_t *n_middle)
+{
+    *less = *n_middle = 0;
+    mr__cpu_for(c->n_pieces, grain, middle_piece, c);
+    for (int64_t p = 0; p < c->n_pieces; p++) {
+        *less += c->piece[p].less;
+        *n_middle += c->piece[p].n_middle;
+    }
+    return *less <= c->kth && c->kth < *less + *n_middle;
+}
+
+static void
+kth_find(cut *c, int64_t grain)
+{
+    int64_t less, n_middle, at = 0;
+
+    bracket_find(c);
+    if (!middle_find(c, grain, &less, &n_middle)) {
+        bracket_whole(c);
+        (void)middle_find(c, grain, &less, &n_middle);
+    }
+    c->found = c->low;
+    if (c->low == c->high)
+        return;
+    for (int64_t p = 0; p < c->n_pieces; p++) {
+        size_t bytes = (size_t)(c->piece[p].n_middle * c->word);
+
+        memcpy(c->copy + at, c->piece[p].middle, bytes);
+        at += (int64_t)bytes;
+    }
+    c->found = c->tier->select(c->copy, c->spare, n_middle, c->kth - less);
+}
+
+/* ---- places -------------------------------------------------------------- */
 
 /* How many of each piece are smaller and equal. */
 static void
@@ -71,18 +218,24 @@ sides_piece(void *ctx, int64_t begin, int64_t end)
 {
     const cut *c = ctx;
 
-    for (int64_t p = begin; p < end; p++)
-        c->tier->rank(c->keys + p * PIECE * c->word, piece_size(c, p), c->found,
-                      c->count[p]);
+    for (int64_t p = begin; p < end; p++) {
+        piece *own = &c->piece[p];
+        int64_t count[2];
+
+        c->tier->rank(own->middle, own->n_middle, c->found, count);
+        own->less += count[0];
+        own->equal = count[1];
+    }
 }
 
 static void
 deal_piece(void *ctx, int64_t begin, int64_t end)
 {
     const cut *c = ctx;
+    _Alignas(64) char room[PIECE * 8];
 
     for (int64_t p = begin; p < end; p++) {
-        int64_t less = c->count[p][0], equal = c->count[p][1];
+        int64_t less = c->piece[p].less, equal = c->piece[p].equal;
         int64_t high = c->less + c->equal + p * PIECE - less - equal;
         int64_t at = c->less + equal - c->first;
         mr_sort_deal d = {.low = c->first > 0 ? NULL : c->to + less,
@@ -90,28 +243,36 @@ deal_piece(void *ctx, int64_t begin, int64_t end)
                           .high = c->to + (high - c->first),
                           .skip = at < 0 ? -at : 0};
 
-        c->tier->deal(&d, c->keys + p * PIECE * c->word, piece_size(c, p),
-                      c->found, (uint32_t)(p * PIECE));
+        /* nothing of it is wanted */
+        if (!d.low && c->piece[p + 1].less - less == piece_size(c, p))
+            continue;
+        c->tier->deal(&d,
+                      c->keys ? c->keys + p * PIECE * c->word
+                              : piece_keys(c, p, room),
+                      piece_size(c, p), c->found, (uint32_t)(p * PIECE));
     }
 }
 
 static void
 row_run(cut *c)
 {
-    c->less = c->equal = 0;
-    mr__cpu_for(c->n_pieces, 1, keys_piece, c);
-    c->found = c->tier->select(c->copy, c->spare, c->n, c->kth);
-    mr__cpu_for(c->n_pieces, 1, sides_piece, c);
-    for (int64_t p = 0; p < c->n_pieces; p++) {
-        int64_t less = c->count[p][0], equal = c->count[p][1];
+    int64_t grain = mr__cpu_grain(0.3 * PIECE);
 
-        c->count[p][0] = c->less;
-        c->count[p][1] = c->equal;
-        c->less += less;
-        c->equal += equal;
+    kth_find(c, grain);
+    mr__cpu_for(c->n_pieces, 4 * grain, sides_piece, c);
+    c->less = c->equal = 0;
+    for (int64_t p = 0; p <= c->n_pieces; p++) {
+        int64_t less = c->piece[p].less, equal = c->piece[p].equal;
+
+        c->piece[p].less = c->less;
+        c->piece[p].equal = c->equal;
+        c->less += p < c->n_pieces ? less : 0;
+        c->equal += p < c->n_pieces ? equal : 0;
     }
-    mr__cpu_for(c->n_pieces, 1, deal_piece, c);
+    mr__cpu_for(c->n_pieces, grain, deal_piece, c);
 }
+
+/* ---- rows ---------------------------------------------------------------- */
 
 typedef struct rows {
     cut c;
@@ -128,21 +289,31 @@ lines(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+static int64_t
+part_of(int64_t *at, int64_t bytes)
+{
+    int64_t part = *at;
+
+    *at += lines(bytes);
+    return part;
+}
+
 /* The parts of a slot of workspace; how many bytes it has. */
 static int64_t
 slot_parts(cut *c, char *slot, bool dense)
 {
-    int64_t words = lines(c->n * c->word), at = 3 * words;
+    int64_t words = c->n * c->word, at = 0;
+    bool kept = c->step != 1 || (!c->plain && words <= KEPT);
 
-    c->keys = slot;
-    c->copy = slot + words;
-    c->spare = slot + 2 * words;
-    c->count = (int64_t(*)[2])(void *)(slot + at);
-    at += lines(c->n_pieces * 16);
-    c->raw = slot + at;
-    at += c->step == 1 ? 0 : lines(c->n * c->item);
-    c->to = (uint32_t *)(void *)(slot + at);
-    return at + (dense ? 0 : lines(4 * c->n));
+    c->middle = slot + part_of(&at, words);
+    c->copy = slot + part_of(&at, words);
+    c->spare = slot + part_of(&at, words);
+    c->piece =
+        (piece *)(void *)(slot + part_of(&at, (c->n_pieces + 1) *
+                                                  (int64_t)sizeof(piece)));
+    c->keys = kept ? slot + part_of(&at, words) : NULL;
+    c->to = (uint32_t *)(void *)(slot + part_of(&at, dense ? 0 : 4 * c->n));
+    return at;
 }
 
 static void
@@ -191,6 +362,8 @@ rows_plan(const mr_kernel_args *a, rows *r)
                       .item = item,
                       .from = x->data,
                       .word = item == 8 ? 8 : 4,
+                      .plain = mr__key_form(x->dtype).kind == MR_KEY_SIGNED &&
+                               item >= 4,
                       .n_pieces = (n - 1) / PIECE + 1},
                 .to = out->data,
                 .to_step = out->stride[p->axis],
