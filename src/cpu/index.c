@@ -481,11 +481,20 @@ along_row(along *t, const mr_walk *w, int64_t r, int64_t first, int64_t last)
     int64_t item = mr__dtype_size(t->x->dtype), at[RUN];
     int64_t size = t->x->dim[t->axis];
     char *to = (char *)t->out->data + (r * t->n + first) * item;
+    bool near = t->index->dtype == MR_UINT32 && t->index_step == 1 &&
+                t->axis_stride == 1 && t->x_step == 0 && size <= INT32_MAX &&
+                (item == 4 || item == 8);
+    const mr_resolve_tier *tier = mr__resolve_of();
 
     for (int64_t j = first, n; j < last; j += n, to += n * item) {
         int64_t good;
 
         n = last - j < RUN ? last - j : RUN;
+        if (near && (item == 4 ? tier->pick4 : tier->pick8)(
+                        to, (const char *)t->x->data + w->offset[0] * item,
+                        (const uint32_t *)t->index->data + w->offset[1] + j, n,
+                        (uint32_t)size - 1))
+            continue;
         good = mr__index_run(t->index, w->offset[1] + j * t->index_step,
                              t->index_step, n, size, size - 1, at);
         if (good < n)

@@ -118,41 +118,61 @@ bracket_whole(cut *c)
     c->high = c->word == 8 ? INT64_MAX : INT32_MAX;
 }
 
+/* One element of each of n parts of `step` elements, at no regular places. */
+#define SAMPLE(type)                                                           \
+    for (int64_t i = 0; i < n; i++) {                                          \
+        seed = seed * 1664525U + 1013904223U;                                  \
+        memcpy(raw + i * (int64_t)sizeof(type),                                \
+               from + (i * step +                                              \
+                       (int64_t)((uint64_t)seed * (uint64_t)step >> 32)) *     \
+                          c->step * (int64_t)sizeof(type),                     \
+               sizeof(type));                                                  \
+    }
+
+/* The keys of a sample, sorted. */
+static void
+sample_take(const cut *c, char *sample, int64_t count)
+{
+    int64_t step = c->n / count;
+    char raw[PIECE * 8];
+    uint32_t seed = (uint32_t)c->n;
+
+    for (int64_t at = 0, n; at < count; at += n) {
+        const char *from = c->from + at * step * c->step * c->item;
+
+        n = count - at < PIECE ? count - at : PIECE;
+        if (c->item == 8)
+            SAMPLE(uint64_t)
+        else if (c->item == 4)
+            SAMPLE(uint32_t)
+        else if (c->item == 2)
+            SAMPLE(uint16_t)
+        else
+            SAMPLE(uint8_t)
+        c->tier->keys(sample + at * c->word, raw, n, c->form, true);
+    }
+    c->tier->run(sample, c->spare, count);
+}
+
 /* Three deviations to each side of where the kth would be in the sample: of
  * 4096, for the median, a twentieth of the row. */
 static void
 bracket_find(cut *c)
 {
     int64_t count = c->n < 1 << 16 ? 256 : c->n < 1 << 20 ? 1024 : MAX_SAMPLE;
-    int64_t step = c->n / count;
     double part = ((double)c->kth + 0.5) / (double)c->n;
     double at = part * (double)count;
     double margin = 3.0 * sqrt(at * (1.0 - part)) + 3.0;
     int64_t low = (int64_t)(at - margin), high = (int64_t)(at + margin);
-    char raw[PIECE * 8], *sample = c->copy;
-    uint32_t seed = (uint32_t)c->n;
 
     bracket_whole(c);
     if (c->n < 1024)
         return;
-    for (int64_t i = 0, n; i < count; i += n) {
-        n = count - i < PIECE ? count - i : PIECE;
-        for (int64_t j = 0; j < n; j++) {
-            seed = seed * 1664525U + 1013904223U;
-            memcpy(raw + j * c->item,
-                   c->from +
-                       ((i + j) * step +
-                        (int64_t)((uint64_t)seed * (uint64_t)step >> 32)) *
-                           c->step * c->item,
-                   (size_t)c->item);
-        }
-        c->tier->keys(sample + i * c->word, raw, n, c->form, true);
-    }
-    c->tier->run(sample, c->spare, count);
+    sample_take(c, c->copy, count);
     if (low > 0)
-        c->low = key_at(c, sample, low);
+        c->low = key_at(c, c->copy, low);
     if (high < count)
-        c->high = key_at(c, sample, high);
+        c->high = key_at(c, c->copy, high);
 }
 
 /* Those that may be the kth, of all pieces of a call one after the other. */

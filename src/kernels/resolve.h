@@ -6,6 +6,7 @@
 #ifndef MR_KERNELS_RESOLVE_H
 #define MR_KERNELS_RESOLVE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/tier/tier.h"
@@ -20,6 +21,13 @@ typedef struct mr_resolve_tier {
                    int64_t last);
     int64_t (*i64)(int64_t *at, const int64_t *index, int64_t n, int64_t size,
                    int64_t last);
+    /* Elements of 4 and 8 bytes straight from indices of which none counts
+     * from the end, nor is 2^31 or more.  false: one is beyond the last, and
+     * nothing is read. */
+    bool (*pick4)(void *to, const void *from, const uint32_t *index, int64_t n,
+                  uint32_t last);
+    bool (*pick8)(void *to, const void *from, const uint32_t *index, int64_t n,
+                  uint32_t last);
 } mr_resolve_tier;
 
 #define MR_X(id, name) extern const mr_resolve_tier mr__resolve_tier_##name;

@@ -830,14 +830,26 @@ typedef __m256i index_vector;
     _mm512_mask_cmplt_epi64_mask((__mmask8)(v), (__m512i)(x), (__m512i)(k))
 #endif
 
+/* Are four vectors below k? */
+INLINE bool
+all_below(const lane *x, R k)
+{
+    R a = most(v_load(x), v_load(x + N_LANES));
+    R b = most(v_load(x + 2 * N_LANES), v_load(x + 3 * N_LANES));
+    unsigned all = (unsigned)((1ULL << N_LANES) - 1);
+
+    return LANES_BELOW(all, most(a, b), k) == all;
+}
+
 static void
 deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
 {
     const lane *x = words;
     const R k = v_set((lane)key);
     index_vector at = INDEX_ADD(INDEX_START, INDEX_SET(first));
+    int64_t i = 0;
 
-    for (int64_t i = 0; i < n; i += N_LANES) {
+    for (; i < n; i += N_LANES) {
         unsigned valid = n - i < N_LANES ? (1U << (n - i)) - 1
                                          : (unsigned)((1ULL << N_LANES) - 1);
         R v = n - i < N_LANES ? v_load_n(x + i, n - i) : v_load(x + i);
@@ -860,6 +872,10 @@ deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
                 *d->equal++ =
                     first + (uint32_t)i + (uint32_t)__builtin_ctz(equal);
         at = INDEX_ADD(at, INDEX_SET(N_LANES));
+        /* few are wanted of a tail */
+        for (; !d->low && i + 5 * N_LANES <= n && all_below(x + i + N_LANES, k);
+             i += 4 * N_LANES)
+            at = INDEX_ADD(at, INDEX_SET(4 * N_LANES));
     }
 }
 #else
