@@ -82,16 +82,30 @@ keys_make(const cut *c, char *keys, const char *x, int64_t step, int64_t n)
         c->tier->keys(keys, x, n, c->form, true);
 }
 
+static void
+keys_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const cut *c = ctx;
+
+    for (int64_t p = begin; p < end; p++) {
+        int64_t at = p * PIECE;
+
+        keys_make(c, c->keys + at * c->word, c->from + at * c->step * c->item,
+                  c->step, piece_size(c, p));
+    }
+}
+
 /* The keys of a piece: those that there are, else made in `room`. */
 static const char *
 piece_keys(const cut *c, int64_t p, char *room)
 {
-    int64_t at = p * PIECE;
-    const char *x = c->from + at * c->step * c->item;
+    const char *x = c->from + p * PIECE * c->item;
 
-    if (c->plain && c->step == 1)
+    if (c->keys)
+        return c->keys + p * PIECE * c->word;
+    if (c->plain)
         return x;
-    keys_make(c, room, x, c->step, piece_size(c, p));
+    c->tier->keys(room, x, piece_size(c, p), c->form, true);
     return room;
 }
 
@@ -125,7 +139,7 @@ bracket_whole(cut *c)
         memcpy(raw + i * (int64_t)sizeof(type),                                \
                from + (i * step +                                              \
                        (int64_t)((uint64_t)seed * (uint64_t)step >> 32)) *     \
-                          c->step * (int64_t)sizeof(type),                     \
+                          apart,                                               \
                sizeof(type));                                                  \
     }
 
@@ -133,23 +147,26 @@ bracket_whole(cut *c)
 static void
 sample_take(const cut *c, char *sample, int64_t count)
 {
-    int64_t step = c->n / count;
-    char raw[PIECE * 8];
+    int64_t step = c->n / count, item = c->keys ? c->word : c->item;
+    int64_t apart = c->keys ? item : c->step * item;
+    const char *from = c->keys ? c->keys : c->from;
+    _Alignas(64) char raw[PIECE * 8];
     uint32_t seed = (uint32_t)c->n;
 
-    for (int64_t at = 0, n; at < count; at += n) {
-        const char *from = c->from + at * step * c->step * c->item;
-
+    for (int64_t at = 0, n; at < count; at += n, from += n * step * apart) {
         n = count - at < PIECE ? count - at : PIECE;
-        if (c->item == 8)
+        if (item == 8)
             SAMPLE(uint64_t)
-        else if (c->item == 4)
+        else if (item == 4)
             SAMPLE(uint32_t)
-        else if (c->item == 2)
+        else if (item == 2)
             SAMPLE(uint16_t)
         else
             SAMPLE(uint8_t)
-        c->tier->keys(sample + at * c->word, raw, n, c->form, true);
+        if (c->keys)
+            memcpy(sample + at * item, raw, (size_t)(n * item));
+        else
+            c->tier->keys(sample + at * c->word, raw, n, c->form, true);
     }
     c->tier->run(sample, c->spare, count);
 }
@@ -185,11 +202,10 @@ middle_piece(void *ctx, int64_t begin, int64_t end)
 
     for (int64_t p = begin; p < end; p++) {
         piece *own = &c->piece[p];
-        char *keys = c->keys ? c->keys + p * PIECE * c->word : room;
 
         own->middle = to;
         own->n_middle =
-            c->tier->between(to, piece_keys(c, p, keys), piece_size(c, p),
+            c->tier->between(to, piece_keys(c, p, room), piece_size(c, p),
                              c->low, c->high, &own->less);
         to += own->n_middle * c->word;
     }
@@ -213,6 +229,8 @@ kth_find(cut *c, int64_t grain)
 {
     int64_t less, n_middle, at = 0;
 
+    if (c->keys)
+        mr__cpu_for(c->n_pieces, grain, keys_piece, c);
     bracket_find(c);
     if (!middle_find(c, grain, &less, &n_middle)) {
         bracket_whole(c);
@@ -266,10 +284,8 @@ deal_piece(void *ctx, int64_t begin, int64_t end)
         /* nothing of it is wanted */
         if (!d.low && c->piece[p + 1].less - less == piece_size(c, p))
             continue;
-        c->tier->deal(&d,
-                      c->keys ? c->keys + p * PIECE * c->word
-                              : piece_keys(c, p, room),
-                      piece_size(c, p), c->found, (uint32_t)(p * PIECE));
+        c->tier->deal(&d, piece_keys(c, p, room), piece_size(c, p), c->found,
+                      (uint32_t)(p * PIECE));
     }
 }
 
