@@ -34,6 +34,9 @@ typedef struct mr_resolve_tier {
 MR_TIERS(MR_X)
 #undef MR_X
 
+/* Of one tier, NULL where this machine cannot run it. */
+const mr_resolve_tier *mr__resolve_of_tier(int id);
+
 /* Of the tier in use. */
 const mr_resolve_tier *mr__resolve_of(void);
 
