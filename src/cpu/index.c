@@ -125,24 +125,22 @@ resolve_run(resolve *r, int64_t begin, int64_t end)
 {
     const mr_index_axis *x = r->axis;
     int64_t step = r->walk.ndim == 0 ? 0 : r->walk.stride[0][0];
-    int64_t at[RUN];
+    bool as_they_are = r->first && x->stride == 1;
+    int64_t apart[RUN];
 
     for (int64_t i = begin, n; i < end; i += n) {
-        int64_t good;
+        int64_t good, *at = as_they_are ? r->offset + i : apart;
 
         n = end - i < RUN ? end - i : RUN;
         good = mr__index_run(x->index, i * step, step, n, x->n, x->n - x->size,
                              at);
         if (good < n) {
             mr__index_note(&r->bad, i + good);
-            memset(at, 0, sizeof at);
+            memset(at, 0, (size_t)n * sizeof *at);
         }
-        if (r->first)
-            for (int64_t k = 0; k < n; k++)
-                r->offset[i + k] = at[k] * x->stride;
-        else
-            for (int64_t k = 0; k < n; k++)
-                r->offset[i + k] += at[k] * x->stride;
+        for (int64_t k = 0; !as_they_are && k < n; k++)
+            r->offset[i + k] =
+                (r->first ? 0 : r->offset[i + k]) + at[k] * x->stride;
     }
 }
 

@@ -79,12 +79,45 @@ elements__are_picked_or_none_is_read(void **unused)
         }
 }
 
+/* Each by one of three owners, within the room for them. */
+static void
+places__have_one_owner_each(void **unused)
+{
+    static const mr_owner owners[3] = {
+        {0, 99}, {100, 0x7FFFFFFF}, {0x80000064U, 0x7FFFFF9BU}};
+    int64_t place[MOST], mine[MOST + 1];
+
+    (void)unused;
+    for (int id = 0; id < MR_N_TIERS; id++)
+        for (int64_t n = 0; n <= MOST && mr__tier_by_id(id); n++) {
+            int64_t all = 0;
+
+            for (int64_t i = 0; i < n; i++)
+                place[i] = i * 12345 + (i % 5 ? 0 : INT64_C(1) << 45);
+            for (int o = 0; o < 3; o++) {
+                int64_t k = 0, found;
+
+                mine[n] = -7;
+                found = mr__resolve_of_tier(id)->owned(mine, place, n, 1000,
+                                                       owners[o]);
+                assert_int_equal(mine[n], -7);
+                for (int64_t i = 0; i < n; i++)
+                    if (mr__is_owned(owners[o], place[i]))
+                        assert_true(k < found && mine[k++] == 1000 + i);
+                assert_int_equal(found, k);
+                all += found;
+            }
+            assert_int_equal(all, n);
+        }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(indices__below_zero_count_from_the_end),
         cmocka_unit_test(elements__are_picked_or_none_is_read),
+        cmocka_unit_test(places__have_one_owner_each),
     };
 
     return cmocka_run_group_tests_name("kernels/resolve", tests, NULL, NULL);
