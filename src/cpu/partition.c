@@ -28,6 +28,7 @@ enum {
     PIECE = 2048,
     SHORT_ROW = 1 << 15,
     MAX_SLOTS = 64,
+    BRACKETED = 4096, /* elements of a row, from where on a sample pays */
     MAX_SAMPLE = 4096,
     KEPT = 1 << 17
 };
@@ -37,7 +38,7 @@ enum {
 typedef struct piece {
     int64_t less, equal;
     const char *middle;
-    int64_t n_middle;
+    int64_t n_middle, n_last; /* n_last: those equal to the most */
 } piece;
 
 typedef struct cut {
@@ -183,8 +184,6 @@ bracket_find(cut *c)
     int64_t low = (int64_t)(at - margin), high = (int64_t)(at + margin);
 
     bracket_whole(c);
-    if (c->n < 1024)
-        return;
     sample_take(c, c->copy, count);
     if (low > 0)
         c->low = key_at(c, c->copy, low);
@@ -224,6 +223,45 @@ middle_find(cut *c, int64_t grain, int64_t *less, int64_t *n_middle)
     return *less <= c->kth && c->kth < *less + *n_middle;
 }
 
+/* How many of each piece's middle are the least and the most that it may have.
+ */
+static void
+ends_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const cut *c = ctx;
+
+    for (int64_t p = begin; p < end; p++) {
+        piece *own = &c->piece[p];
+        int64_t low[2], high[2];
+
+        c->tier->rank(own->middle, own->n_middle, c->low, low);
+        c->tier->rank(own->middle, own->n_middle, c->high, high);
+        own->equal = low[1];
+        own->n_last = high[1];
+    }
+}
+
+/* Much between the two keys is mostly keys equal to one of them, since the
+ * sample tells others apart: is one the kth? */
+static bool
+kth_is_an_end(cut *c, int64_t grain, int64_t less, int64_t n_middle)
+{
+    int64_t n_first = 0, n_last = 0;
+
+    mr__cpu_for(c->n_pieces, grain, ends_piece, c);
+    for (int64_t p = 0; p < c->n_pieces; p++) {
+        n_first += c->piece[p].equal;
+        n_last += c->piece[p].n_last;
+    }
+    if (c->kth < less + n_first)
+        c->found = c->low;
+    else if (c->kth >= less + n_middle - n_last)
+        c->found = c->high;
+    else
+        return false;
+    return true;
+}
+
 static void
 kth_find(cut *c, int64_t grain)
 {
@@ -237,7 +275,8 @@ kth_find(cut *c, int64_t grain)
         (void)middle_find(c, grain, &less, &n_middle);
     }
     c->found = c->low;
-    if (c->low == c->high)
+    if (c->low == c->high || (c->n >= 1 << 16 && n_middle > c->n / 4 &&
+                              kth_is_an_end(c, grain, less, n_middle)))
         return;
     for (int64_t p = 0; p < c->n_pieces; p++) {
         size_t bytes = (size_t)(c->piece[p].n_middle * c->word);
@@ -289,11 +328,36 @@ deal_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+/* A short row, of which all may be the kth. */
+static void
+row_short(cut *c)
+{
+    const char *keys = c->keys ? c->keys : c->from;
+    mr_sort_deal d = {.low = c->first > 0 ? NULL : c->to};
+    int64_t count[2], at;
+
+    if (c->keys)
+        keys_piece(c, 0, c->n_pieces);
+    memcpy(c->copy, keys, (size_t)(c->n * c->word));
+    c->found = c->tier->select(c->copy, c->spare, c->n, c->kth);
+    c->tier->rank(keys, c->n, c->found, count);
+    at = count[0] - c->first;
+    d.equal = c->to + (at > 0 ? at : 0);
+    d.high = c->to + at + count[1];
+    d.skip = at < 0 ? -at : 0;
+    c->tier->deal(&d, keys, c->n, c->found, 0);
+}
+
 static void
 row_run(cut *c)
 {
-    int64_t grain = mr__cpu_grain(0.3 * PIECE);
+    int64_t grain;
 
+    if (c->n < BRACKETED) {
+        row_short(c);
+        return;
+    }
+    grain = mr__cpu_grain(0.3 * PIECE);
     kth_find(c, grain);
     mr__cpu_for(c->n_pieces, 4 * grain, sides_piece, c);
     c->less = c->equal = 0;

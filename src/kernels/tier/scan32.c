@@ -30,18 +30,24 @@ turn(R *x)
 #if MR_TIER_ID == MR_TIER_AVX512
     turn_registers((__m512 *)x);
 #else
-#pragma GCC unroll 3
-    for (int round = 0; round < 3; round++) {
-        R y[N_LANES];
+    __m256 y[8], z[8];
 
 #pragma GCC unroll 4
-        for (int i = 0; i < N_LANES / 2; i++) {
-            y[2 * i] = v_zip_low(x[i], x[i + N_LANES / 2]);
-            y[2 * i + 1] = v_zip_high(x[i], x[i + N_LANES / 2]);
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = _mm256_unpacklo_ps((__m256)x[i], (__m256)x[i + 1]);
+        y[i + 1] = _mm256_unpackhi_ps((__m256)x[i], (__m256)x[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            z[i + 2 * h] = _mm256_shuffle_ps(y[i + h], y[i + 2 + h], 0x44);
+            z[i + 2 * h + 1] = _mm256_shuffle_ps(y[i + h], y[i + 2 + h], 0xEE);
         }
-#pragma GCC unroll 8
-        for (int i = 0; i < N_LANES; i++)
-            x[i] = y[i];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        x[i] = (R)_mm256_permute2f128_ps(z[i], z[i + 4], 0x20);
+        x[i + 4] = (R)_mm256_permute2f128_ps(z[i], z[i + 4], 0x31);
     }
 #endif
 }

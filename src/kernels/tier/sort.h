@@ -865,6 +865,11 @@ deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
             INDEX_PUSH(d->high, high, __builtin_popcount(high), at);
             d->high += __builtin_popcount(high);
         }
+        if (equal && d->skip == 0) {
+            INDEX_PUSH(d->equal, equal, __builtin_popcount(equal), at);
+            d->equal += __builtin_popcount(equal);
+            equal = 0;
+        }
         for (; equal; equal &= equal - 1)
             if (d->skip > 0)
                 d->skip--;
