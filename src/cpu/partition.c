@@ -30,7 +30,8 @@ enum {
     MAX_SLOTS = 64,
     BRACKETED = 4096, /* elements of a row, from where on a sample pays */
     MAX_SAMPLE = 4096,
-    KEPT = 1 << 17
+    KEPT = 1 << 17,
+    PANEL = 16 /* rows side by side, of at most SHORT_ROW elements */
 };
 
 /* Of a piece: the keys below and equal to the kth in all pieces before it;
@@ -374,11 +375,15 @@ row_run(cut *c)
 
 /* ---- rows ---------------------------------------------------------------- */
 
+/* Along an axis that is not the last one, up to PANEL rows whose elements lie
+ * side by side are turned, and their places turned back. */
 typedef struct rows {
     cut c;
-    mr_walk walk; /* input, output, without the axis */
+    mr_walk walk; /* input, output, without the axis (or the rows beside) */
     uint32_t *to;
-    int64_t to_step, n_rows;
+    int64_t from_step, to_step, n_rows;
+    int64_t width, n_beside; /* rows of a unit, of those beside each other */
+    int64_t n_units;
     char *workspace;
     int64_t n_slots, slot_bytes;
 } rows;
@@ -416,6 +421,57 @@ slot_parts(cut *c, char *slot, bool dense)
     return at;
 }
 
+/* The turned values and places of a panel, behind the parts of a slot. */
+static int64_t
+panel_parts(const rows *r, char *panel, char **values, uint32_t **places)
+{
+    int64_t at = 0, n = r->c.n * r->width;
+
+    *values = panel + part_of(&at, r->width > 1 ? n * r->c.item : 0);
+    *places =
+        (uint32_t *)(void *)(panel + part_of(&at, r->width > 1 ? 4 * n : 0));
+    return at;
+}
+
+static void
+panel_run(const rows *r, cut *c, int64_t unit, char *values, uint32_t *places)
+{
+    int64_t blocks = (r->n_beside - 1) / r->width + 1, n_to = c->n - c->first;
+    int64_t first = unit % blocks * r->width, width = r->n_beside - first;
+    mr_walk w = r->walk;
+
+    mr__walk_seek(&w, unit / blocks);
+    width = width < r->width ? width : r->width;
+    c->moves->transpose[__builtin_ctzll((uint64_t)c->item)](
+        values, c->n * c->item, r->c.from + (w.offset[0] + first) * c->item,
+        r->from_step * c->item, width, c->n);
+    for (int64_t i = 0; i < width; i++) {
+        c->from = values + i * c->n * c->item;
+        c->to = places + i * n_to;
+        row_run(c);
+    }
+    c->moves->transpose[2](r->to + w.offset[1] + first, r->to_step * 4, places,
+                           n_to * 4, n_to, width);
+}
+
+/* Rows [row, last), one after the other. */
+static void
+single_run(const rows *r, cut *c, int64_t row, int64_t last)
+{
+    uint32_t *dense = c->to;
+    mr_walk w = r->walk;
+
+    for (mr__walk_seek(&w, row); row < last; row++, mr__walk_next(&w)) {
+        uint32_t *to = r->to + w.offset[1];
+
+        c->from = r->c.from + w.offset[0] * c->item;
+        c->to = r->to_step == 1 ? to : dense;
+        row_run(c);
+        if (r->to_step != 1)
+            c->moves->scatter[2](to, r->to_step * 4, dense, c->n - c->first);
+    }
+}
+
 static void
 slots_piece(void *ctx, int64_t begin, int64_t end)
 {
@@ -423,24 +479,36 @@ slots_piece(void *ctx, int64_t begin, int64_t end)
 
     for (int64_t slot = begin; slot < end; slot++) {
         cut c = r->c;
-        mr_walk w = r->walk;
-        int64_t row = r->n_rows * slot / r->n_slots;
-        int64_t last = r->n_rows * (slot + 1) / r->n_slots;
-        uint32_t *dense;
+        int64_t unit = r->n_units * slot / r->n_slots;
+        int64_t last = r->n_units * (slot + 1) / r->n_slots;
+        char *at = r->workspace + slot * r->slot_bytes, *values;
+        uint32_t *places;
 
-        (void)slot_parts(&c, r->workspace + slot * r->slot_bytes,
-                         r->to_step == 1);
-        dense = c.to;
-        for (mr__walk_seek(&w, row); row < last; row++, mr__walk_next(&w)) {
-            uint32_t *to = r->to + w.offset[1];
-
-            c.from = r->c.from + w.offset[0] * c.item;
-            c.to = r->to_step == 1 ? to : dense;
-            row_run(&c);
-            if (r->to_step != 1)
-                c.moves->scatter[2](to, r->to_step * 4, dense, c.n - c.first);
-        }
+        at += slot_parts(&c, at, r->to_step == 1);
+        (void)panel_parts(r, at, &values, &places);
+        if (r->width == 1)
+            single_run(r, &c, unit, last);
+        for (; r->width > 1 && unit < last; unit++)
+            panel_run(r, &c, unit, values, places);
     }
+}
+
+/* Which rows are taken together. */
+static void
+rows_panels(rows *r)
+{
+    int32_t k = r->walk.ndim - 1;
+
+    r->width = r->n_beside = 1;
+    r->n_units = r->n_rows;
+    if (r->c.step == 1 || r->c.n > SHORT_ROW || k < 0 || r->walk.dim[k] < 4 ||
+        r->walk.stride[0][k] != 1 || r->walk.stride[1][k] != 1)
+        return;
+    r->width = PANEL;
+    r->n_beside = r->walk.dim[k];
+    r->n_units = r->n_rows / r->n_beside * ((r->n_beside - 1) / PANEL + 1);
+    r->walk.ndim--;
+    r->c.step = 1;
 }
 
 static void
@@ -451,6 +519,8 @@ rows_plan(const mr_kernel_args *a, rows *r)
     uint32_t skip = 1U << p->axis;
     int64_t item = mr__dtype_size(x->dtype), n = x->dim[p->axis];
     int64_t threads = mr__pool_threads();
+    uint32_t *places;
+    char *values;
 
     *r = (rows){.c = {.tier = mr__sort_of(item == 8 ? 8 : 4),
                       .moves = mr__tier()->moves,
@@ -466,18 +536,22 @@ rows_plan(const mr_kernel_args *a, rows *r)
                                item >= 4,
                       .n_pieces = (n - 1) / PIECE + 1},
                 .to = out->data,
+                .from_step = x->stride[p->axis],
                 .to_step = out->stride[p->axis],
                 .workspace = a->workspace};
     mr__walk_init(&r->walk, x->ndim, x->dim, skip);
     mr__walk_add(&r->walk, x->ndim, x->stride, skip);
     mr__walk_add(&r->walk, x->ndim, out->stride, skip);
+    mr__walk_merge(&r->walk);
     r->n_rows = mr__walk_size(&r->walk);
-    r->slot_bytes = slot_parts(&r->c, NULL, r->to_step == 1);
+    rows_panels(r);
+    r->slot_bytes = slot_parts(&r->c, NULL, r->to_step == 1) +
+                    panel_parts(r, NULL, &values, &places);
     r->n_slots = threads < MAX_SLOTS ? threads : MAX_SLOTS;
     if (r->slot_bytes < 1 << 19)
         r->n_slots *= 4; /* the last one is late */
-    if (r->n_slots > r->n_rows)
-        r->n_slots = r->n_rows;
+    if (r->n_slots > r->n_units)
+        r->n_slots = r->n_units;
     /* long rows go in pieces: one after the other, from this thread */
     if (n > SHORT_ROW && r->n_rows < 16)
         r->n_slots = 1;

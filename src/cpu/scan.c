@@ -476,7 +476,7 @@ bunches_all(scan *s)
     int width = mr__scan_of()->width;
 
     mr__cpu_for((s->lines - 1) / width + 1,
-                mr__cpu_grain(0.5 * (double)(s->n * width)), bunches_piece, s);
+                mr__cpu_grain((double)(s->n * width)), bunches_piece, s);
 }
 
 /* ---- turned blocks
