@@ -14,6 +14,7 @@
 #include "array/layout.h"
 #include "base/error.h"
 #include "kernels/copy.h"
+#include "kernels/resolve.h"
 #include "kernels/source.h"
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
@@ -21,6 +22,7 @@
 enum {
     RUN = 512,
     NEAR = 64,      /* elements that are on their way from memory */
+    CUT = 16 * RUN, /* of a row of take_along_axis: rows may be few */
     FORESEEN = 256, /* bytes of the next slice */
 };
 
@@ -35,45 +37,40 @@ mr__index_read(const mr_kernel_view *x, int64_t offset)
     return mr__index_at(x->dtype, p + offset * mr__dtype_size(x->dtype));
 }
 
-/* Without a branch or a compare, so that it can be done many at a time: `bad`
- * is negative when an entry is below 0 or beyond the last. */
-#define INDEX_RUN(type)                                                        \
+/* Those `step` apart, one by one (kernels/resolve.h has adjacent ones). */
+#define INDEX_RUN(type, resolve)                                               \
     do {                                                                       \
         const type *p = (const type *)x->data + offset;                        \
                                                                                \
-        if (step == 1)                                                         \
-            for (int64_t i = 0; i < n; i++) {                                  \
-                int64_t k = (int64_t)p[i];                                     \
+        if (step == 1) {                                                       \
+            bad = t->resolve(at, p, n, size, last);                            \
+            break;                                                             \
+        }                                                                      \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            int64_t k = (int64_t)p[i * step];                                  \
                                                                                \
-                k += k >> 63 & size;                                           \
-                bad |= k | (last - k);                                         \
-                at[i] = k;                                                     \
-            }                                                                  \
-        else                                                                   \
-            for (int64_t i = 0; i < n; i++) {                                  \
-                int64_t k = (int64_t)p[i * step];                              \
-                                                                               \
-                k += k >> 63 & size;                                           \
-                bad |= k | (last - k);                                         \
-                at[i] = k;                                                     \
-            }                                                                  \
+            k += k >> 63 & size;                                               \
+            bad |= k | (last - k);                                             \
+            at[i] = k;                                                         \
+        }                                                                      \
     } while (0)
 
 int64_t
 mr__index_run(const mr_kernel_view *x, int64_t offset, int64_t step, int64_t n,
               int64_t size, int64_t last, int64_t *at)
 {
+    const mr_resolve_tier *t = mr__resolve_of();
     int64_t bad = last;
 
     switch (x->dtype) {
     case MR_INT32:
-        INDEX_RUN(int32_t);
+        INDEX_RUN(int32_t, i32);
         break;
     case MR_UINT32:
-        INDEX_RUN(uint32_t);
+        INDEX_RUN(uint32_t, u32);
         break;
     case MR_INT64:
-        INDEX_RUN(int64_t);
+        INDEX_RUN(int64_t, i64);
         break;
     case MR_BOOL:
     case MR_UINT8:
@@ -128,24 +125,22 @@ resolve_run(resolve *r, int64_t begin, int64_t end)
 {
     const mr_index_axis *x = r->axis;
     int64_t step = r->walk.ndim == 0 ? 0 : r->walk.stride[0][0];
-    int64_t at[RUN];
+    bool as_they_are = r->first && x->stride == 1;
+    int64_t apart[RUN];
 
     for (int64_t i = begin, n; i < end; i += n) {
-        int64_t good;
+        int64_t good, *at = as_they_are ? r->offset + i : apart;
 
         n = end - i < RUN ? end - i : RUN;
         good = mr__index_run(x->index, i * step, step, n, x->n, x->n - x->size,
                              at);
         if (good < n) {
             mr__index_note(&r->bad, i + good);
-            memset(at, 0, sizeof at);
+            memset(at, 0, (size_t)n * sizeof *at);
         }
-        if (r->first)
-            for (int64_t k = 0; k < n; k++)
-                r->offset[i + k] = at[k] * x->stride;
-        else
-            for (int64_t k = 0; k < n; k++)
-                r->offset[i + k] += at[k] * x->stride;
+        for (int64_t k = 0; !as_they_are && k < n; k++)
+            r->offset[i + k] =
+                (r->first ? 0 : r->offset[i + k]) + at[k] * x->stride;
     }
 }
 
@@ -437,6 +432,7 @@ typedef struct along {
     mr_walk rows; /* of the output without its last axis: x, index */
     int32_t axis;
     int64_t n, x_step, index_step, axis_stride; /* of the inner loop */
+    int64_t n_cuts;                             /* of a row */
     _Atomic int64_t bad;
 } along;
 
@@ -476,33 +472,59 @@ along_run(const along *t, char *to, const char *x, const int64_t *at, int64_t n)
     }
 }
 
-/* Output rows are the last axis: its entries read through the index, on the
- * indexed axis, which may be the last one itself. */
+/* Entries [first, last) of row r of the output. */
+static void
+along_row(along *t, const mr_walk *w, int64_t r, int64_t first, int64_t last)
+{
+    int64_t item = mr__dtype_size(t->x->dtype), at[RUN];
+    int64_t size = t->x->dim[t->axis];
+    char *to = (char *)t->out->data + (r * t->n + first) * item;
+    bool near = t->index->dtype == MR_UINT32 && t->index_step == 1 &&
+                t->axis_stride == 1 && t->x_step == 0 && size <= INT32_MAX &&
+                (item == 4 || item == 8);
+    const mr_resolve_tier *tier = mr__resolve_of();
+
+    for (int64_t j = first, n; j < last; j += n, to += n * item) {
+        int64_t good;
+
+        n = last - j < RUN ? last - j : RUN;
+        if (near && (item == 4 ? tier->pick4 : tier->pick8)(
+                        to, (const char *)t->x->data + w->offset[0] * item,
+                        (const uint32_t *)t->index->data + w->offset[1] + j, n,
+                        (uint32_t)size - 1))
+            continue;
+        good = mr__index_run(t->index, w->offset[1] + j * t->index_step,
+                             t->index_step, n, size, size - 1, at);
+        if (good < n)
+            mr__index_note(&t->bad, r * t->n + j + good);
+        else
+            along_run(t, to,
+                      (const char *)t->x->data +
+                          (w->offset[0] + j * t->x_step) * item,
+                      at, n);
+    }
+}
+
+/* Output rows are the last axis, cut where it is long: its entries read through
+ * the index, on the indexed axis, which may be the last one itself. */
 static void
 along_piece(void *ctx, int64_t begin, int64_t end)
 {
     along *t = ctx;
-    int64_t item = mr__dtype_size(t->x->dtype), at[RUN];
-    int64_t size = t->x->dim[t->axis];
-    char *to = (char *)t->out->data + begin * t->n * item;
+    int64_t row = begin / t->n_cuts, cut = begin % t->n_cuts;
     mr_walk w = t->rows;
 
-    mr__walk_seek(&w, begin);
-    for (int64_t r = begin; r < end; r++, mr__walk_next(&w))
-        for (int64_t j = 0, n; j < t->n; j += n, to += n * item) {
-            int64_t good;
+    mr__walk_seek(&w, row);
+    for (int64_t u = begin; u < end; u++) {
+        int64_t first = cut * CUT, left = t->n - first;
 
-            n = t->n - j < RUN ? t->n - j : RUN;
-            good = mr__index_run(t->index, w.offset[1] + j * t->index_step,
-                                 t->index_step, n, size, size - 1, at);
-            if (good < n)
-                mr__index_note(&t->bad, r * t->n + j + good);
-            else
-                along_run(t, to,
-                          (const char *)t->x->data +
-                              (w.offset[0] + j * t->x_step) * item,
-                          at, n);
+        along_row(t, &w, row, first, first + (left < CUT ? left : CUT));
+        if (++cut == t->n_cuts) {
+            cut = 0;
+            row++;
+            mr__walk_next(&w);
         }
+    }
 }
 
 mr_code
@@ -528,8 +550,10 @@ mr__cpu_take_along_axis(const mr_kernel_args *a)
     t.index_step = index->stride[last];
     t.axis_stride = x->stride[p->axis];
     atomic_init(&t.bad, INT64_MAX);
-    mr__cpu_for(out->size / t.n, mr__cpu_grain(2.0 * (double)t.n), along_piece,
-                &t);
+    t.n_cuts = (t.n - 1) / CUT + 1;
+    mr__cpu_for(out->size / t.n * t.n_cuts,
+                mr__cpu_grain(2.0 * (double)(t.n < CUT ? t.n : CUT)),
+                along_piece, &t);
     bad = atomic_load_explicit(&t.bad, memory_order_relaxed);
     if (bad == INT64_MAX)
         return MR_OK;

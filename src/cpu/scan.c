@@ -11,7 +11,9 @@
  * A line of adjacent entries is one chain, each step of which waits for the
  * one before: GROUP blocks (or lines) are run at a time, in plain loops where
  * combining is a C operator, else turned so that LANES blocks lie side by side
- * and the tier's elementwise kernels take one entry of each.  An axis whose
+ * and the tier's elementwise kernels take one entry of each.  Where there are
+ * many lines, sums and products of float32 take a line a lane
+ * (kernels/scan.h).  An axis whose
  * lines lie side by side as they are (everything but the last) is run down
  * with these kernels too, many lines at a time.  All give the same bits.
  * Called by: device.c.  Calls: the tier's kernels.
@@ -20,6 +22,7 @@
 
 #include "cpu/cpu.h"
 #include "kernels/copy.h"
+#include "kernels/scan.h"
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
@@ -426,6 +429,56 @@ blocks_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+/* ---- many lines side by side
+ * ------------------------------------------------------------ */
+
+/* Bunches of lines that are one block each, as many as the tier takes at a
+ * time; a last one that is not full goes in groups. */
+
+static bool
+lines_are_bunched(const scan *s)
+{
+    int width = mr__scan_of()->width;
+
+    return s->dtype == MR_FLOAT32 &&
+           (s->mode == MR_SCAN_SUM || s->mode == MR_SCAN_PROD) &&
+           s->apart == 1 && s->n_blocks == 1 && width > 0 &&
+           s->lines >= 8 * width;
+}
+
+static void
+bunches_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const scan *s = ctx;
+    const mr_scan_tier *t = mr__scan_of();
+
+    for (int64_t b = begin; b < end; b++) {
+        int64_t first = b * t->width, at = first * s->n * s->item;
+        mr_scan_lines l = {.from = (const float *)(const void *)(s->from + at),
+                           .to = (float *)(void *)(s->to + at),
+                           .n = s->n,
+                           .apart = s->n,
+                           .reverse = s->reverse,
+                           .inclusive = s->inclusive};
+
+        if (s->lines - first < t->width)
+            blocks_piece(ctx, first / GROUP, (s->lines - 1) / GROUP + 1);
+        else if (s->mode == MR_SCAN_SUM)
+            t->sum(&l);
+        else
+            t->product(&l);
+    }
+}
+
+static void
+bunches_all(scan *s)
+{
+    int width = mr__scan_of()->width;
+
+    mr__cpu_for((s->lines - 1) / width + 1,
+                mr__cpu_grain((double)(s->n * width)), bunches_piece, s);
+}
+
 /* ---- turned blocks
  * ------------------------------------------------------------ */
 
@@ -829,6 +882,10 @@ mr__cpu_scan(const mr_kernel_args *a)
     }
     if (s.line == NULL) {
         turned_all(&s);
+        return MR_OK;
+    }
+    if (lines_are_bunched(&s)) {
+        bunches_all(&s);
         return MR_OK;
     }
     ns = GROUP * (double)(s.n < BLOCK ? s.n : BLOCK);

@@ -16,16 +16,12 @@
 #include "array/layout.h"
 #include "base/pool.h"
 #include "cpu/index.h"
+#include "kernels/resolve.h"
 #include "kernels/source.h"
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
 
-enum {
-    CHUNK = 256,
-    NEAR_BYTES = 1024,
-    LINE_BYTES = 64,
-    BLOCK_SHIFT = 6 /* places of a block have one owner: no shared lines */
-};
+enum { CHUNK = 256, NEAR_BYTES = 1024, LINE_BYTES = 64 };
 
 /* How one run of elements is combined into the output. */
 typedef struct combine {
@@ -168,42 +164,24 @@ scatter_point(const scatter *s, int64_t to, int64_t from)
                     s->run);
 }
 
-/* An owner's share of the hashes of blocks. */
-typedef struct share {
-    uint32_t first, most; /* hashes first + [0, most] */
-} share;
-
-static share
+static mr_owner
 share_of(const scatter *s, int64_t owner)
 {
     uint64_t all = UINT64_C(1) << 32, n = (uint64_t)s->n_owners;
     uint64_t first = (uint64_t)owner * all / n,
              end = ((uint64_t)owner + 1) * all / n;
 
-    return (share){(uint32_t)first, (uint32_t)(end - first - 1)};
+    return (mr_owner){(uint32_t)first, (uint32_t)(end - first - 1)};
 }
 
-static bool
-is_in(share mine, int64_t offset)
-{
-    uint64_t block = (uint64_t)offset >> BLOCK_SHIFT;
-    uint32_t hash = (uint32_t)(block ^ block >> 32) * 0x9E3779B1U;
-
-    return hash - mine.first <= mine.most;
-}
-
-/* Points of [i, i + CHUNK) whose places are the owner's: how many.  Without a
- * branch, since none could be foreseen. */
+/* Points of [i, i + CHUNK) whose places are the owner's: how many. */
 static int64_t
-chunk_note(const scatter *s, share owner, int64_t i, int64_t *mine)
+chunk_note(const scatter *s, mr_owner owner, int64_t i, int64_t *mine)
 {
-    int64_t end = s->count - i < CHUNK ? s->count : i + CHUNK, n = 0;
+    int64_t n = s->count - i < CHUNK ? s->count - i : CHUNK;
 
-    for (int64_t k = i; k < end; k++) {
-        mine[n] = k;
-        n += is_in(owner, s->offset[k]);
-    }
-    return n;
+    return n <= 0 ? 0
+                  : mr__resolve_of()->owned(mine, s->offset + i, n, i, owner);
 }
 
 /* Some points of one element of the updates, `step` apart, and those that come
@@ -256,7 +234,7 @@ elements_run(const scatter *s, const elements *e)
 /* Everything of this owner, where updates are single elements; false: none of
  * the cases of elements_run. */
 static bool
-owner_elements(const scatter *s, share owner)
+owner_elements(const scatter *s, mr_owner owner)
 {
     int64_t mine[2][CHUNK];
     elements e = {.step = s->points.ndim == 0 ? 0 : s->points.stride[0][0]};
@@ -286,7 +264,7 @@ run_near(const char *to, const char *from, int64_t bytes)
 
 /* The same where updates are runs, each met while the next comes near. */
 static void
-owner_runs(const scatter *s, share owner)
+owner_runs(const scatter *s, mr_owner owner)
 {
     int64_t item = s->how.item, mine[CHUNK], n;
     int64_t step = s->points.ndim == 0 ? 0 : s->points.stride[0][0] * item;
@@ -310,7 +288,7 @@ owner_runs(const scatter *s, share owner)
 static void
 scatter_owner(const scatter *s, int64_t owner)
 {
-    share its = share_of(s, owner);
+    mr_owner its = share_of(s, owner);
     bool runs = s->n_runs == 1 && s->points.ndim <= 1;
     mr_walk w = s->points;
 
@@ -322,7 +300,7 @@ scatter_owner(const scatter *s, int64_t owner)
     }
     mr__walk_seek(&w, 0);
     for (int64_t i = 0; i < s->count; i++, mr__walk_next(&w))
-        if (is_in(its, s->offset[i]))
+        if (mr__is_owned(its, s->offset[i]))
             scatter_point(s, s->offset[i], w.offset[0]);
 }
 

@@ -52,6 +52,10 @@ typedef struct mr_sort_tier {
     /* The word of that rank, which is what would be there after a sort; the
      * words are moved about. */
     int64_t (*select)(void *words, void *spare, int64_t n, int64_t rank);
+    /* Those neither below `low` nor above `high`, in order, go to `to`, which
+     * has room for n: how many they are, and how many are below. */
+    int64_t (*between)(void *to, const void *words, int64_t n, int64_t low,
+                       int64_t high, int64_t *below);
     /* How many are below the key, and equal to it. */
     void (*rank)(const void *words, int64_t n, int64_t key, int64_t count[2]);
     /* Places first, first + 1, ... in order; d moves on. */

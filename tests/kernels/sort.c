@@ -191,6 +191,34 @@ part_case(const mr_sort_tier *t, fixture *f, int bytes)
     assert_memory_equal(f->words, f->right, f->bytes);
 }
 
+/* In order, and no byte beyond n words is written to. */
+static void
+between_case(const mr_sort_tier *t, fixture *f, int bytes, int64_t a, int64_t b)
+{
+    int64_t low = word(f->from, bytes, a < b ? a : b);
+    int64_t high = word(f->from, bytes, a < b ? b : a), below = -1, n = 0;
+    int64_t under = 0, found;
+
+    if (low > high) {
+        int64_t other = low;
+
+        low = high;
+        high = other;
+    }
+    memset(f->words, 0x5A, f->bytes);
+    found = t->between(f->words, f->from, f->n, low, high, &below);
+    guard_check(f, bytes);
+    for (int64_t i = 0; i < f->n; i++) {
+        int64_t x = word(f->from, bytes, i);
+
+        under += x < low;
+        if (x >= low && x <= high)
+            assert_true(n < found && word(f->words, bytes, n++) == x);
+    }
+    assert_int_equal(found, n);
+    assert_int_equal(below, under);
+}
+
 static void
 deal_case(const mr_sort_tier *t, fixture *f, int bytes)
 {
@@ -219,6 +247,38 @@ deal_case(const mr_sort_tier *t, fixture *f, int bytes)
     free(to);
 }
 
+/* Of equal and larger ones alone, but the first equal one. */
+static void
+tail_case(const mr_sort_tier *t, fixture *f, int bytes, int64_t rank)
+{
+    int64_t key, count[2], n, at[2] = {0};
+    uint32_t *to = malloc((size_t)(f->n + GUARD) * sizeof *to);
+    mr_sort_deal d = {.equal = to, .skip = 1};
+
+    assert_non_null(to);
+    fixture_sort(f, bytes);
+    key = word(f->right, bytes, rank);
+    t->rank(f->from, f->n, key, count);
+    n = f->n - count[0] - 1;
+    d.high = to + count[1] - 1;
+    for (int64_t i = 0; i < f->n + GUARD; i++)
+        to[i] = 77;
+    t->deal(&d, f->from, f->n, key, 0);
+    at[0] = -1;
+    at[1] = count[1] - 1;
+    for (int64_t i = 0; i < f->n; i++) {
+        int64_t x = word(f->from, bytes, i);
+
+        if (x == key && at[0]++ >= 0)
+            assert_int_equal(to[at[0] - 1], i);
+        if (x > key)
+            assert_int_equal(to[at[1]++], i);
+    }
+    for (int64_t i = n; i < f->n + GUARD; i++)
+        assert_int_equal(to[i], 77);
+    free(to);
+}
+
 static void
 all_cases(const mr_sort_tier *t, int bytes, int64_t n, int pattern)
 {
@@ -233,6 +293,11 @@ all_cases(const mr_sort_tier *t, int bytes, int64_t n, int pattern)
         select_case(t, &f, bytes, n - 1);
         part_case(t, &f, bytes);
         deal_case(t, &f, bytes);
+        tail_case(t, &f, bytes, n / 2);
+        tail_case(t, &f, bytes, n - 1);
+        between_case(t, &f, bytes, n / 2, n / 2);
+        between_case(t, &f, bytes, 0, n - 1);
+        between_case(t, &f, bytes, n / 3, n / 2);
     }
     fixture_free(&f);
 }

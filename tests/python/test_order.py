@@ -113,6 +113,76 @@ def test_argpartition__deals_smaller_equal_and_larger_in_order(dtype: str) -> No
                 assert got.tolist() == want
 
 
+def sampled_places(n: int, count: int) -> np.ndarray:
+    """Where a selection of n elements looks for a sample of `count`."""
+    seed, step, at = n, n // count, []
+    for i in range(count):
+        seed = (seed * 1664525 + 1013904223) % 2**32
+        at.append(i * step + (seed * step >> 32))
+    return np.array(at)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "float16", "uint8"])
+def test_argpartition__is_right_where_its_sample_misleads(dtype: str) -> None:
+    for n, count in ((2047, 256), (5001, 256), (66_000, 1024), (1_100_000, 4096)):
+        x = np.arange(n)[::-1] % 251
+        for least in (True, False):
+            x[sampled_places(n, count)] = 0 if least else 250
+            v = x.astype(dtype)
+            for kth in (n // 2, n - 40):
+                got = np.array(mx.argpartition(mx.array(v), kth))
+                key = np.sort(v)[kth]
+                want = np.concatenate([np.flatnonzero(v < key), np.flatnonzero(v == key), np.flatnonzero(v > key)])
+                np.testing.assert_array_equal(got, want)
+                np.testing.assert_array_equal(np.array(mx.topk(mx.array(v), n - kth)), np.sort(v)[kth:])
+
+
+def test_argpartition__is_right_for_long_rows_of_any_stride() -> None:
+    for dtype in ("float32", "int64", "int32", "float16"):
+        x = values(dtype, 70_000, 3)
+        for y in (array(x), mx.contiguous(array(x).T).T):
+            got = np.array(mx.argpartition(y, 35_000, axis=0))
+            v = np.take_along_axis(x, got, 0)
+            k = np.sort(x, axis=0)[35_000]
+            np.testing.assert_array_equal(v[35_000], k)
+            assert (np.sort(got, axis=0) == np.arange(70_000)[:, None]).all()
+            assert (v[:35_000] <= k).all()
+            assert not (v[35_000:] < k).any()
+            np.testing.assert_array_equal(np.array(mx.take_along_axis(y, mx.array(got), axis=0)), v)
+
+
+def test_take_along_axis__names_the_first_bad_place_of_a_long_row() -> None:
+    x, at = mx.arange(50_000), np.arange(50_000, dtype=np.uint32)
+    assert np.array_equal(np.array(mx.take_along_axis(x, mx.array(at), axis=0)), at)
+    at[[20_001, 40_000]] = 50_000, 50_003
+    with pytest.raises(IndexError, match="50000"):
+        mx.eval(mx.take_along_axis(x, mx.array(at), axis=0))
+
+
+def test_scan__of_many_lines_is_a_loop_over_each() -> None:
+    """Denormal products, zeros of either sign, NaN; both directions."""
+    r = np.random.default_rng(5)
+    for shape in ((131, 300), (128, 16), (200, 1), (144, 1001)):
+        x = r.standard_normal(shape).astype(np.float32)
+        x[0, 0] = x[1, -1] = -0.0
+        x[2:5] *= 1e-20
+        x[5, :] = -0.0
+        x[6, shape[1] // 2] = np.nan
+        for name, step, first in (("cumsum", np.add, 0.0), ("cumprod", np.multiply, 1.0)):
+            wide = np.float64 if name == "cumsum" else np.float32
+            for reverse in (False, True):
+                y = x[:, ::-1] if reverse else x
+                want = step.accumulate(y.astype(wide), axis=1, dtype=wide).astype(np.float32)
+                for inclusive in (True, False):
+                    if not inclusive:
+                        want = np.concatenate([np.full((shape[0], 1), first, np.float32), want[:, :-1]], 1)
+                    got = np.array(getattr(mx, name)(mx.array(x), axis=1, reverse=reverse, inclusive=inclusive))
+                    got = got[:, ::-1] if reverse else got
+                    np.testing.assert_array_equal(got, want)
+                    number = want == want
+                    assert (np.signbit(got) == np.signbit(want))[number].all()
+
+
 SCRIPT = """
 import hashlib, sys
 import marram.core as mx

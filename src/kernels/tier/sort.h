@@ -466,19 +466,31 @@ static const uint32_t parts[16] = {
     0x32107654, 0x32765410, 0x10765432, 0x76543210};
 #endif
 
+INLINE unsigned
+mask_of(M m)
+{
+#if MR_LANE_BITS == 32
+    return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps((__m256i)m));
+#else
+    return (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd((__m256i)m));
+#endif
+}
+
+/* The lanes of the mask, then the others. */
+INLINE R
+lanes_first(R x, unsigned m)
+{
+    const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    __m256i at = _mm256_srlv_epi32(_mm256_set1_epi32((int)parts[m]), shift);
+
+    return (R)_mm256_permutevar8x32_epi32((__m256i)x, at);
+}
+
 INLINE void
 push(R x, R pivot, sides *to)
 {
-    const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-#if MR_LANE_BITS == 32
-    unsigned m =
-        (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps((__m256i)(x < pivot)));
-#else
-    unsigned m =
-        (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd((__m256i)(x < pivot)));
-#endif
-    __m256i at = _mm256_srlv_epi32(_mm256_set1_epi32((int)parts[m]), shift);
-    R both = (R)_mm256_permutevar8x32_epi32((__m256i)x, at);
+    unsigned m = mask_of(x < pivot);
+    R both = lanes_first(x, m);
     int below = __builtin_popcount(m);
 
     v_store(to->low, both);
@@ -722,6 +734,64 @@ select_rank(void *words, void *spare, int64_t n, int64_t rank)
     return x[rank];
 }
 
+/* The lanes of x between low and high to `to`; how many are below. */
+#ifdef ROWS
+INLINE int
+between_push(R x, R low, R high, lane **to)
+{
+#if MR_TIER_ID == MR_TIER_AVX512
+#if MR_LANE_BITS == 32
+    unsigned below = _mm512_cmplt_epi32_mask((__m512i)x, (__m512i)low);
+    unsigned upto = _mm512_cmple_epi32_mask((__m512i)x, (__m512i)high);
+    unsigned m = upto & ~below;
+
+    v_store(*to, (R)_mm512_maskz_compress_epi32((__mmask16)m, (__m512i)x));
+#else
+    unsigned below = _mm512_cmplt_epi64_mask((__m512i)x, (__m512i)low);
+    unsigned upto = _mm512_cmple_epi64_mask((__m512i)x, (__m512i)high);
+    unsigned m = upto & ~below;
+
+    v_store(*to, (R)_mm512_maskz_compress_epi64((__mmask8)m, (__m512i)x));
+#endif
+#else
+    unsigned below = mask_of(x < low), m = ~(below | mask_of(x > high));
+
+    m &= (1U << N_LANES) - 1;
+    v_store(*to, lanes_first(x, m));
+#endif
+    *to += __builtin_popcount(m);
+    return __builtin_popcount(below);
+}
+#endif
+
+static int64_t
+between(void *to, const void *words, int64_t n, int64_t low, int64_t high,
+        int64_t *below)
+{
+    const lane *x = words;
+    const lane least_one = (lane)low, last = (lane)high;
+    lane *o = to;
+    int64_t i = 0, under = 0;
+
+#ifdef ROWS
+    /* a vector is stored no further than it was read */
+    for (; i + 4 * N_LANES <= n; i += 4 * N_LANES)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++)
+            under += between_push(v_load(x + i + j * N_LANES), v_set(least_one),
+                                  v_set(last), &o);
+#endif
+    for (; i < n; i++) {
+        lane e = x[i];
+
+        *o = e;
+        o += e >= least_one && e <= last;
+        under += e < least_one;
+    }
+    *below = under;
+    return o - (lane *)to;
+}
+
 static void
 rank_count(const void *words, int64_t n, int64_t key, int64_t count[2])
 {
@@ -760,14 +830,26 @@ typedef __m256i index_vector;
     _mm512_mask_cmplt_epi64_mask((__mmask8)(v), (__m512i)(x), (__m512i)(k))
 #endif
 
+/* Are four vectors below k? */
+INLINE bool
+all_below(const lane *x, R k)
+{
+    R a = most(v_load(x), v_load(x + N_LANES));
+    R b = most(v_load(x + 2 * N_LANES), v_load(x + 3 * N_LANES));
+    unsigned all = (unsigned)((1ULL << N_LANES) - 1);
+
+    return LANES_BELOW(all, most(a, b), k) == all;
+}
+
 static void
 deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
 {
     const lane *x = words;
     const R k = v_set((lane)key);
     index_vector at = INDEX_ADD(INDEX_START, INDEX_SET(first));
+    int64_t i = 0;
 
-    for (int64_t i = 0; i < n; i += N_LANES) {
+    for (; i < n; i += N_LANES) {
         unsigned valid = n - i < N_LANES ? (1U << (n - i)) - 1
                                          : (unsigned)((1ULL << N_LANES) - 1);
         R v = n - i < N_LANES ? v_load_n(x + i, n - i) : v_load(x + i);
@@ -783,6 +865,11 @@ deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
             INDEX_PUSH(d->high, high, __builtin_popcount(high), at);
             d->high += __builtin_popcount(high);
         }
+        if (equal && d->skip == 0) {
+            INDEX_PUSH(d->equal, equal, __builtin_popcount(equal), at);
+            d->equal += __builtin_popcount(equal);
+            equal = 0;
+        }
         for (; equal; equal &= equal - 1)
             if (d->skip > 0)
                 d->skip--;
@@ -790,6 +877,10 @@ deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
                 *d->equal++ =
                     first + (uint32_t)i + (uint32_t)__builtin_ctz(equal);
         at = INDEX_ADD(at, INDEX_SET(N_LANES));
+        /* few are wanted of a tail */
+        for (; !d->low && i + 5 * N_LANES <= n && all_below(x + i + N_LANES, k);
+             i += 4 * N_LANES)
+            at = INDEX_ADD(at, INDEX_SET(4 * N_LANES));
     }
 }
 #else

@@ -38,6 +38,7 @@ const mr_sort_tier MR_TIER_SYM(mr__sort32_tier) = {
     .sorted = is_sorted,
     .part = part,
     .select = select_rank,
+    .between = between,
     .rank = rank_count,
     .deal = deal,
     .columns = columns,

@@ -28,6 +28,7 @@ const mr_sort_tier MR_TIER_SYM(mr__sort64_tier) = {
     .sorted = is_sorted,
     .part = part,
     .select = select_rank,
+    .between = between,
     .rank = rank_count,
     .deal = deal,
     .columns = columns,
