@@ -171,6 +171,8 @@ python_test() {
 
 system_aarch64() {
     want_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    # only recommended by the compiler, which cannot link without it
+    [ -e /usr/aarch64-linux-gnu/lib/crt1.o ] || missing+=(libc6-dev-arm64-cross)
     want_command qemu-aarch64-static qemu-user-static
 }
 python_aarch64() {
