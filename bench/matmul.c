@@ -206,16 +206,19 @@ bench(const problem *p, dnnl_sgemm_fn *dnnl)
 
 /* One tile, one panel of each side in the first-level cache. */
 static void
-ceiling(void)
+ceiling(mr_dtype dtype, mr_gemm_form form, const char *what)
 {
     enum { DEPTH = 128, TIMES = 20000 };
-    float *a = filled(MR_FLOAT32, MR_GEMM_MAX_ROWS * DEPTH);
-    float *b = filled(MR_FLOAT32, MR_GEMM_MAX_COLS * DEPTH);
-    float *c = filled(MR_FLOAT32, MR_GEMM_MAX_ROWS * MR_GEMM_MAX_COLS);
-    int64_t m = mr__gemm_rows(), n = mr__gemm_cols();
+    int64_t m = mr__gemm_form_rows(form), n = mr__gemm_form_cols(form);
+    int64_t steps = mr__gemm_steps(form, dtype, DEPTH);
+    float *a = filled(MR_FLOAT32, m * steps);
+    float *b = filled(MR_FLOAT32, n * steps);
+    float *c = filled(MR_FLOAT32, m * n);
     mr_gemm_chunk g = {.m = m,
                        .n = n,
-                       .depth = DEPTH,
+                       .depth = steps,
+                       .form = form,
+                       .pieces = mr__gemm_pieces(dtype),
                        .a = a,
                        .b = b,
                        .c = c,
@@ -228,12 +231,23 @@ ceiling(void)
     for (int i = 0; i < TIMES; i++)
         mr__gemm_block(&g, 0, 1, 0, 1);
     seconds = now() - start;
-    printf("ceiling of one thread: %.1f GFLOP/s (tile %lld x %lld)\n",
+    printf("ceiling of one thread, %s: %.1f GFLOP/s (tile %lld x %lld)\n", what,
            2.0 * (double)(m * n) * DEPTH * TIMES / seconds * 1e-9, (long long)m,
            (long long)n);
     free(a);
     free(b);
     free(c);
+}
+
+static void
+ceilings(void)
+{
+    ceiling(MR_FLOAT32, MR_GEMM_FLOATS, "float32");
+    if (!mr__gemm_matrix())
+        return;
+    ceiling(MR_FLOAT32, MR_GEMM_IN_PIECES, "float32 in pieces");
+    ceiling(MR_FLOAT16, MR_GEMM_IN_PIECES, "float16 in pieces");
+    ceiling(MR_BFLOAT16, MR_GEMM_IN_PIECES, "bfloat16");
 }
 
 int
@@ -265,7 +279,7 @@ main(void)
     printf("tier %s, %d threads, OpenBLAS %s, oneDNN %s\n", mr__cpu_tier(),
            mr__pool_threads(), mr__blas_ready() ? mr__blas_core() : "none",
            dnnl ? "yes" : "none");
-    ceiling();
+    ceilings();
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
         bench(&problems[i], dnnl);
     return 0;
