@@ -26,10 +26,12 @@
 #include "ops/params.h"
 
 enum {
-    KEYS = 144, /* a multiple of every tier's rows */
+    KEYS = 144,        /* a multiple of every tier's rows */
+    PIECES_KEYS = 128, /* of the steps of the matrix unit */
     MAX_ROWS = 512,
     MIN_ROWS = 32,
-    BLOCK_FLOATS = 131072, /* of queries and sums of a block */
+    BLOCK_FLOATS = 131072,     /* of queries and sums of a block */
+    MAX_PANELS = MAX_ROWS / 4, /* of the narrowest */
     MAX_SLOTS = 256,
     RUN = 512
 };
@@ -60,8 +62,10 @@ mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
     j->width = j->v.dim[3];
     j->rows = j->group * j->lq;
     /* bfloat16 times a power of two still is bfloat16, which goes in pairs;
-     * then the same in every tier */
+     * then the same in every tier.  Halves in pieces are as they came. */
+    j->pieces = mr__gemm_pieces(j->dtype);
     j->late = j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F;
+    j->late |= j->pieces > 0 && j->dtype != MR_FLOAT32;
     if (p->has_mask) {
         j->mask = &a->in[next++];
         for (int i = 0; i < 4; i++)
@@ -165,6 +169,14 @@ mr__attend_narrow(const float *from, int64_t n, uint16_t *to)
     return lost == 0;
 }
 
+mr_gemm_kind
+mr__attend_kind(mr_dtype t)
+{
+    return t == MR_FLOAT32   ? MR_GEMM_FLOAT32
+           : t == MR_FLOAT16 ? MR_GEMM_FLOAT16
+                             : MR_GEMM_BFLOAT16;
+}
+
 const void *
 mr__attend_mask(const mr_attend_job *j, int64_t item, int64_t r)
 {
@@ -208,11 +220,14 @@ mr__attend_store(const mr_attend_job *j, int64_t item, int64_t r, int64_t n,
 typedef struct tiles {
     const mr_attend_job *j;
     const mr_attend_tier *tier;
-    int64_t cols, key_rows;     /* of the packed kernel's panels */
+    mr_attend_split_fn *split;  /* where the matrix unit is used */
+    mr_gemm_form form;          /* of what may have it */
+    int64_t cols;               /* of a panel of queries in any form */
+    int64_t keys;               /* of a tile */
     int64_t block, n_blocks;    /* rows of a unit; units of an item */
     int64_t panels;             /* of a block */
     int64_t q_floats, o_floats; /* of a panel */
-    int64_t k_floats, v_floats, s_floats;
+    int64_t k_floats, v_floats, s_floats, w_floats;
 } tiles;
 
 /* A unit at work. */
@@ -220,8 +235,12 @@ typedef struct block {
     const tiles *t;
     int64_t item, row0, n_rows, n_panels;
     int64_t key0, n_keys; /* the tile */
-    bool pairs;           /* how queries and keys lie */
-    float *q, *o, *k, *v, *s, *mask;
+    bool k_fits, v_fits;  /* the form of the plan; else they are floats */
+    bool k_packed;        /* in k_form */
+    mr_gemm_form k_form;
+    mr_gemm_form q_form[MAX_PANELS]; /* of a panel of queries, as it lies */
+    bool q_fits[MAX_PANELS];
+    float *q, *o, *k, *v, *s, *w, *mask;
     float *top, *sum; /* of all rows of the block */
 } block;
 
@@ -231,15 +250,45 @@ lines(int64_t floats)
     return (floats + 15) / 16 * 16;
 }
 
+static int64_t
+up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static int64_t
+most_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Floats of so many lanes of a side, whichever form they have in the end. */
+static int64_t
+side_floats(const tiles *t, int64_t lanes, int64_t depth)
+{
+    int64_t floats = up(lanes, mr__gemm_rows()) * depth, other = 0;
+
+    if (t->form == MR_GEMM_IN_PIECES)
+        other = up(lanes, MR_GEMM_PIECES_LANES) *
+                mr__gemm_steps(t->form, t->j->dtype, depth);
+    return lines(most_of(floats, other));
+}
+
 static void
 tiles_plan(const mr_attend_job *j, tiles *t)
 {
     int64_t items = j->batch * j->heads, per = j->depth + j->width + 1;
 
-    *t = (tiles){.j = j,
-                 .tier = mr__attend(),
-                 .cols = mr__gemm_cols(),
-                 .key_rows = mr__gemm_rows()};
+    *t = (tiles){
+        .j = j, .tier = mr__attend(), .cols = mr__gemm_cols(), .keys = KEYS};
+    if (j->pieces > 0) {
+        t->form = MR_GEMM_IN_PIECES;
+        t->keys = PIECES_KEYS;
+        t->split = t->tier->split[mr__attend_kind(j->dtype)];
+        t->w_floats = t->keys * t->cols / 2 * MR_ATTEND_PIECES(j->pieces);
+    } else if (mr__gemm_pairs(j->dtype)) {
+        t->form = MR_GEMM_IN_PAIRS;
+    }
     t->block = BLOCK_FLOATS / per / MIN_ROWS * MIN_ROWS;
     t->block = t->block < MIN_ROWS   ? MIN_ROWS
                : t->block > MAX_ROWS ? MAX_ROWS
@@ -249,23 +298,20 @@ tiles_plan(const mr_attend_job *j, tiles *t)
         t->block -= MIN_ROWS;
     t->n_blocks = (j->rows - 1) / t->block + 1;
     t->panels = (t->block - 1) / t->cols + 1;
-    t->q_floats = t->cols * j->depth;
-    t->o_floats = t->cols * j->width;
-    t->k_floats = lines(KEYS * j->depth);
-    t->v_floats =
-        lines(KEYS * ((j->width - 1) / t->key_rows + 1) * t->key_rows);
-    t->s_floats = KEYS * t->cols;
+    t->q_floats = side_floats(t, t->cols, j->depth);
+    t->o_floats = lines(t->cols * j->width);
+    t->s_floats = t->keys * t->cols;
+    t->v_floats = side_floats(t, j->width, t->keys);
     /* dense queries before they are turned; the output's rows */
-    if (t->k_floats < t->cols * (j->depth > j->width ? j->depth : j->width))
-        t->k_floats =
-            lines(t->cols * (j->depth > j->width ? j->depth : j->width));
+    t->k_floats = most_of(side_floats(t, t->keys, j->depth),
+                          lines(t->cols * most_of(j->depth, j->width)));
 }
 
 static int64_t
 tiles_slot_floats(const tiles *t)
 {
-    return t->panels * (lines(t->q_floats) + lines(t->o_floats)) + t->k_floats +
-           t->v_floats + t->s_floats + (t->j->mask ? 2 * t->s_floats : 0) +
+    return t->panels * (t->q_floats + t->o_floats) + t->k_floats + t->v_floats +
+           t->s_floats + t->w_floats + (t->j->mask ? 2 * t->s_floats : 0) +
            2 * lines(t->panels * t->cols);
 }
 
@@ -282,23 +328,24 @@ block_open(const tiles *t, int64_t unit, char *slot, block *b)
     b->k = (float *)(void *)slot;
     b->v = b->k + t->k_floats;
     b->s = b->v + t->v_floats;
-    b->top = b->s + t->s_floats;
+    b->w = b->s + t->s_floats;
+    b->top = b->w + t->w_floats;
     b->sum = b->top + lines(t->panels * t->cols);
     b->q = b->sum + lines(t->panels * t->cols);
-    b->o = b->q + t->panels * lines(t->q_floats);
-    b->mask = b->o + t->panels * lines(t->o_floats);
+    b->o = b->q + t->panels * t->q_floats;
+    b->mask = b->o + t->panels * t->o_floats;
 }
 
 static float *
 panel_queries(const block *b, int64_t panel)
 {
-    return b->q + panel * lines(b->t->q_floats);
+    return b->q + panel * b->t->q_floats;
 }
 
 static float *
 panel_sums(const block *b, int64_t panel)
 {
-    return b->o + panel * lines(b->t->o_floats);
+    return b->o + panel * b->t->o_floats;
 }
 
 /* Rows of a panel that there are. */
@@ -310,50 +357,51 @@ panel_rows(const block *b, int64_t panel)
     return left < b->t->cols ? left : b->t->cols;
 }
 
-/* Queries packed, in pairs if b->pairs; false when these must not be.  Rows are
- * made where the keys will be, and narrowed there. */
+/* A panel's queries at b->k, row after row, as what `side` says; false when
+ * they are not what the form takes.  They are scaled unless the scores will
+ * be. */
 static bool
-queries_pack(const block *b)
+queries_stage(const block *b, int64_t panel, mr_gemm_form form,
+              mr_gemm_side *side)
 {
-    const tiles *t = b->t;
-    const mr_attend_job *j = t->j;
+    const mr_attend_job *j = b->t->j;
     uint16_t *half = (uint16_t *)(void *)b->k;
+    int64_t row = b->row0 + panel * b->t->cols;
 
-    for (int64_t p = 0; p < b->n_panels; p++) {
-        int64_t n = panel_rows(b, p);
-        mr_gemm_side side = {b->k, b->pairs ? MR_BFLOAT16 : MR_FLOAT32, n,
-                             j->depth, 1};
-        bool fine = true;
-
-        for (int64_t i = 0; i < n; i++) {
-            int64_t r = b->row0 + p * t->cols + i;
-
-            if (j->late)
-                mr__attend_row(j, &j->q, b->item, r, j->depth,
-                               b->k + i * j->depth);
-            else
-                mr__attend_query(j, b->item, r, b->k + i * j->depth);
-        }
-        if (!b->pairs)
-            mr__gemm_pack(&side, (int)t->cols, 0, 0, j->depth,
-                          panel_queries(b, p));
-        for (int64_t i = 0; b->pairs && fine && i < n; i++)
-            fine = mr__attend_narrow(b->k + i * j->depth, j->depth,
-                                     half + i * j->depth);
-        if (b->pairs &&
-            (!fine || !mr__gemm_pack_pairs(&side, (int)t->cols, 0, 0, j->depth,
-                                           panel_queries(b, p))))
-            return false;
+    *side = (mr_gemm_side){b->k, MR_FLOAT32, panel_rows(b, panel), j->depth, 1};
+    for (int64_t i = 0; i < side->lanes; i++)
+        if (j->late)
+            mr__attend_row(j, &j->q, b->item, row + i, j->depth,
+                           b->k + i * j->depth);
+        else
+            mr__attend_query(j, b->item, row + i, b->k + i * j->depth);
+    if (form == MR_GEMM_FLOATS || j->dtype == MR_FLOAT32)
+        return true;
+    side->dtype = j->dtype;
+    if (j->dtype == MR_FLOAT16) {
+        mr__tier()->casts->cast[MR_FLOAT32][MR_FLOAT16](half, b->k,
+                                                        side->lanes * j->depth);
+        return true;
     }
+    for (int64_t i = 0; i < side->lanes; i++)
+        if (!mr__attend_narrow(b->k + i * j->depth, j->depth,
+                               half + i * j->depth))
+            return false;
     return true;
 }
 
-/* Pairs no more. */
-static void
-block_widen(block *b)
+/* A panel's queries packed; false when they must not have that form.  The keys
+ * give way. */
+static bool
+queries_pack(block *b, int64_t panel, mr_gemm_form form)
 {
-    b->pairs = false;
-    (void)queries_pack(b);
+    mr_gemm_side side;
+
+    b->k_packed = false;
+    b->q_form[panel] = form;
+    return queries_stage(b, panel, form, &side) &&
+           mr__gemm_pack_panels(&side, true, 0, 1, 0, side.lane_stride, form,
+                                panel_queries(b, panel), 0);
 }
 
 /* Queries packed, sums cleared. */
@@ -371,50 +419,84 @@ block_begin(block *b)
     }
     for (int64_t p = 0; p < b->n_panels; p++)
         memset(panel_sums(b, p), 0, (size_t)t->o_floats * sizeof(float));
-    b->pairs = mr__gemm_pairs(j->dtype);
-    if (!queries_pack(b))
-        block_widen(b);
+    for (int64_t p = 0; p < b->n_panels; p++)
+        b->q_fits[p] = queries_pack(b, p, t->form);
 }
 
-/* Keys of the tile; those that may not be pairs widen the block. */
-static void
-keys_pack(block *b, const mr_gemm_side *k)
+/* All lanes of a side of `depth`, panel after panel; false when they must not
+ * have that form. */
+static bool
+side_pack(const mr_gemm_side *s, int64_t depth, mr_gemm_form form, float *to)
 {
-    int64_t depth = b->t->j->depth, width = b->t->key_rows;
-    int64_t each = width * ((depth + 1) / 2);
-    bool fine = b->pairs;
+    int64_t width = mr__gemm_form_rows(form);
+    int64_t each = width * mr__gemm_steps(form, s->dtype, depth);
+    bool fits = true;
 
-    for (int64_t p = 0; fine && p * width < k->lanes; p++)
-        fine = mr__gemm_pack_pairs(k, (int)width, p, 0, depth, b->k + p * each);
-    if (fine)
-        return;
-    if (b->pairs)
-        block_widen(b);
-    for (int64_t p = 0; p * width < k->lanes; p++)
-        mr__gemm_pack(k, (int)width, p, 0, depth, b->k + p * width * depth);
+    for (int64_t p = 0, n; fits && p * width < s->lanes; p += n) {
+        n = (s->lanes - 1) / width + 1 - p;
+        n = n < MR_GEMM_MAX_PANELS ? n : MR_GEMM_MAX_PANELS;
+        fits = mr__gemm_pack_panels(s, false, p, n, 0, depth, form,
+                                    to + p * each, each);
+    }
+    return fits;
+}
+
+static bool
+keys_pack(block *b, mr_gemm_form form)
+{
+    const mr_attend_job *j = b->t->j;
+    mr_gemm_side k = {NULL, j->dtype, b->n_keys, j->k.stride[2],
+                      j->k.stride[3]};
+
+    k.data = element(j->k.data, j->dtype,
+                     mr__attend_offset(&j->k, b->item, j->heads) +
+                         b->key0 * j->k.stride[2]);
+    b->k_packed = true;
+    b->k_form = form;
+    return side_pack(&k, j->depth, form, b->k);
+}
+
+static bool
+values_pack(block *b, mr_gemm_form form)
+{
+    const mr_attend_job *j = b->t->j;
+    mr_gemm_side v = {NULL, j->dtype, j->width, j->v.stride[3], j->v.stride[2]};
+
+    v.data = element(j->v.data, j->dtype,
+                     mr__attend_offset(&j->v, b->item, j->heads) +
+                         b->key0 * j->v.stride[2]);
+    return side_pack(&v, b->n_keys, form, b->v);
 }
 
 static void
 tile_pack(block *b, int64_t key0)
 {
     const tiles *t = b->t;
-    const mr_attend_job *j = t->j;
-    int64_t n = j->lk - key0 < KEYS ? j->lk - key0 : KEYS;
-    int width = (int)t->key_rows;
-    mr_gemm_side k = {NULL, j->dtype, n, j->k.stride[2], j->k.stride[3]};
-    mr_gemm_side v = {NULL, j->dtype, j->width, j->v.stride[3], j->v.stride[2]};
+    int64_t left = t->j->lk - key0;
 
     b->key0 = key0;
-    b->n_keys = n;
-    k.data = element(j->k.data, j->dtype,
-                     mr__attend_offset(&j->k, b->item, j->heads) +
-                         key0 * j->k.stride[2]);
-    v.data = element(j->v.data, j->dtype,
-                     mr__attend_offset(&j->v, b->item, j->heads) +
-                         key0 * j->v.stride[2]);
-    keys_pack(b, &k);
-    for (int64_t p = 0; p * width < j->width; p++)
-        mr__gemm_pack(&v, width, p, 0, n, b->v + p * width * n);
+    b->n_keys = left < t->keys ? left : t->keys;
+    b->k_fits = keys_pack(b, t->form);
+    b->k_packed = b->k_fits;
+    b->v_fits = t->split && values_pack(b, MR_GEMM_IN_PIECES);
+    if (!b->v_fits)
+        (void)values_pack(b, MR_GEMM_FLOATS);
+}
+
+/* The form in which a panel's queries meet the keys of the tile.  Both are
+ * brought to it, which is rarely more than a question, so neither changes what
+ * others meet: results are those of any cut into blocks. */
+static mr_gemm_form
+panel_form(block *b, int64_t panel)
+{
+    mr_gemm_form form =
+        b->q_fits[panel] && b->k_fits ? b->t->form : MR_GEMM_FLOATS;
+
+    if (b->q_form[panel] != form)
+        (void)queries_pack(b, panel, form);
+    if (!b->k_packed || b->k_form != form)
+        (void)keys_pack(b, form);
+    return form;
 }
 
 static int64_t
@@ -482,7 +564,7 @@ panel_limits(const block *b, int64_t panel, float *limit)
         int64_t l = mr__attend_limit(j, row0 + (i < n ? i : n - 1)) - b->key0;
 
         any = any || l < b->n_keys - 1;
-        limit[i] = (float)(l < -1 ? -1 : l < KEYS ? l : KEYS);
+        limit[i] = (float)(l < -1 ? -1 : l < b->n_keys ? l : b->n_keys);
     }
     return any ? limit : NULL;
 }
@@ -498,46 +580,66 @@ any_fades(const float *fade, int64_t n)
     return any;
 }
 
+/* A panel of a's lanes with one panel of b: c = a b, or c += a b. */
+static void
+panel_product(mr_gemm_chunk *g, int64_t m, const float *a, const float *b,
+              float *c)
+{
+    g->m = m;
+    g->a = a;
+    g->b = b;
+    g->c = c;
+    mr__gemm_block(g, 0, (m - 1) / mr__gemm_form_rows(g->form) + 1, 0, 1);
+}
+
+/* The sums of the panel's rows += values times weights. */
+static void
+panel_values(const block *b, mr_gemm_chunk *g, float *o)
+{
+    const mr_attend_job *j = b->t->j;
+
+    g->form = b->v_fits ? MR_GEMM_IN_PIECES : MR_GEMM_FLOATS;
+    g->depth = mr__gemm_steps(g->form, j->dtype, b->n_keys);
+    g->pieces = j->pieces == 1 ? MR_GEMM_1_BY_2 : j->pieces;
+    g->first = false;
+    panel_product(g, j->width, b->v, b->v_fits ? b->w : b->s, o);
+}
+
 static void
 panel_run(block *b, int64_t panel)
 {
     const tiles *t = b->t;
     const mr_attend_job *j = t->j;
     float limit[MR_GEMM_MAX_COLS], fade[MR_GEMM_MAX_COLS];
-    float *o = panel_sums(b, panel);
+    float *o = panel_sums(b, panel), *top = b->top + panel * t->cols;
+    float *sum = b->sum + panel * t->cols, scale = j->late ? j->scale : 1.0F;
     mr_attend_masks masks = {0};
     int64_t width = panel_rows(b, panel) <= t->cols / 2 ? t->cols / 2 : t->cols;
-    mr_gemm_chunk g = {.m = b->n_keys,
-                       .n = width,
-                       .depth = b->pairs ? (j->depth + 1) / 2 : j->depth,
-                       .form = b->pairs ? MR_GEMM_IN_PAIRS : MR_GEMM_FLOATS,
-                       .a = b->k,
-                       .b = panel_queries(b, panel),
-                       .c = b->s,
+    mr_gemm_form form = panel_form(b, panel);
+    mr_gemm_chunk g = {.n = width,
+                       .depth = mr__gemm_steps(form, j->dtype, j->depth),
+                       .form = form,
+                       .pieces = j->pieces,
                        .c_row = t->cols,
                        .dtype = MR_FLOAT32,
                        .first = true,
                        .last = true};
 
-    mr__gemm_block(&g, 0, (b->n_keys - 1) / t->key_rows + 1, 0, 1);
-    mr__attend_scale(j, b->s, t->cols, b->n_keys, width);
+    panel_product(&g, b->n_keys, b->k, panel_queries(b, panel), b->s);
     if (j->mask)
         panel_mask(b, panel, &masks);
     masks.limit = panel_limits(b, panel, limit);
-    t->tier->step(b->s, t->cols, b->n_keys, width, &masks,
-                  b->top + panel * t->cols, b->sum + panel * t->cols, fade);
+    if (b->v_fits)
+        t->split(b->s, t->cols, b->n_keys, width, &masks, scale, top, sum, fade,
+                 j->width > 0 ? b->w : NULL);
+    else
+        t->tier->step(b->s, t->cols, b->n_keys, width, &masks, scale, top, sum,
+                      fade);
     if (j->width == 0)
         return;
     if (any_fades(fade, width))
         t->tier->multiply(o, t->cols, j->width, width, fade);
-    g.m = j->width;
-    g.form = MR_GEMM_FLOATS;
-    g.depth = b->n_keys;
-    g.a = b->v;
-    g.b = b->s;
-    g.c = o;
-    g.first = false;
-    mr__gemm_block(&g, 0, (j->width - 1) / t->key_rows + 1, 0, 1);
+    panel_values(b, &g, o);
 }
 
 /* The keys beyond a causal limit, for panels with a row that has seen none
@@ -554,7 +656,7 @@ rest_run(block *b)
                 wanted[p] || b->top[p * t->cols + i] <= MR_ATTEND_MASKED;
         any = any || wanted[p];
     }
-    for (int64_t key = 0; any && key < t->j->lk; key += KEYS) {
+    for (int64_t key = 0; any && key < t->j->lk; key += t->keys) {
         bool packed = false;
 
         for (int64_t p = 0; p < b->n_panels; p++) {
@@ -606,7 +708,7 @@ tiles_unit(const void *ctx, int64_t unit, char *slot)
         limits[p] = panel_limit(&b, p);
         end = limits[p] + 1 > end ? limits[p] + 1 : end;
     }
-    for (int64_t key = 0; key < end; key += KEYS) {
+    for (int64_t key = 0; key < end; key += t->keys) {
         tile_pack(&b, key);
         for (int64_t p = 0; p < b.n_panels; p++)
             if (limits[p] >= key)

@@ -67,14 +67,6 @@ mr__attend_few_bytes(const mr_attend_job *j)
            sizeof(float);
 }
 
-static mr_gemm_kind
-kind_of(mr_dtype t)
-{
-    return t == MR_FLOAT32   ? MR_GEMM_FLOAT32
-           : t == MR_FLOAT16 ? MR_GEMM_FLOAT16
-                             : MR_GEMM_BFLOAT16;
-}
-
 static void
 row_masks(const few *f, int64_t item, int64_t r, int64_t key, int64_t n,
           float *s, float *spare)
@@ -197,8 +189,8 @@ piece_run(const few *f, int64_t item, int64_t chunk, int64_t key, int64_t n,
     for (int64_t r = 0; r < j->rows; r++) {
         float *part = part_at(f, item, chunk, r);
 
-        mr__attend()->dots[kind_of(j->dtype)](s + r * PIECE, q + r * j->depth,
-                                              k, j->k.stride[2], n, j->depth);
+        mr__attend()->dots[mr__attend_kind(j->dtype)](
+            s + r * PIECE, q + r * j->depth, k, j->k.stride[2], n, j->depth);
         row_masks(f, item, r, key, n, s + r * PIECE, spare);
         fade[r] =
             row_step(s + r * PIECE, n, part + j->width, part + j->width + 1);

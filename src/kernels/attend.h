@@ -26,6 +26,10 @@
  * mean of its values. */
 #define MR_ATTEND_MASKED (-0x1.fffffep127F)
 
+/* The pieces of a weight beside values in so many: 16 bits for values of 8 or
+ * 11, whose results are rounded to as many. */
+#define MR_ATTEND_PIECES(n) ((n) == 3 ? 3 : 2)
+
 /* What a panel of scores goes through before the weights, each NULL for
  * nothing: key k of column c counts when keep[k][c] and k <= limit[c], and
  * add[k][c] is added (rows as far apart as those of the scores). */
@@ -34,12 +38,20 @@ typedef struct mr_attend_masks {
     const float *add, *limit;
 } mr_attend_masks;
 
-/* Scores s (n_keys rows of `width` floats, `row` apart) become exp(s - top);
- * top and sum are brought up to date, and fade is what old sums are multiplied
- * by. */
+/* Scores s (n_keys rows of `width` floats, `row` apart), times `scale`, become
+ * exp(s - top); top and sum are brought up to date, and fade is what old sums
+ * are multiplied by. */
 typedef void mr_attend_step_fn(float *s, int64_t row, int64_t n_keys,
                                int64_t width, const mr_attend_masks *masks,
-                               float *top, float *sum, float *fade);
+                               float scale, float *top, float *sum,
+                               float *fade);
+/* The same for the matrix unit: the weights go to `to` as a right side in
+ * pieces (gemm.h), MR_ATTEND_PIECES of them, and s is scratch.  Keys are pairs
+ * as they are in a left side of the kind.  to NULL: only the rest. */
+typedef void mr_attend_split_fn(float *s, int64_t row, int64_t n_keys,
+                                int64_t width, const mr_attend_masks *masks,
+                                float scale, float *top, float *sum,
+                                float *fade, float *to);
 /* y[i][c] *= x[c], or /= x[c]. */
 typedef void mr_attend_scale_fn(float *y, int64_t row, int64_t n_rows,
                                 int64_t width, const float *x);
@@ -70,6 +82,7 @@ typedef struct mr_attend_tier {
     mr_attend_back_fn *back;
     mr_attend_scale_fn *multiply, *divide;
     mr_attend_dots_fn *dots[MR_N_GEMM_KINDS];
+    mr_attend_split_fn *split[MR_N_GEMM_KINDS]; /* or NULL */
 } mr_attend_tier;
 
 #define MR_X(id, name) extern const mr_attend_tier mr__attend_tier_##name;

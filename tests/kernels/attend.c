@@ -83,7 +83,7 @@ step__gives_equal_bits_in_tiers(void **state)
                 top[t][i] = -1.0F;
                 sum[t][i] = 1.0F;
             }
-            tiers[t]->step(s[t], WIDTH, KEYS, WIDTH, &m, top[t], sum[t],
+            tiers[t]->step(s[t], WIDTH, KEYS, WIDTH, &m, 1.0F, top[t], sum[t],
                            fade[t]);
         }
         assert_memory_equal(s[0], s[1], sizeof s[0]);

@@ -17,7 +17,7 @@
 #define INFINITE C(__builtin_inff())
 
 /* Which masks a tile has; each a copy of the loop. */
-enum { PLAIN, KEEP, ADD, ANY };
+enum { PLAIN, SCALED, KEEP, ADD, ANY };
 
 /* x where a byte of `keep` is not 0. */
 INLINE R
@@ -33,15 +33,16 @@ kept(R x, const uint8_t *keep, R low)
 #endif
 }
 
-/* Score k of a column after its masks. */
+/* Score k of a column, scaled, after its masks. */
 INLINE R
-masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R limit,
-       int64_t c, const int which)
+masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R scale,
+       R limit, int64_t c, const int which)
 {
     R x = v_load(s + at), low = v_set(MR_ATTEND_MASKED);
 
     if (which == PLAIN)
         return x;
+    x = x * scale;
     if (which == ANY && m->limit)
         x = v_select(v_le(v_set((float)k), limit), x, low);
     if (which == KEEP || (which == ANY && m->keep))
@@ -55,9 +56,9 @@ masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R limit,
 /* The largest of a column. */
 INLINE R
 column_top(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
-           int64_t c, R top, const int which)
+           float scale, int64_t c, R top, const int which)
 {
-    R most[4] = {top, top, top, top};
+    R most[4] = {top, top, top, top}, by = v_set(scale);
     R limit = which == ANY && m->limit ? v_load(m->limit + c) : top;
     int64_t k = 0;
 
@@ -65,33 +66,38 @@ column_top(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
             most[j] = v_larger(
-                masked(s, (k + j) * row, k + j, m, limit, c, which), most[j]);
+                masked(s, (k + j) * row, k + j, m, by, limit, c, which),
+                most[j]);
     for (; k < n_keys; k++)
-        most[0] = v_larger(masked(s, k * row, k, m, limit, c, which), most[0]);
+        most[0] =
+            v_larger(masked(s, k * row, k, m, by, limit, c, which), most[0]);
     return v_larger(v_larger(most[0], most[1]), v_larger(most[2], most[3]));
 }
 
 INLINE R
 column_top_of(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
-              int64_t c, R top)
+              float scale, int64_t c, R top)
 {
     if (m->limit || (m->keep && m->add))
-        return column_top(s, row, n_keys, m, c, top, ANY);
+        return column_top(s, row, n_keys, m, scale, c, top, ANY);
     if (m->keep)
-        return column_top(s, row, n_keys, m, c, top, KEEP);
+        return column_top(s, row, n_keys, m, scale, c, top, KEEP);
     if (m->add)
-        return column_top(s, row, n_keys, m, c, top, ADD);
-    return column_top(s, row, n_keys, m, c, top, PLAIN);
+        return column_top(s, row, n_keys, m, scale, c, top, ADD);
+    if (scale != 1.0F)
+        return column_top(s, row, n_keys, m, scale, c, top, SCALED);
+    return column_top(s, row, n_keys, m, scale, c, top, PLAIN);
 }
 
 static void
 step(float *s, int64_t row, int64_t n_keys, int64_t width,
-     const mr_attend_masks *masks, float *top, float *sum, float *fade)
+     const mr_attend_masks *masks, float scale, float *top, float *sum,
+     float *fade)
 {
     for (int64_t c = 0; c < width; c += N_LANES, s += N_LANES) {
         R old = v_load(top + c), most, from, f, total = (R){0};
 
-        most = column_top_of(s, row, n_keys, masks, c, old);
+        most = column_top_of(s, row, n_keys, masks, scale, c, old);
         /* -inf - -inf is no number: such a row has weights of 0 so far. */
         from = v_select(v_eq(most, v_neg(INFINITE)), (R){0}, most);
         for (int64_t k = 0; k < n_keys; k++) {
@@ -106,6 +112,10 @@ step(float *s, int64_t row, int64_t n_keys, int64_t width,
         v_store(sum + c, multiply_add(v_load(sum + c), f, total));
     }
 }
+
+#if MR_TIER_ID == MR_TIER_AVX512
+#include "kernels/tier/attend_pieces.h"
+#endif
 
 /* ---- masks turned ----------------------------------------------------------
  * to[k * to_row + i] = from[i * from_row + k], by squares of 16 bytes each way:
@@ -336,4 +346,7 @@ const mr_attend_tier MR_TIER_SYM(mr__attend_tier) = {
     .multiply = multiply,
     .divide = divide,
     .dots = {dots_f32, dots_f16, dots_bf16},
+#if MR_TIER_ID == MR_TIER_AVX512
+    .split = {split_f32, split_f16, split_bf16},
+#endif
 };
