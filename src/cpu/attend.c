@@ -27,7 +27,7 @@
 
 enum {
     KEYS = 144,        /* a multiple of every tier's rows */
-    PIECES_KEYS = 128, /* of the steps of the matrix unit */
+    PIECES_KEYS = 256, /* of the steps of the matrix unit */
     MAX_ROWS = 512,
     MIN_ROWS = 32,
     BLOCK_FLOATS = 131072,     /* of queries and sums of a block */
@@ -62,10 +62,10 @@ mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
     j->width = j->v.dim[3];
     j->rows = j->group * j->lq;
     /* bfloat16 times a power of two still is bfloat16, which goes in pairs;
-     * then the same in every tier.  Halves in pieces are as they came. */
+     * then the same in every tier.  What is split into pieces is as it came. */
     j->pieces = mr__gemm_pieces(j->dtype);
-    j->late = j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F;
-    j->late |= j->pieces > 0 && j->dtype != MR_FLOAT32;
+    j->late = j->pieces > 0 ||
+              (j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F);
     if (p->has_mask) {
         j->mask = &a->in[next++];
         for (int i = 0; i < 4; i++)
@@ -235,11 +235,14 @@ typedef struct block {
     const tiles *t;
     int64_t item, row0, n_rows, n_panels;
     int64_t key0, n_keys; /* the tile */
+    int64_t first, n;     /* what a panel takes of it */
     bool k_fits, v_fits;  /* the form of the plan; else they are floats */
     bool k_packed;        /* in k_form */
     mr_gemm_form k_form;
     mr_gemm_form q_form[MAX_PANELS]; /* of a panel of queries, as it lies */
     bool q_fits[MAX_PANELS];
+    bool begun[MAX_PANELS];  /* there are sums */
+    int64_t end[MAX_PANELS]; /* of the last keys taken */
     float *q, *o, *k, *v, *s, *w, *mask;
     float *top, *sum; /* of all rows of the block */
 } block;
@@ -357,9 +360,34 @@ panel_rows(const block *b, int64_t panel)
     return left < b->t->cols ? left : b->t->cols;
 }
 
-/* A panel's queries at b->k, row after row, as what `side` says; false when
- * they are not what the form takes.  They are scaled unless the scores will
- * be. */
+/* Columns that are computed, half a tile or all of it. */
+static int64_t
+panel_width(const block *b, int64_t panel)
+{
+    int64_t cols = b->t->cols;
+
+    return panel_rows(b, panel) <= cols / 2 ? cols / 2 : cols;
+}
+
+/* A panel's queries where they lie; false when they are of several heads, or
+ * must be scaled. */
+static bool
+queries_side(const block *b, int64_t panel, mr_gemm_side *side)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t row = b->row0 + panel * b->t->cols, n = panel_rows(b, panel);
+    int64_t head = b->item % j->heads * j->group + row / j->lq;
+
+    *side = (mr_gemm_side){NULL, j->dtype, n, j->q.stride[2], j->q.stride[3]};
+    side->data =
+        element(j->q.data, j->dtype,
+                b->item / j->heads * j->q.stride[0] + head * j->q.stride[1] +
+                    row % j->lq * j->q.stride[2]);
+    return j->late && row / j->lq == (row + n - 1) / j->lq;
+}
+
+/* A panel's queries at b->k, row after row; false when they are not what the
+ * form takes. */
 static bool
 queries_stage(const block *b, int64_t panel, mr_gemm_form form,
               mr_gemm_side *side)
@@ -399,12 +427,13 @@ queries_pack(block *b, int64_t panel, mr_gemm_form form)
 
     b->k_packed = false;
     b->q_form[panel] = form;
-    return queries_stage(b, panel, form, &side) &&
-           mr__gemm_pack_panels(&side, true, 0, 1, 0, side.lane_stride, form,
+    if (!queries_side(b, panel, &side) && !queries_stage(b, panel, form, &side))
+        return false;
+    return mr__gemm_pack_panels(&side, true, 0, 1, 0, b->t->j->depth, form,
                                 panel_queries(b, panel), 0);
 }
 
-/* Queries packed, sums cleared. */
+/* Queries packed, no sums yet. */
 static void
 block_begin(block *b)
 {
@@ -417,8 +446,6 @@ block_begin(block *b)
         b->top[i] = mr__attend_sink(j, b->item, r);
         b->sum[i] = j->sinks ? 1.0F : 0.0F;
     }
-    for (int64_t p = 0; p < b->n_panels; p++)
-        memset(panel_sums(b, p), 0, (size_t)t->o_floats * sizeof(float));
     for (int64_t p = 0; p < b->n_panels; p++)
         b->q_fits[p] = queries_pack(b, p, t->form);
 }
@@ -483,6 +510,41 @@ tile_pack(block *b, int64_t key0)
         (void)values_pack(b, MR_GEMM_FLOATS);
 }
 
+/* n rows of x from `row` on come near; others, a row apart, need no help. */
+static void
+rows_fetch(const mr_kernel_view *x, int64_t at, int64_t row, int64_t n)
+{
+    int64_t size = mr__dtype_size(x->dtype), bytes = x->dim[3] * size;
+
+    for (int64_t i = row; x->stride[3] == 1 && i < row + n; i++) {
+        const char *from =
+            (const char *)x->data + (at + i * x->stride[2]) * size;
+
+        for (int64_t byte = 0; byte < bytes; byte += 64)
+            __builtin_prefetch(from + byte, 0, 2);
+    }
+}
+
+/* A panel's share of the next tile comes near while this one is at work: pieces
+ * are packed by squares, which no prefetcher follows. */
+static void
+tile_fetch(const block *b, int64_t panel)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t next = b->key0 + b->t->keys, n = j->lk - next;
+    int64_t from, end;
+
+    n = n < b->t->keys ? n : b->t->keys;
+    if (n <= 0 || !b->t->split)
+        return;
+    from = next + n * panel / b->n_panels;
+    end = next + n * (panel + 1) / b->n_panels;
+    rows_fetch(&j->k, mr__attend_offset(&j->k, b->item, j->heads), from,
+               end - from);
+    rows_fetch(&j->v, mr__attend_offset(&j->v, b->item, j->heads), from,
+               end - from);
+}
+
 /* The form in which a panel's queries meet the keys of the tile.  Both are
  * brought to it, which is rarely more than a question, so neither changes what
  * others meet: results are those of any cut into blocks. */
@@ -524,7 +586,7 @@ panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
     const mr_attend_job *j = t->j;
     mr_dtype m = j->mask->dtype;
     int64_t size = mr__dtype_size(m), n = panel_rows(b, panel);
-    int64_t row0 = b->row0 + panel * t->cols, all = b->n_keys * t->cols;
+    int64_t row0 = b->row0 + panel * t->cols, all = b->n * t->cols;
     bool half = m == MR_FLOAT16 || m == MR_BFLOAT16;
     char *tile = (char *)(half ? b->mask + t->s_floats : b->mask);
 
@@ -533,12 +595,12 @@ panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
         const char *from = mr__attend_mask(j, b->item, row0 + i);
 
         run = left < n - i ? left : n - i;
-        from += b->key0 * j->mask_stride[3] * size;
+        from += (b->key0 + b->first) * j->mask_stride[3] * size;
         if (j->mask_stride[3] == 1)
             t->tier->turn[size / 2](tile + i * size, t->cols, from,
-                                    j->mask_stride[2], run, b->n_keys);
+                                    j->mask_stride[2], run, b->n);
         else
-            mr__copy_strided((size_t)size, 2, (int64_t[]){b->n_keys, run},
+            mr__copy_strided((size_t)size, 2, (int64_t[]){b->n, run},
                              tile + i * size, (int64_t[]){t->cols * size, size},
                              from,
                              (int64_t[]){j->mask_stride[3] * size,
@@ -550,21 +612,22 @@ panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
     masks->add = m == MR_BOOL ? NULL : b->mask;
 }
 
-/* Limits of the panel's rows within the tile; NULL when all see all of it. */
+/* Limits of the panel's rows within its keys; NULL when all see all of it. */
 static const float *
 panel_limits(const block *b, int64_t panel, float *limit)
 {
     const mr_attend_job *j = b->t->j;
     int64_t n = panel_rows(b, panel), row0 = b->row0 + panel * b->t->cols;
+    int64_t key0 = b->key0 + b->first;
     bool any = false;
 
     if (!j->causal)
         return NULL;
     for (int64_t i = 0; i < b->t->cols; i++) {
-        int64_t l = mr__attend_limit(j, row0 + (i < n ? i : n - 1)) - b->key0;
+        int64_t l = mr__attend_limit(j, row0 + (i < n ? i : n - 1)) - key0;
 
-        any = any || l < b->n_keys - 1;
-        limit[i] = (float)(l < -1 ? -1 : l < b->n_keys ? l : b->n_keys);
+        any = any || l < b->n - 1;
+        limit[i] = (float)(l < -1 ? -1 : l < b->n ? l : b->n);
     }
     return any ? limit : NULL;
 }
@@ -592,21 +655,31 @@ panel_product(mr_gemm_chunk *g, int64_t m, const float *a, const float *b,
     mr__gemm_block(g, 0, (m - 1) / mr__gemm_form_rows(g->form) + 1, 0, 1);
 }
 
-/* The sums of the panel's rows += values times weights. */
+/* The sums of the panel's rows += values times weights.  A panel of values has
+ * all keys of the tile. */
 static void
 panel_values(const block *b, mr_gemm_chunk *g, float *o)
 {
     const mr_attend_job *j = b->t->j;
+    const float *v = b->v, *w = b->v_fits ? b->w : b->s;
+    int64_t lanes = j->width, all;
 
     g->form = b->v_fits ? MR_GEMM_IN_PIECES : MR_GEMM_FLOATS;
-    g->depth = mr__gemm_steps(g->form, j->dtype, b->n_keys);
+    g->depth = mr__gemm_steps(g->form, j->dtype, b->n);
     g->pieces = j->pieces == 1 ? MR_GEMM_1_BY_2 : j->pieces;
-    g->first = false;
-    panel_product(g, j->width, b->v, b->v_fits ? b->w : b->s, o);
+    if (b->n < b->n_keys)
+        lanes = MR_GEMM_PIECES_LANES;
+    all = mr__gemm_steps(g->form, j->dtype, b->n_keys) * lanes;
+    v += mr__gemm_steps(g->form, j->dtype, b->first) * lanes;
+    for (int64_t i = 0; i < j->width; i += lanes, v += all)
+        panel_product(g, j->width - i < lanes ? j->width - i : lanes, v, w,
+                      o + i * b->t->cols);
 }
 
+/* Keys b->first ... of the tile, b->n of them; in pieces steps of them, else
+ * all. */
 static void
-panel_run(block *b, int64_t panel)
+panel_keys(block *b, int64_t panel, mr_gemm_form form)
 {
     const tiles *t = b->t;
     const mr_attend_job *j = t->j;
@@ -614,8 +687,7 @@ panel_run(block *b, int64_t panel)
     float *o = panel_sums(b, panel), *top = b->top + panel * t->cols;
     float *sum = b->sum + panel * t->cols, scale = j->late ? j->scale : 1.0F;
     mr_attend_masks masks = {0};
-    int64_t width = panel_rows(b, panel) <= t->cols / 2 ? t->cols / 2 : t->cols;
-    mr_gemm_form form = panel_form(b, panel);
+    int64_t width = panel_width(b, panel);
     mr_gemm_chunk g = {.n = width,
                        .depth = mr__gemm_steps(form, j->dtype, j->depth),
                        .form = form,
@@ -625,21 +697,41 @@ panel_run(block *b, int64_t panel)
                        .first = true,
                        .last = true};
 
-    panel_product(&g, b->n_keys, b->k, panel_queries(b, panel), b->s);
+    panel_product(&g, b->n, b->k + b->first * g.depth, panel_queries(b, panel),
+                  b->s);
     if (j->mask)
         panel_mask(b, panel, &masks);
     masks.limit = panel_limits(b, panel, limit);
     if (b->v_fits)
-        t->split(b->s, t->cols, b->n_keys, width, &masks, scale, top, sum, fade,
+        t->split(b->s, t->cols, b->n, width, &masks, scale, top, sum, fade,
                  j->width > 0 ? b->w : NULL);
     else
-        t->tier->step(b->s, t->cols, b->n_keys, width, &masks, scale, top, sum,
+        t->tier->step(b->s, t->cols, b->n, width, &masks, scale, top, sum,
                       fade);
     if (j->width == 0)
         return;
-    if (any_fades(fade, width))
+    if (b->begun[panel] && any_fades(fade, width))
         t->tier->multiply(o, t->cols, j->width, width, fade);
+    g.first = !b->begun[panel];
     panel_values(b, &g, o);
+    b->begun[panel] = true;
+}
+
+/* What a panel has not taken of the tile's keys: up to its limit or all, where
+ * parts of tiles can be. */
+static void
+panel_run(block *b, int64_t panel, int64_t limit)
+{
+    mr_gemm_form form = panel_form(b, panel);
+    bool parts = form == MR_GEMM_IN_PIECES && b->v_fits;
+    int64_t end = up(limit + 1 - b->key0, MR_GEMM_PIECES_STEP);
+
+    end = parts && end < b->n_keys ? end : b->n_keys;
+    b->first = b->end[panel] > b->key0 ? b->end[panel] - b->key0 : 0;
+    b->n = end - b->first;
+    b->end[panel] = b->key0 + end;
+    if (b->n > 0)
+        panel_keys(b, panel, form);
 }
 
 /* The keys beyond a causal limit, for panels with a row that has seen none
@@ -647,7 +739,7 @@ panel_run(block *b, int64_t panel)
 static void
 rest_run(block *b)
 {
-    bool wanted[MAX_ROWS] = {false}, any = false;
+    bool wanted[MAX_PANELS] = {false}, any = false;
     const tiles *t = b->t;
 
     for (int64_t p = 0; p < b->n_panels; p++) {
@@ -660,12 +752,14 @@ rest_run(block *b)
         bool packed = false;
 
         for (int64_t p = 0; p < b->n_panels; p++) {
-            if (!wanted[p] || panel_limit(b, p) >= key)
+            int64_t end = key + t->keys < t->j->lk ? key + t->keys : t->j->lk;
+
+            if (!wanted[p] || b->end[p] >= end)
                 continue;
             if (!packed)
                 tile_pack(b, key);
             packed = true;
-            panel_run(b, p);
+            panel_run(b, p, t->j->lk - 1);
         }
     }
 }
@@ -688,7 +782,10 @@ block_end(block *b)
         float *o = panel_sums(b, p);
         int64_t n = panel_rows(b, p);
 
-        t->tier->divide(o, t->cols, j->width, t->cols, b->sum + p * t->cols);
+        if (!b->begun[p]) /* no key was seen beside a sink */
+            memset(o, 0, (size_t)t->o_floats * sizeof *o);
+        t->tier->divide(o, t->cols, j->width, panel_width(b, p),
+                        b->sum + p * t->cols);
         mr__tier()->moves->transpose[2](b->k, j->width * 4, o, t->cols * 4, n,
                                         j->width);
         mr__attend_store(j, b->item, b->row0 + p * t->cols, n, b->k);
@@ -699,7 +796,7 @@ static void
 tiles_unit(const void *ctx, int64_t unit, char *slot)
 {
     const tiles *t = ctx;
-    int64_t end = 0, limits[MAX_ROWS];
+    int64_t end = 0, limits[MAX_PANELS];
     block b;
 
     block_open(t, unit, slot, &b);
@@ -711,8 +808,10 @@ tiles_unit(const void *ctx, int64_t unit, char *slot)
     for (int64_t key = 0; key < end; key += t->keys) {
         tile_pack(&b, key);
         for (int64_t p = 0; p < b.n_panels; p++)
-            if (limits[p] >= key)
-                panel_run(&b, p);
+            if (limits[p] >= key) {
+                tile_fetch(&b, p);
+                panel_run(&b, p, limits[p]);
+            }
     }
     if (t->j->causal)
         rest_run(&b);
