@@ -210,8 +210,8 @@ dots_unit(const void *ctx, int64_t unit_, char *slot)
 
         mr__attend_row(j, &b->g, item, r, j->width, g);
         mr__attend_row(j, &b->o, item, r, j->width, o);
-        b->tier->dots[MR_GEMM_FLOAT32](b->dot + at, g, o, j->width, 1,
-                                       j->width);
+        b->tier->dots[MR_GEMM_FLOAT32](b->dot + at, g, o, j->width, 1, j->width,
+                                       0);
         b->scale[at] = 1.0F / b->scale[at];
     }
 }

@@ -57,9 +57,11 @@ typedef void mr_attend_scale_fn(float *y, int64_t row, int64_t n_rows,
                                 int64_t width, const float *x);
 /* s[k] = sum over p < depth of x[p] * key[k][p], keys key_row elements apart,
  * in 64 virtual lanes combined pairwise (l with l + 32, l + 16, then
- * neighbours). */
+ * neighbours).  `ahead` other than 0: the key so many further on is asked
+ * for. */
 typedef void mr_attend_dots_fn(float *s, const float *x, const void *key,
-                               int64_t key_row, int64_t n_keys, int64_t depth);
+                               int64_t key_row, int64_t n_keys, int64_t depth,
+                               int64_t ahead);
 
 /* The way back, rows as they are (a row a query, a column a key): scores s
  * become weights exp(s - top) * scale, and g, what comes back to the weights,

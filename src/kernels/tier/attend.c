@@ -305,18 +305,21 @@ dot(R *part, const float *x, const void *key, int64_t depth,
  * neighbouring lanes are added four times. */
 INLINE void
 dots(float *s, const float *x, const void *key, int64_t key_row, int64_t n_keys,
-     int64_t depth, const mr_gemm_kind kind)
+     int64_t depth, int64_t ahead, const mr_gemm_kind kind)
 {
     int64_t size = kind == MR_GEMM_FLOAT32 ? 4 : 2;
+    int64_t fetch = ahead > 0 ? depth * size : 0;
 
     for (int64_t k = 0; k < n_keys; k += N_LANES) {
         R part[16];
 
         for (int j = 0; j < N_LANES; j++) {
             int64_t at = k + j < n_keys ? k + j : n_keys - 1;
+            const char *from = (const char *)key + at * key_row * size;
 
-            dot(part + j * (16 / N_LANES), x,
-                (const char *)key + at * key_row * size, depth, kind);
+            for (int64_t i = 0; i < fetch; i += 64)
+                __builtin_prefetch(from + ahead * key_row * size + i, 0, 2);
+            dot(part + j * (16 / N_LANES), x, from, depth, kind);
         }
         for (int n = 8; n > 0; n /= 2)
             for (int j = 0; j < n; j++)
@@ -331,9 +334,10 @@ dots(float *s, const float *x, const void *key, int64_t key_row, int64_t n_keys,
 
 #define DOTS(name, kind)                                                       \
     static void name(float *s, const float *x, const void *key,                \
-                     int64_t key_row, int64_t n_keys, int64_t depth)           \
+                     int64_t key_row, int64_t n_keys, int64_t depth,           \
+                     int64_t ahead)                                            \
     {                                                                          \
-        dots(s, x, key, key_row, n_keys, depth, kind);                         \
+        dots(s, x, key, key_row, n_keys, depth, ahead, kind);                  \
     }
 DOTS(dots_f32, MR_GEMM_FLOAT32)
 DOTS(dots_f16, MR_GEMM_FLOAT16)
