@@ -195,6 +195,16 @@ range_take(range *r, __m512i bits)
                                 _mm512_sub_epi32(size, _mm512_set1_epi32(1)));
 }
 
+/* The same of pairs of bfloat16, the least alone, in 16 bits each. */
+INLINE void
+range_take_pairs(range *r, __m512i pairs)
+{
+    __m512i size = _mm512_and_si512(pairs, _mm512_set1_epi16(0x7FFF));
+
+    r->least = _mm512_min_epu16(r->least,
+                                _mm512_sub_epi16(size, _mm512_set1_epi16(1)));
+}
+
 /* The first n of sixteen numbers, in `there`, others 0. */
 INLINE __m512
 floats_at(const void *p, __mmask16 there, const mr_gemm_kind kind)
@@ -226,8 +236,7 @@ lane_pairs(const void *p, int64_t n, const mr_gemm_kind kind,
                                       : (__mmask32)((1U << n) - 1);
 
         piece[0] = _mm512_maskz_loadu_epi16(there, p);
-        range_take(r, _mm512_slli_epi32(piece[0], 16));
-        range_take(r, _mm512_and_si512(piece[0], _mm512_set1_epi32(LOW_BITS)));
+        range_take_pairs(r, piece[0]);
         return;
     }
     x = floats_at(p, first(n), kind);
@@ -257,9 +266,8 @@ pair_lanes(const void *p, const void *q, __mmask16 there,
             _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(q ? there : 0, q)),
             16);
 
-        range_take(r, _mm512_slli_epi32(l, 16));
-        range_take(r, h);
         piece[0] = _mm512_or_si512(l, h);
+        range_take_pairs(r, piece[0]);
         return;
     }
     x = floats_at(p, p ? there : 0, kind);
@@ -326,10 +334,14 @@ range_fits(const range *r, const mr_gemm_kind kind)
     unsigned most = _mm512_reduce_max_epu32(r->most);
     unsigned least = _mm512_reduce_min_epu32(r->least);
 
+    if (kind == MR_GEMM_BFLOAT16) {
+        __m512i low = _mm512_slli_epi32(r->least, 16);
+
+        least = _mm512_reduce_min_epu32(_mm512_min_epu16(low, r->least));
+        return least >> 16 >= (BITS(-63) >> 16) - 1;
+    }
     if (kind == MR_GEMM_FLOAT16)
         return most < BITS(128);
-    if (kind == MR_GEMM_BFLOAT16)
-        return least >= BITS(-63) - 1;
     return most == 0 ||
            (most >= BITS(-50) && most <= BITS(60) && least >= BITS(-100) - 1);
 }
