@@ -73,6 +73,22 @@ typedef void mr_attend_back_fn(float *s, float *g, int64_t row, int64_t n_rows,
                                const float *top, const float *scale,
                                const float *dot);
 
+/* The same for the matrix unit: scores are multiplied by `late` first; weights
+ * and what comes back to the scores leave in pieces as right sides (a depth a
+ * row, whole steps of them), the latter as a left side too (a lane a row, whose
+ * panels are left_apart floats apart: one step of keys).  Rows are
+ * MR_GEMM_PIECES_LANES apart, as many keys, of which n_keys are there. */
+typedef struct mr_attend_pieces {
+    float *weights, *slopes, *left;
+    int64_t left_apart;
+} mr_attend_pieces;
+typedef void mr_attend_back_split_fn(const float *s, const float *g,
+                                     int64_t n_rows, int64_t n_keys,
+                                     const mr_attend_masks *masks, float late,
+                                     const float *top, const float *scale,
+                                     const float *dot,
+                                     const mr_attend_pieces *to);
+
 /* to[k * to_row + i] = from[i * from_row + k] of n_rows rows of n_keys. */
 typedef void mr_attend_turn_fn(void *to, int64_t to_row, const void *from,
                                int64_t from_row, int64_t n_rows,
@@ -85,6 +101,7 @@ typedef struct mr_attend_tier {
     mr_attend_scale_fn *multiply, *divide;
     mr_attend_dots_fn *dots[MR_N_GEMM_KINDS];
     mr_attend_split_fn *split[MR_N_GEMM_KINDS]; /* or NULL */
+    mr_attend_back_split_fn *back_split[MR_N_GEMM_KINDS];
 } mr_attend_tier;
 
 #define MR_X(id, name) extern const mr_attend_tier mr__attend_tier_##name;

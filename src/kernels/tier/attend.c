@@ -113,10 +113,6 @@ step(float *s, int64_t row, int64_t n_keys, int64_t width,
     }
 }
 
-#if MR_TIER_ID == MR_TIER_AVX512
-#include "kernels/tier/attend_pieces.h"
-#endif
-
 /* ---- masks turned ----------------------------------------------------------
  * to[k * to_row + i] = from[i * from_row + k], by squares of 16 bytes each way:
  * interleaving the first half of the lines with the second turns a square in
@@ -176,14 +172,19 @@ TURN(turn_bytes, uint8_t, 16, 4, LOW_16, HIGH_16)
 TURN(turn_halves, uint16_t, 8, 3, LOW_8, HIGH_8)
 TURN(turn_words, uint32_t, 4, 2, LOW_4, HIGH_4)
 
+static const float column[MR_GEMM_MAX_COLS] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+    16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+#if MR_TIER_ID == MR_TIER_AVX512
+#include "kernels/tier/attend_pieces.h"
+#endif
+
 /* A row of the way back. */
 INLINE void
 back_row(float *s, float *g, int64_t width, const uint8_t *keep,
          const float *add, const float *limit, R top, R scale, R dot)
 {
-    static const float column[MR_GEMM_MAX_COLS] = {
-        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
     R low = v_set(MR_ATTEND_MASKED);
 
     for (int64_t c = 0; c < width; c += N_LANES) {
@@ -352,5 +353,6 @@ const mr_attend_tier MR_TIER_SYM(mr__attend_tier) = {
     .dots = {dots_f32, dots_f16, dots_bf16},
 #if MR_TIER_ID == MR_TIER_AVX512
     .split = {split_f32, split_f16, split_bf16},
+    .back_split = {back_split_f32, back_split_f16, back_split_bf16},
 #endif
 };

@@ -169,4 +169,142 @@ SPLIT(split_f32, 3, 16, 6)
 SPLIT(split_f16, 2, 16, 4)
 SPLIT(split_bf16, 2, 1, 4)
 
+/* ---- the way back ----------------------------------------------------------
+ */
+
+/* What all rows share. */
+typedef struct back_of {
+    const float *s, *g;
+    const mr_attend_masks *masks;
+    const float *top, *scale, *dot;
+    float late;
+    int64_t n_rows, n_keys;
+} back_of;
+
+/* The weights of half a row, and what comes back to its scores. */
+INLINE void
+back_vectors(const back_of *b, int64_t row, int64_t c, const int degree,
+             R *weight, R *slope)
+{
+    const mr_attend_masks *m = b->masks;
+    int64_t at = row * MR_GEMM_PIECES_LANES + c;
+    R x = v_load(b->s + at) * v_set(b->late), low = v_set(MR_ATTEND_MASKED);
+    R from = v_set(b->top[row]), y;
+    M there = m_below(b->n_keys - c);
+
+    if (m->limit)
+        there = m_and(there, v_le(v_load(column + c), v_set(m->limit[row])));
+    if (m->keep)
+        there = m_and(there, m_load(m->keep + at));
+    x = v_select(there, x, low);
+    if (m->add)
+        x = x + v_load(m->add + at);
+    from = v_select(v_eq(from, v_neg(INFINITE)), (R){0}, from);
+    x = power((x - from) * C(LOG2_E), degree) * v_set(b->scale[row]);
+    y = x * (v_load(b->g + at) - v_set(b->dot[row]));
+    *weight = x;
+    *slope = v_select(there, y, (R){0});
+}
+
+/* Pairs of neighbours: of x, then of y. */
+INLINE __m512i
+neighbours_of(__m512i x, __m512i y)
+{
+    static const uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                     23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                     45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+
+    return _mm512_permutex2var_epi16(x, _mm512_loadu_si512(odd), y);
+}
+
+/* A row of a left side, its 32 depths in x and y. */
+INLINE void
+left_store(float *to, R x, R y, const int n_pieces, const int apart)
+{
+    __m512i low[3], high[3];
+
+    split(n_pieces, (__m512)x, low);
+    split(n_pieces, (__m512)y, high);
+#pragma GCC unroll 3
+    for (int p = 0; p < n_pieces; p++)
+        _mm512_store_si512(to + p * 2 * TILE_FLOATS,
+                           apart == 1 ? neighbours_of(low[p], high[p])
+                                      : pairs_of(low[p], high[p]));
+}
+
+/* A pair of depths of a right side, 16 lanes. */
+INLINE void
+right_store(float *to, R even, R odd, const int n_pieces)
+{
+    __m512i low[3], high[3];
+
+    split(n_pieces, (__m512)even, low);
+    split(n_pieces, (__m512)odd, high);
+#pragma GCC unroll 3
+    for (int p = 0; p < n_pieces; p++)
+        _mm512_store_si512(to + p * 2 * TILE_FLOATS, pairs_of(low[p], high[p]));
+}
+
+/* Rows `row` of a pair: [0] the first, [1] the second, each in halves. */
+INLINE void
+back_pair(const back_of *b, const int64_t row[2], int64_t right,
+          const mr_attend_pieces *to, const int n_pieces, const int apart,
+          const int degree)
+{
+    R weight[2][2] = {{{0}}}, slope[2][2] = {{{0}}};
+
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        int64_t r = row[i] % MR_GEMM_PIECES_LANES;
+        float *left = to->left +
+                      row[i] / MR_GEMM_PIECES_LANES * to->left_apart +
+                      r / PAIRS * TILE_FLOATS + r % PAIRS * N_LANES;
+
+        if (row[i] >= b->n_rows)
+            continue;
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++)
+            back_vectors(b, row[i], h * N_LANES, degree, &weight[i][h],
+                         &slope[i][h]);
+        left_store(left, slope[i][0], slope[i][1], n_pieces, apart);
+    }
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        right_store(to->weights + right + h * TILE_FLOATS, weight[0][h],
+                    weight[1][h], n_pieces);
+        right_store(to->slopes + right + h * TILE_FLOATS, slope[0][h],
+                    slope[1][h], n_pieces);
+    }
+}
+
+INLINE void
+back_rows(const back_of *b, const mr_attend_pieces *to, const int n_pieces,
+          const int apart, const int degree)
+{
+    enum { STEP = MR_GEMM_PIECES_STEP };
+
+    for (int64_t step = 0; step * STEP < b->n_rows; step++)
+        for (int64_t i = 0; i < PAIRS; i++) {
+            int64_t r = step * STEP + (apart == 1 ? 2 * i : i);
+
+            back_pair(b, (int64_t[]){r, r + apart},
+                      step * 2 * n_pieces * TILE_FLOATS + i * N_LANES, to,
+                      n_pieces, apart, degree);
+        }
+}
+
+#define BACK_SPLIT(name, n_pieces, apart, degree)                              \
+    static void name(const float *s, const float *g, int64_t n_rows,           \
+                     int64_t n_keys, const mr_attend_masks *masks, float late, \
+                     const float *top, const float *scale, const float *dot,   \
+                     const mr_attend_pieces *to)                               \
+    {                                                                          \
+        back_of b = {s, g, masks, top, scale, dot, late, n_rows, n_keys};      \
+                                                                               \
+        back_rows(&b, to, n_pieces, apart, degree);                            \
+    }
+BACK_SPLIT(back_split_f32, 3, 16, 6)
+BACK_SPLIT(back_split_f16, 2, 16, 4)
+BACK_SPLIT(back_split_bf16, 2, 1, 4)
+
 #endif

@@ -119,12 +119,19 @@ leave(void)
     LOAD_B(0, two_cols);                                                       \
     MULTIPLY(two_rows, two_cols)
 
-/* a in one piece, b in two. */
+/* One side in one piece, the other in two. */
 #define STEP_1_BY_2(two_rows, two_cols)                                        \
     LOAD_A(0, two_rows);                                                       \
     LOAD_B(1, two_cols);                                                       \
     MULTIPLY(two_rows, two_cols);                                              \
     LOAD_B(0, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols)
+
+#define STEP_2_BY_1(two_rows, two_cols)                                        \
+    LOAD_B(0, two_cols);                                                       \
+    LOAD_A(1, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(0, two_rows);                                                       \
     MULTIPLY(two_rows, two_cols)
 
 #define SUMS(what, two_rows, two_cols)                                         \
@@ -169,6 +176,7 @@ TILES(1, 1, 1)
 TILES(2, 2, 2)
 TILES(3, 3, 3)
 TILES(1_BY_2, 1, 2)
+TILES(2_BY_1, 2, 1)
 #define TILES_OF(n)                                                            \
     {                                                                          \
         {tile_##n##_quarter, tile_##n##_upper},                                \
@@ -388,7 +396,8 @@ PACK(pack_bf16, MR_GEMM_BFLOAT16, 1)
 const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
     .enter = enter,
     .leave = leave,
-    .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3), TILES_OF(1_BY_2)},
+    .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3), TILES_OF(1_BY_2),
+             TILES_OF(2_BY_1)},
     .pack = {pack_f32, pack_f16, pack_bf16},
 };
 
