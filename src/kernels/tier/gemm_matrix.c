@@ -319,14 +319,18 @@ tile_pack(const char *from, int64_t lane_bytes, int64_t depth_bytes,
                        first(lanes), kind, n_pieces, piece, r);
         }
         for (int k = 0; k < n_pieces; k++)
-            tile[k][i] = piece[k];
+            if (adjacent == right)
+                tile[k][i] = piece[k];
+            else
+                _mm512_store_si512(to + k * 2 * TILE_FLOATS + i * LANES,
+                                   piece[k]);
     }
 #pragma GCC unroll 3
-    for (int k = 0; k < n_pieces; k++, to += 2 * TILE_FLOATS) {
-        if (adjacent == right)
-            turn_registers((__m512 *)tile[k]);
+    for (int k = 0; adjacent == right && k < n_pieces; k++) {
+        turn_registers((__m512 *)tile[k]);
         for (int i = 0; i < LANES; i++)
-            _mm512_store_si512(to + i * LANES, tile[k][i]);
+            _mm512_store_si512(to + k * 2 * TILE_FLOATS + i * LANES,
+                               tile[k][i]);
     }
 }
 
