@@ -29,9 +29,11 @@ enum {
     KEYS = 144,        /* a multiple of every tier's rows */
     PIECES_KEYS = 256, /* of the steps of the matrix unit */
     MAX_ROWS = 512,
+    PIECES_ROWS = 1024,
     MIN_ROWS = 32,
-    BLOCK_FLOATS = 131072,     /* of queries and sums of a block */
-    MAX_PANELS = MAX_ROWS / 4, /* of the narrowest */
+    BLOCK_FLOATS = 131072,        /* of queries and sums of a block */
+    PIECES_FLOATS = 212992,       /* 832 KB: the second level has 2 MB then */
+    MAX_PANELS = PIECES_ROWS / 4, /* of the narrowest */
     MAX_SLOTS = 256,
     RUN = 512
 };
@@ -277,11 +279,30 @@ side_floats(const tiles *t, int64_t lanes, int64_t depth)
     return lines(most_of(floats, other));
 }
 
+/* As many rows as fit the cache, in blocks alike; shorter ones where threads
+ * would have few.  The size of a block shows in no result. */
+static void
+block_plan(tiles *t)
+{
+    const mr_attend_job *j = t->j;
+    bool pieces = t->form == MR_GEMM_IN_PIECES;
+    int64_t items = j->batch * j->heads, per = j->width + 1, n;
+    int64_t most = pieces ? PIECES_ROWS : MAX_ROWS;
+
+    per +=
+        mr__gemm_steps(pieces ? t->form : MR_GEMM_FLOATS, j->dtype, j->depth);
+    n = (pieces ? PIECES_FLOATS : BLOCK_FLOATS) / per / MIN_ROWS * MIN_ROWS;
+    n = n < MIN_ROWS ? MIN_ROWS : n > most ? most : n;
+    n = (j->rows - 1) / n + 1;
+    t->block = up((j->rows - 1) / n + 1, MIN_ROWS);
+    while (t->block > MIN_ROWS && items * (j->rows / t->block) < 3 * j->n_slots)
+        t->block -= MIN_ROWS;
+    t->n_blocks = (j->rows - 1) / t->block + 1;
+}
+
 static void
 tiles_plan(const mr_attend_job *j, tiles *t)
 {
-    int64_t items = j->batch * j->heads, per = j->depth + j->width + 1;
-
     *t = (tiles){
         .j = j, .tier = mr__attend(), .cols = mr__gemm_cols(), .keys = KEYS};
     if (j->pieces > 0) {
@@ -292,14 +313,7 @@ tiles_plan(const mr_attend_job *j, tiles *t)
     } else if (mr__gemm_pairs(j->dtype)) {
         t->form = MR_GEMM_IN_PAIRS;
     }
-    t->block = BLOCK_FLOATS / per / MIN_ROWS * MIN_ROWS;
-    t->block = t->block < MIN_ROWS   ? MIN_ROWS
-               : t->block > MAX_ROWS ? MAX_ROWS
-                                     : t->block;
-    /* the size of a block shows in no result */
-    while (t->block > MIN_ROWS && items * (j->rows / t->block) < 3 * j->n_slots)
-        t->block -= MIN_ROWS;
-    t->n_blocks = (j->rows - 1) / t->block + 1;
+    block_plan(t);
     t->panels = (t->block - 1) / t->cols + 1;
     t->q_floats = side_floats(t, t->cols, j->depth);
     t->o_floats = lines(t->cols * j->width);
