@@ -19,7 +19,7 @@
  * prefetchers begin anew at each page and each piece (32 heads of 4096 x 128
  * bfloat16 on two cores: 1.73 to 1.53 ms, float32 3.21 to 2.72; 8 keys as good,
  * 64 not). */
-enum { CHUNK = 1024, PIECE = 128, AHEAD = 16 };
+enum { CHUNK = 1024, PIECE = 256, AHEAD = 16 };
 
 typedef struct few {
     const mr_attend_job *j;
