@@ -8,6 +8,8 @@
  * counts, so a weight is 2^(a s - b): one multiply-add from the score, and a
  * polynomial as long as the pieces need.  A weight below 2^-126 is 0, which it
  * is to the unit.
+ * The top stays while no score is ENOUGH beyond it, weights being more than 1
+ * then: old sums seldom fade.
  *
  * Included by: attend.c.
  */
@@ -20,10 +22,11 @@
 #define PAIRS       16 /* of keys in a tile */
 #define LOG2_E      1.44269504F
 #define FAR         0x1p100F
+#define ENOUGH      8.0F
 
-/* 2^x for x <= 0 as 2^floor(x) p(x - floor(x)), weighted minimax with p(0) = 1,
- * coefficients rounded one at a time from the lowest.  Of degree 4 within 2^-18
- * of it, of degree 6 within 2^-24. */
+/* 2^x, not near overflow, as 2^floor(x) p(x - floor(x)), weighted minimax with
+ * p(0) = 1, coefficients rounded one at a time from the lowest.  Of degree 4
+ * within 2^-18 of it, of degree 6 within 2^-24. */
 INLINE R
 power(R x, const int degree)
 {
@@ -135,6 +138,7 @@ step_split(float *s, int64_t row, int64_t n_keys, int64_t width,
                                    v_set(scale),
                                old)
                     : column_top_of(s, row, n_keys, masks, scale, c, old);
+        most = v_select(v_le(most - old, C(ENOUGH)), old, most);
         from = v_select(v_eq(most, v_neg(INFINITE)), (R){0}, most);
         x = (exponent){log2_e * v_set(late ? scale : 1.0F), from * log2_e};
         f = old * log2_e - x.from;
