@@ -9,6 +9,11 @@
  * Both products are the packed kernel's, and the weights need no packing.  A
  * thread holds one tile, its block of queries and their sums.
  *
+ * Where there is a matrix unit, queries, keys and values are split into pieces
+ * (kernels/gemm.h), and weights leave the step in pieces.  What does not fit
+ * goes as floats: a panel of queries, a tile of keys or one of values, each by
+ * itself, so results are those of any cut into blocks.
+ *
  * A causal block ends with the last key that one of its rows sees.  A row that
  * its mask drops as a whole takes the mean of all values: then the keys that
  * were left out follow (rest_run).

@@ -16,6 +16,9 @@
  * are runs of rows, for dq, then blocks of keys, for dk and dv.  Each element
  * adds the same tiles in the same order both ways, so the bits are those of any
  * number of threads.
+ *
+ * Where there is a matrix unit, and all four operands may be split into pieces
+ * (asked once, of all of them), all products are of pieces.
  * Called by: device.c.  Calls: attend.c, kernels/attend.h, kernels/gemm.h.
  */
 #include <math.h>

@@ -61,9 +61,9 @@ exp_argument(R x)
 #endif
 }
 
-/* p 2^k, where z has k in its low bits; exp of x.  Intel's cores take 150 cycles
- * for a result below the normal numbers, so those that are 0, which masks make
- * many of, are not computed. */
+/* p 2^k, where z has k in its low bits; exp of x.  Intel's cores take 150
+ * cycles for a result below the normal numbers, so those that are 0, which
+ * masks make many of, are not computed. */
 INLINE R
 exp_scaled(R p, R z, R k, R x)
 {
