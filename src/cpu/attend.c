@@ -9,6 +9,11 @@
  * Both products are the packed kernel's, and the weights need no packing.  A
  * thread holds one tile, its block of queries and their sums.
  *
+ * Where there is a matrix unit, queries, keys and values are split into pieces
+ * (kernels/gemm.h), and weights leave the step in pieces.  What does not fit
+ * goes as floats: a panel of queries, a tile of keys or one of values, each by
+ * itself, so results are those of any cut into blocks.
+ *
  * A causal block ends with the last key that one of its rows sees.  A row that
  * its mask drops as a whole takes the mean of all values: then the keys that
  * were left out follow (rest_run).
@@ -26,10 +31,14 @@
 #include "ops/params.h"
 
 enum {
-    KEYS = 144, /* a multiple of every tier's rows */
+    KEYS = 144,        /* a multiple of every tier's rows */
+    PIECES_KEYS = 256, /* of the steps of the matrix unit */
     MAX_ROWS = 512,
+    PIECES_ROWS = 1024,
     MIN_ROWS = 32,
-    BLOCK_FLOATS = 131072, /* of queries and sums of a block */
+    BLOCK_FLOATS = 131072,        /* of queries and sums of a block */
+    PIECES_FLOATS = 212992,       /* 832 KB: the second level has 2 MB then */
+    MAX_PANELS = PIECES_ROWS / 4, /* of the narrowest */
     MAX_SLOTS = 256,
     RUN = 512
 };
@@ -60,8 +69,10 @@ mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
     j->width = j->v.dim[3];
     j->rows = j->group * j->lq;
     /* bfloat16 times a power of two still is bfloat16, which goes in pairs;
-     * then the same in every tier */
-    j->late = j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F;
+     * then the same in every tier.  What is split into pieces is as it came. */
+    j->pieces = mr__gemm_pieces(j->dtype);
+    j->late = j->pieces > 0 ||
+              (j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F);
     if (p->has_mask) {
         j->mask = &a->in[next++];
         for (int i = 0; i < 4; i++)
@@ -165,6 +176,14 @@ mr__attend_narrow(const float *from, int64_t n, uint16_t *to)
     return lost == 0;
 }
 
+mr_gemm_kind
+mr__attend_kind(mr_dtype t)
+{
+    return t == MR_FLOAT32   ? MR_GEMM_FLOAT32
+           : t == MR_FLOAT16 ? MR_GEMM_FLOAT16
+                             : MR_GEMM_BFLOAT16;
+}
+
 const void *
 mr__attend_mask(const mr_attend_job *j, int64_t item, int64_t r)
 {
@@ -208,11 +227,14 @@ mr__attend_store(const mr_attend_job *j, int64_t item, int64_t r, int64_t n,
 typedef struct tiles {
     const mr_attend_job *j;
     const mr_attend_tier *tier;
-    int64_t cols, key_rows;     /* of the packed kernel's panels */
+    mr_attend_split_fn *split;  /* where the matrix unit is used */
+    mr_gemm_form form;          /* of what may have it */
+    int64_t cols;               /* of a panel of queries in any form */
+    int64_t keys;               /* of a tile */
     int64_t block, n_blocks;    /* rows of a unit; units of an item */
     int64_t panels;             /* of a block */
     int64_t q_floats, o_floats; /* of a panel */
-    int64_t k_floats, v_floats, s_floats;
+    int64_t k_floats, v_floats, s_floats, w_floats;
 } tiles;
 
 /* A unit at work. */
@@ -220,8 +242,15 @@ typedef struct block {
     const tiles *t;
     int64_t item, row0, n_rows, n_panels;
     int64_t key0, n_keys; /* the tile */
-    bool pairs;           /* how queries and keys lie */
-    float *q, *o, *k, *v, *s, *mask;
+    int64_t first, n;     /* what a panel takes of it */
+    bool k_fits, v_fits;  /* the form of the plan; else they are floats */
+    bool k_packed;        /* in k_form */
+    mr_gemm_form k_form;
+    mr_gemm_form q_form[MAX_PANELS]; /* of a panel of queries, as it lies */
+    bool q_fits[MAX_PANELS];
+    bool begun[MAX_PANELS];  /* there are sums */
+    int64_t end[MAX_PANELS]; /* of the last keys taken */
+    float *q, *o, *k, *v, *s, *w, *mask;
     float *top, *sum; /* of all rows of the block */
 } block;
 
@@ -231,41 +260,80 @@ lines(int64_t floats)
     return (floats + 15) / 16 * 16;
 }
 
-static void
-tiles_plan(const mr_attend_job *j, tiles *t)
+static int64_t
+up(int64_t n, int64_t to)
 {
-    int64_t items = j->batch * j->heads, per = j->depth + j->width + 1;
+    return (n + to - 1) / to * to;
+}
 
-    *t = (tiles){.j = j,
-                 .tier = mr__attend(),
-                 .cols = mr__gemm_cols(),
-                 .key_rows = mr__gemm_rows()};
-    t->block = BLOCK_FLOATS / per / MIN_ROWS * MIN_ROWS;
-    t->block = t->block < MIN_ROWS   ? MIN_ROWS
-               : t->block > MAX_ROWS ? MAX_ROWS
-                                     : t->block;
-    /* the size of a block shows in no result */
+static int64_t
+most_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Floats of so many lanes of a side, whichever form they have in the end. */
+static int64_t
+side_floats(const tiles *t, int64_t lanes, int64_t depth)
+{
+    int64_t floats = up(lanes, mr__gemm_rows()) * depth, other = 0;
+
+    if (t->form == MR_GEMM_IN_PIECES)
+        other = up(lanes, MR_GEMM_PIECES_LANES) *
+                mr__gemm_steps(t->form, t->j->dtype, depth);
+    return lines(most_of(floats, other));
+}
+
+/* As many rows as fit the cache, in blocks alike; shorter ones where threads
+ * would have few.  The size of a block shows in no result. */
+static void
+block_plan(tiles *t)
+{
+    const mr_attend_job *j = t->j;
+    bool pieces = t->form == MR_GEMM_IN_PIECES;
+    int64_t items = j->batch * j->heads, per = j->width + 1, n;
+    int64_t most = pieces ? PIECES_ROWS : MAX_ROWS;
+
+    per +=
+        mr__gemm_steps(pieces ? t->form : MR_GEMM_FLOATS, j->dtype, j->depth);
+    n = (pieces ? PIECES_FLOATS : BLOCK_FLOATS) / per / MIN_ROWS * MIN_ROWS;
+    n = n < MIN_ROWS ? MIN_ROWS : n > most ? most : n;
+    n = (j->rows - 1) / n + 1;
+    t->block = up((j->rows - 1) / n + 1, MIN_ROWS);
     while (t->block > MIN_ROWS && items * (j->rows / t->block) < 3 * j->n_slots)
         t->block -= MIN_ROWS;
     t->n_blocks = (j->rows - 1) / t->block + 1;
+}
+
+static void
+tiles_plan(const mr_attend_job *j, tiles *t)
+{
+    *t = (tiles){
+        .j = j, .tier = mr__attend(), .cols = mr__gemm_cols(), .keys = KEYS};
+    if (j->pieces > 0) {
+        t->form = MR_GEMM_IN_PIECES;
+        t->keys = PIECES_KEYS;
+        t->split = t->tier->split[mr__attend_kind(j->dtype)];
+        t->w_floats = t->keys * t->cols / 2 * MR_ATTEND_PIECES(j->pieces);
+    } else if (mr__gemm_pairs(j->dtype)) {
+        t->form = MR_GEMM_IN_PAIRS;
+    }
+    block_plan(t);
     t->panels = (t->block - 1) / t->cols + 1;
-    t->q_floats = t->cols * j->depth;
-    t->o_floats = t->cols * j->width;
-    t->k_floats = lines(KEYS * j->depth);
-    t->v_floats =
-        lines(KEYS * ((j->width - 1) / t->key_rows + 1) * t->key_rows);
-    t->s_floats = KEYS * t->cols;
+    t->q_floats = side_floats(t, t->cols, j->depth);
+    t->o_floats = lines(t->cols * j->width);
+    t->s_floats = t->keys * t->cols;
+    t->v_floats = side_floats(t, j->width, t->keys);
     /* dense queries before they are turned; the output's rows */
-    if (t->k_floats < t->cols * (j->depth > j->width ? j->depth : j->width))
-        t->k_floats =
-            lines(t->cols * (j->depth > j->width ? j->depth : j->width));
+    t->k_floats = most_of(side_floats(t, t->keys, j->depth),
+                          lines(t->cols * most_of(j->depth, j->width)));
 }
 
 static int64_t
 tiles_slot_floats(const tiles *t)
 {
-    return t->panels * (lines(t->q_floats) + lines(t->o_floats)) + t->k_floats +
-           t->v_floats + t->s_floats + (t->j->mask ? 2 * t->s_floats : 0) +
+    return t->panels * (t->q_floats + t->o_floats) + t->k_floats + t->v_floats +
+           t->s_floats + t->w_floats + (t->j->mask ? 2 * t->s_floats : 0) +
            2 * lines(t->panels * t->cols);
 }
 
@@ -282,23 +350,24 @@ block_open(const tiles *t, int64_t unit, char *slot, block *b)
     b->k = (float *)(void *)slot;
     b->v = b->k + t->k_floats;
     b->s = b->v + t->v_floats;
-    b->top = b->s + t->s_floats;
+    b->w = b->s + t->s_floats;
+    b->top = b->w + t->w_floats;
     b->sum = b->top + lines(t->panels * t->cols);
     b->q = b->sum + lines(t->panels * t->cols);
-    b->o = b->q + t->panels * lines(t->q_floats);
-    b->mask = b->o + t->panels * lines(t->o_floats);
+    b->o = b->q + t->panels * t->q_floats;
+    b->mask = b->o + t->panels * t->o_floats;
 }
 
 static float *
 panel_queries(const block *b, int64_t panel)
 {
-    return b->q + panel * lines(b->t->q_floats);
+    return b->q + panel * b->t->q_floats;
 }
 
 static float *
 panel_sums(const block *b, int64_t panel)
 {
-    return b->o + panel * lines(b->t->o_floats);
+    return b->o + panel * b->t->o_floats;
 }
 
 /* Rows of a panel that there are. */
@@ -310,53 +379,80 @@ panel_rows(const block *b, int64_t panel)
     return left < b->t->cols ? left : b->t->cols;
 }
 
-/* Queries packed, in pairs if b->pairs; false when these must not be.  Rows are
- * made where the keys will be, and narrowed there. */
-static bool
-queries_pack(const block *b)
+/* Columns that are computed, half a tile or all of it. */
+static int64_t
+panel_width(const block *b, int64_t panel)
 {
-    const tiles *t = b->t;
-    const mr_attend_job *j = t->j;
+    int64_t cols = b->t->cols;
+
+    return panel_rows(b, panel) <= cols / 2 ? cols / 2 : cols;
+}
+
+/* A panel's queries where they lie; false when they are of several heads, or
+ * must be scaled. */
+static bool
+queries_side(const block *b, int64_t panel, mr_gemm_side *side)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t row = b->row0 + panel * b->t->cols, n = panel_rows(b, panel);
+    int64_t head = b->item % j->heads * j->group + row / j->lq;
+
+    *side = (mr_gemm_side){NULL, j->dtype, n, j->q.stride[2], j->q.stride[3]};
+    side->data =
+        element(j->q.data, j->dtype,
+                b->item / j->heads * j->q.stride[0] + head * j->q.stride[1] +
+                    row % j->lq * j->q.stride[2]);
+    return j->late && row / j->lq == (row + n - 1) / j->lq;
+}
+
+/* A panel's queries at b->k, row after row; false when they are not what the
+ * form takes. */
+static bool
+queries_stage(const block *b, int64_t panel, mr_gemm_form form,
+              mr_gemm_side *side)
+{
+    const mr_attend_job *j = b->t->j;
     uint16_t *half = (uint16_t *)(void *)b->k;
+    int64_t row = b->row0 + panel * b->t->cols;
 
-    for (int64_t p = 0; p < b->n_panels; p++) {
-        int64_t n = panel_rows(b, p);
-        mr_gemm_side side = {b->k, b->pairs ? MR_BFLOAT16 : MR_FLOAT32, n,
-                             j->depth, 1};
-        bool fine = true;
-
-        for (int64_t i = 0; i < n; i++) {
-            int64_t r = b->row0 + p * t->cols + i;
-
-            if (j->late)
-                mr__attend_row(j, &j->q, b->item, r, j->depth,
-                               b->k + i * j->depth);
-            else
-                mr__attend_query(j, b->item, r, b->k + i * j->depth);
-        }
-        if (!b->pairs)
-            mr__gemm_pack(&side, (int)t->cols, 0, 0, j->depth,
-                          panel_queries(b, p));
-        for (int64_t i = 0; b->pairs && fine && i < n; i++)
-            fine = mr__attend_narrow(b->k + i * j->depth, j->depth,
-                                     half + i * j->depth);
-        if (b->pairs &&
-            (!fine || !mr__gemm_pack_pairs(&side, (int)t->cols, 0, 0, j->depth,
-                                           panel_queries(b, p))))
-            return false;
+    *side = (mr_gemm_side){b->k, MR_FLOAT32, panel_rows(b, panel), j->depth, 1};
+    for (int64_t i = 0; i < side->lanes; i++)
+        if (j->late)
+            mr__attend_row(j, &j->q, b->item, row + i, j->depth,
+                           b->k + i * j->depth);
+        else
+            mr__attend_query(j, b->item, row + i, b->k + i * j->depth);
+    if (form == MR_GEMM_FLOATS || j->dtype == MR_FLOAT32)
+        return true;
+    side->dtype = j->dtype;
+    if (j->dtype == MR_FLOAT16) {
+        mr__tier()->casts->cast[MR_FLOAT32][MR_FLOAT16](half, b->k,
+                                                        side->lanes * j->depth);
+        return true;
     }
+    for (int64_t i = 0; i < side->lanes; i++)
+        if (!mr__attend_narrow(b->k + i * j->depth, j->depth,
+                               half + i * j->depth))
+            return false;
     return true;
 }
 
-/* Pairs no more. */
-static void
-block_widen(block *b)
+/* A panel's queries packed; false when they must not have that form.  The keys
+ * give way. */
+static bool
+queries_pack(block *b, int64_t panel, mr_gemm_form form)
 {
-    b->pairs = false;
-    (void)queries_pack(b);
+    mr_gemm_side side;
+
+    b->k_packed = false;
+    b->q_form[panel] = form;
+    if (!queries_side(b, panel, &side) && !queries_stage(b, panel, form, &side))
+        return false;
+    return mr__gemm_pack_panels(&side, true, 0, 1, 0, b->t->j->depth, form,
+                                panel_queries(b, panel), 0);
 }
 
-/* Queries packed, sums cleared. */
+/* Queries packed, no sums yet. */
 static void
 block_begin(block *b)
 {
@@ -370,51 +466,118 @@ block_begin(block *b)
         b->sum[i] = j->sinks ? 1.0F : 0.0F;
     }
     for (int64_t p = 0; p < b->n_panels; p++)
-        memset(panel_sums(b, p), 0, (size_t)t->o_floats * sizeof(float));
-    b->pairs = mr__gemm_pairs(j->dtype);
-    if (!queries_pack(b))
-        block_widen(b);
+        b->q_fits[p] = queries_pack(b, p, t->form);
 }
 
-/* Keys of the tile; those that may not be pairs widen the block. */
-static void
-keys_pack(block *b, const mr_gemm_side *k)
+/* All lanes of a side of `depth`, panel after panel; false when they must not
+ * have that form. */
+static bool
+side_pack(const mr_gemm_side *s, int64_t depth, mr_gemm_form form, float *to)
 {
-    int64_t depth = b->t->j->depth, width = b->t->key_rows;
-    int64_t each = width * ((depth + 1) / 2);
-    bool fine = b->pairs;
+    int64_t width = mr__gemm_form_rows(form);
+    int64_t each = width * mr__gemm_steps(form, s->dtype, depth);
+    bool fits = true;
 
-    for (int64_t p = 0; fine && p * width < k->lanes; p++)
-        fine = mr__gemm_pack_pairs(k, (int)width, p, 0, depth, b->k + p * each);
-    if (fine)
-        return;
-    if (b->pairs)
-        block_widen(b);
-    for (int64_t p = 0; p * width < k->lanes; p++)
-        mr__gemm_pack(k, (int)width, p, 0, depth, b->k + p * width * depth);
+    for (int64_t p = 0, n; fits && p * width < s->lanes; p += n) {
+        n = (s->lanes - 1) / width + 1 - p;
+        n = n < MR_GEMM_MAX_PANELS ? n : MR_GEMM_MAX_PANELS;
+        fits = mr__gemm_pack_panels(s, false, p, n, 0, depth, form,
+                                    to + p * each, each);
+    }
+    return fits;
+}
+
+static bool
+keys_pack(block *b, mr_gemm_form form)
+{
+    const mr_attend_job *j = b->t->j;
+    mr_gemm_side k = {NULL, j->dtype, b->n_keys, j->k.stride[2],
+                      j->k.stride[3]};
+
+    k.data = element(j->k.data, j->dtype,
+                     mr__attend_offset(&j->k, b->item, j->heads) +
+                         b->key0 * j->k.stride[2]);
+    b->k_packed = true;
+    b->k_form = form;
+    return side_pack(&k, j->depth, form, b->k);
+}
+
+static bool
+values_pack(block *b, mr_gemm_form form)
+{
+    const mr_attend_job *j = b->t->j;
+    mr_gemm_side v = {NULL, j->dtype, j->width, j->v.stride[3], j->v.stride[2]};
+
+    v.data = element(j->v.data, j->dtype,
+                     mr__attend_offset(&j->v, b->item, j->heads) +
+                         b->key0 * j->v.stride[2]);
+    return side_pack(&v, b->n_keys, form, b->v);
 }
 
 static void
 tile_pack(block *b, int64_t key0)
 {
     const tiles *t = b->t;
-    const mr_attend_job *j = t->j;
-    int64_t n = j->lk - key0 < KEYS ? j->lk - key0 : KEYS;
-    int width = (int)t->key_rows;
-    mr_gemm_side k = {NULL, j->dtype, n, j->k.stride[2], j->k.stride[3]};
-    mr_gemm_side v = {NULL, j->dtype, j->width, j->v.stride[3], j->v.stride[2]};
+    int64_t left = t->j->lk - key0;
 
     b->key0 = key0;
-    b->n_keys = n;
-    k.data = element(j->k.data, j->dtype,
-                     mr__attend_offset(&j->k, b->item, j->heads) +
-                         key0 * j->k.stride[2]);
-    v.data = element(j->v.data, j->dtype,
-                     mr__attend_offset(&j->v, b->item, j->heads) +
-                         key0 * j->v.stride[2]);
-    keys_pack(b, &k);
-    for (int64_t p = 0; p * width < j->width; p++)
-        mr__gemm_pack(&v, width, p, 0, n, b->v + p * width * n);
+    b->n_keys = left < t->keys ? left : t->keys;
+    b->k_fits = keys_pack(b, t->form);
+    b->k_packed = b->k_fits;
+    b->v_fits = t->split && values_pack(b, MR_GEMM_IN_PIECES);
+    if (!b->v_fits)
+        (void)values_pack(b, MR_GEMM_FLOATS);
+}
+
+/* n rows of x from `row` on come near; others, a row apart, need no help. */
+static void
+rows_fetch(const mr_kernel_view *x, int64_t at, int64_t row, int64_t n)
+{
+    int64_t size = mr__dtype_size(x->dtype), bytes = x->dim[3] * size;
+
+    for (int64_t i = row; x->stride[3] == 1 && i < row + n; i++) {
+        const char *from =
+            (const char *)x->data + (at + i * x->stride[2]) * size;
+
+        for (int64_t byte = 0; byte < bytes; byte += 64)
+            __builtin_prefetch(from + byte, 0, 2);
+    }
+}
+
+/* A panel's share of the next tile comes near while this one is at work: pieces
+ * are packed by squares, which no prefetcher follows. */
+static void
+tile_fetch(const block *b, int64_t panel)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t next = b->key0 + b->t->keys, n = j->lk - next;
+    int64_t from, end;
+
+    n = n < b->t->keys ? n : b->t->keys;
+    if (n <= 0 || !b->t->split)
+        return;
+    from = next + n * panel / b->n_panels;
+    end = next + n * (panel + 1) / b->n_panels;
+    rows_fetch(&j->k, mr__attend_offset(&j->k, b->item, j->heads), from,
+               end - from);
+    rows_fetch(&j->v, mr__attend_offset(&j->v, b->item, j->heads), from,
+               end - from);
+}
+
+/* The form in which a panel's queries meet the keys of the tile.  Both are
+ * brought to it, which is rarely more than a question, so neither changes what
+ * others meet: results are those of any cut into blocks. */
+static mr_gemm_form
+panel_form(block *b, int64_t panel)
+{
+    mr_gemm_form form =
+        b->q_fits[panel] && b->k_fits ? b->t->form : MR_GEMM_FLOATS;
+
+    if (b->q_form[panel] != form)
+        (void)queries_pack(b, panel, form);
+    if (!b->k_packed || b->k_form != form)
+        (void)keys_pack(b, form);
+    return form;
 }
 
 static int64_t
@@ -442,7 +605,7 @@ panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
     const mr_attend_job *j = t->j;
     mr_dtype m = j->mask->dtype;
     int64_t size = mr__dtype_size(m), n = panel_rows(b, panel);
-    int64_t row0 = b->row0 + panel * t->cols, all = b->n_keys * t->cols;
+    int64_t row0 = b->row0 + panel * t->cols, all = b->n * t->cols;
     bool half = m == MR_FLOAT16 || m == MR_BFLOAT16;
     char *tile = (char *)(half ? b->mask + t->s_floats : b->mask);
 
@@ -451,12 +614,12 @@ panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
         const char *from = mr__attend_mask(j, b->item, row0 + i);
 
         run = left < n - i ? left : n - i;
-        from += b->key0 * j->mask_stride[3] * size;
+        from += (b->key0 + b->first) * j->mask_stride[3] * size;
         if (j->mask_stride[3] == 1)
             t->tier->turn[size / 2](tile + i * size, t->cols, from,
-                                    j->mask_stride[2], run, b->n_keys);
+                                    j->mask_stride[2], run, b->n);
         else
-            mr__copy_strided((size_t)size, 2, (int64_t[]){b->n_keys, run},
+            mr__copy_strided((size_t)size, 2, (int64_t[]){b->n, run},
                              tile + i * size, (int64_t[]){t->cols * size, size},
                              from,
                              (int64_t[]){j->mask_stride[3] * size,
@@ -468,21 +631,22 @@ panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
     masks->add = m == MR_BOOL ? NULL : b->mask;
 }
 
-/* Limits of the panel's rows within the tile; NULL when all see all of it. */
+/* Limits of the panel's rows within its keys; NULL when all see all of it. */
 static const float *
 panel_limits(const block *b, int64_t panel, float *limit)
 {
     const mr_attend_job *j = b->t->j;
     int64_t n = panel_rows(b, panel), row0 = b->row0 + panel * b->t->cols;
+    int64_t key0 = b->key0 + b->first;
     bool any = false;
 
     if (!j->causal)
         return NULL;
     for (int64_t i = 0; i < b->t->cols; i++) {
-        int64_t l = mr__attend_limit(j, row0 + (i < n ? i : n - 1)) - b->key0;
+        int64_t l = mr__attend_limit(j, row0 + (i < n ? i : n - 1)) - key0;
 
-        any = any || l < b->n_keys - 1;
-        limit[i] = (float)(l < -1 ? -1 : l < KEYS ? l : KEYS);
+        any = any || l < b->n - 1;
+        limit[i] = (float)(l < -1 ? -1 : l < b->n ? l : b->n);
     }
     return any ? limit : NULL;
 }
@@ -498,46 +662,95 @@ any_fades(const float *fade, int64_t n)
     return any;
 }
 
+/* A panel of a's lanes with one panel of b: c = a b, or c += a b. */
 static void
-panel_run(block *b, int64_t panel)
+panel_product(mr_gemm_chunk *g, int64_t m, const float *a, const float *b,
+              float *c)
+{
+    g->m = m;
+    g->a = a;
+    g->b = b;
+    g->c = c;
+    mr__gemm_block(g, 0, (m - 1) / mr__gemm_form_rows(g->form) + 1, 0, 1);
+}
+
+/* The sums of the panel's rows += values times weights.  A panel of values has
+ * all keys of the tile. */
+static void
+panel_values(const block *b, mr_gemm_chunk *g, float *o)
+{
+    const mr_attend_job *j = b->t->j;
+    const float *v = b->v, *w = b->v_fits ? b->w : b->s;
+    int64_t lanes = j->width, all;
+
+    g->form = b->v_fits ? MR_GEMM_IN_PIECES : MR_GEMM_FLOATS;
+    g->depth = mr__gemm_steps(g->form, j->dtype, b->n);
+    g->pieces = j->pieces == 1 ? MR_GEMM_1_BY_2 : j->pieces;
+    if (b->n < b->n_keys)
+        lanes = MR_GEMM_PIECES_LANES;
+    all = mr__gemm_steps(g->form, j->dtype, b->n_keys) * lanes;
+    v += mr__gemm_steps(g->form, j->dtype, b->first) * lanes;
+    for (int64_t i = 0; i < j->width; i += lanes, v += all)
+        panel_product(g, j->width - i < lanes ? j->width - i : lanes, v, w,
+                      o + i * b->t->cols);
+}
+
+/* Keys b->first ... of the tile, b->n of them; in pieces steps of them, else
+ * all. */
+static void
+panel_keys(block *b, int64_t panel, mr_gemm_form form)
 {
     const tiles *t = b->t;
     const mr_attend_job *j = t->j;
     float limit[MR_GEMM_MAX_COLS], fade[MR_GEMM_MAX_COLS];
-    float *o = panel_sums(b, panel);
+    float *o = panel_sums(b, panel), *top = b->top + panel * t->cols;
+    float *sum = b->sum + panel * t->cols, scale = j->late ? j->scale : 1.0F;
     mr_attend_masks masks = {0};
-    int64_t width = panel_rows(b, panel) <= t->cols / 2 ? t->cols / 2 : t->cols;
-    mr_gemm_chunk g = {.m = b->n_keys,
-                       .n = width,
-                       .depth = b->pairs ? (j->depth + 1) / 2 : j->depth,
-                       .form = b->pairs ? MR_GEMM_IN_PAIRS : MR_GEMM_FLOATS,
-                       .a = b->k,
-                       .b = panel_queries(b, panel),
-                       .c = b->s,
+    int64_t width = panel_width(b, panel);
+    mr_gemm_chunk g = {.n = width,
+                       .depth = mr__gemm_steps(form, j->dtype, j->depth),
+                       .form = form,
+                       .pieces = j->pieces,
                        .c_row = t->cols,
                        .dtype = MR_FLOAT32,
                        .first = true,
                        .last = true};
 
-    mr__gemm_block(&g, 0, (b->n_keys - 1) / t->key_rows + 1, 0, 1);
-    mr__attend_scale(j, b->s, t->cols, b->n_keys, width);
+    panel_product(&g, b->n, b->k + b->first * g.depth, panel_queries(b, panel),
+                  b->s);
     if (j->mask)
         panel_mask(b, panel, &masks);
     masks.limit = panel_limits(b, panel, limit);
-    t->tier->step(b->s, t->cols, b->n_keys, width, &masks,
-                  b->top + panel * t->cols, b->sum + panel * t->cols, fade);
+    if (b->v_fits)
+        t->split(b->s, t->cols, b->n, width, &masks, scale, top, sum, fade,
+                 j->width > 0 ? b->w : NULL);
+    else
+        t->tier->step(b->s, t->cols, b->n, width, &masks, scale, top, sum,
+                      fade);
     if (j->width == 0)
         return;
-    if (any_fades(fade, width))
+    if (b->begun[panel] && any_fades(fade, width))
         t->tier->multiply(o, t->cols, j->width, width, fade);
-    g.m = j->width;
-    g.form = MR_GEMM_FLOATS;
-    g.depth = b->n_keys;
-    g.a = b->v;
-    g.b = b->s;
-    g.c = o;
-    g.first = false;
-    mr__gemm_block(&g, 0, (j->width - 1) / t->key_rows + 1, 0, 1);
+    g.first = !b->begun[panel];
+    panel_values(b, &g, o);
+    b->begun[panel] = true;
+}
+
+/* What a panel has not taken of the tile's keys: up to its limit or all, where
+ * parts of tiles can be. */
+static void
+panel_run(block *b, int64_t panel, int64_t limit)
+{
+    mr_gemm_form form = panel_form(b, panel);
+    bool parts = form == MR_GEMM_IN_PIECES && b->v_fits;
+    int64_t end = up(limit + 1 - b->key0, MR_GEMM_PIECES_STEP);
+
+    end = parts && end < b->n_keys ? end : b->n_keys;
+    b->first = b->end[panel] > b->key0 ? b->end[panel] - b->key0 : 0;
+    b->n = end - b->first;
+    b->end[panel] = b->key0 + end;
+    if (b->n > 0)
+        panel_keys(b, panel, form);
 }
 
 /* The keys beyond a causal limit, for panels with a row that has seen none
@@ -545,7 +758,7 @@ panel_run(block *b, int64_t panel)
 static void
 rest_run(block *b)
 {
-    bool wanted[MAX_ROWS] = {false}, any = false;
+    bool wanted[MAX_PANELS] = {false}, any = false;
     const tiles *t = b->t;
 
     for (int64_t p = 0; p < b->n_panels; p++) {
@@ -554,18 +767,35 @@ rest_run(block *b)
                 wanted[p] || b->top[p * t->cols + i] <= MR_ATTEND_MASKED;
         any = any || wanted[p];
     }
-    for (int64_t key = 0; any && key < t->j->lk; key += KEYS) {
+    for (int64_t key = 0; any && key < t->j->lk; key += t->keys) {
         bool packed = false;
 
         for (int64_t p = 0; p < b->n_panels; p++) {
-            if (!wanted[p] || panel_limit(b, p) >= key)
+            int64_t end = key + t->keys < t->j->lk ? key + t->keys : t->j->lk;
+
+            if (!wanted[p] || b->end[p] >= end)
                 continue;
             if (!packed)
                 tile_pack(b, key);
             packed = true;
-            panel_run(b, p);
+            panel_run(b, p, t->j->lk - 1);
         }
     }
+}
+
+/* A panel's sums of values over those of weights.  A division takes 16 cycles
+ * a vector, so what has other last bits anyway is multiplied. */
+static void
+panel_divide(block *b, int64_t panel)
+{
+    const tiles *t = b->t;
+    int64_t width = panel_width(b, panel);
+    float *sum = b->sum + panel * t->cols;
+
+    for (int64_t i = 0; t->split && i < width; i++)
+        sum[i] = 1.0F / sum[i];
+    (t->split ? t->tier->multiply : t->tier->divide)(
+        panel_sums(b, panel), t->cols, t->j->width, width, sum);
 }
 
 static void
@@ -586,7 +816,9 @@ block_end(block *b)
         float *o = panel_sums(b, p);
         int64_t n = panel_rows(b, p);
 
-        t->tier->divide(o, t->cols, j->width, t->cols, b->sum + p * t->cols);
+        if (!b->begun[p]) /* no key was seen beside a sink */
+            memset(o, 0, (size_t)t->o_floats * sizeof *o);
+        panel_divide(b, p);
         mr__tier()->moves->transpose[2](b->k, j->width * 4, o, t->cols * 4, n,
                                         j->width);
         mr__attend_store(j, b->item, b->row0 + p * t->cols, n, b->k);
@@ -597,7 +829,7 @@ static void
 tiles_unit(const void *ctx, int64_t unit, char *slot)
 {
     const tiles *t = ctx;
-    int64_t end = 0, limits[MAX_ROWS];
+    int64_t end = 0, limits[MAX_PANELS];
     block b;
 
     block_open(t, unit, slot, &b);
@@ -606,11 +838,13 @@ tiles_unit(const void *ctx, int64_t unit, char *slot)
         limits[p] = panel_limit(&b, p);
         end = limits[p] + 1 > end ? limits[p] + 1 : end;
     }
-    for (int64_t key = 0; key < end; key += KEYS) {
+    for (int64_t key = 0; key < end; key += t->keys) {
         tile_pack(&b, key);
         for (int64_t p = 0; p < b.n_panels; p++)
-            if (limits[p] >= key)
-                panel_run(&b, p);
+            if (limits[p] >= key) {
+                tile_fetch(&b, p);
+                panel_run(&b, p, limits[p]);
+            }
     }
     if (t->j->causal)
         rest_run(&b);

@@ -31,6 +31,7 @@ typedef struct mr_attend_job {
     bool causal;
     int64_t batch, heads, group, lq, lk, depth, width; /* heads of k */
     int64_t rows;                                      /* group * lq */
+    int pieces; /* of a number on the matrix unit; 0: it is not used */
     int n_slots;
     /* set: only these are wanted, for each row of each item: the largest score
      * and the sum of exp(score - top); width is 0 */
@@ -54,6 +55,7 @@ void mr__attend_scale(const mr_attend_job *j, float *s, int64_t row,
 /* n floats as bfloat16, which may lie over them; false when one is none, or is
  * below 2^-126. */
 bool mr__attend_narrow(const float *from, int64_t n, uint16_t *to);
+mr_gemm_kind mr__attend_kind(mr_dtype t);
 /* The last key that row r of an item sees, causally. */
 static inline int64_t
 mr__attend_limit(const mr_attend_job *j, int64_t r)

@@ -16,9 +16,13 @@
  * are runs of rows, for dq, then blocks of keys, for dk and dv.  Each element
  * adds the same tiles in the same order both ways, so the bits are those of any
  * number of threads.
+ *
+ * Where there is a matrix unit, and all four operands may be split into pieces
+ * (asked once, of all of them), all products are of pieces.
  * Called by: device.c.  Calls: attend.c, kernels/attend.h, kernels/gemm.h.
  */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "cpu/attend.h"
@@ -27,10 +31,12 @@
 #include "ops/params.h"
 
 enum {
-    ROWS = 144, /* a multiple of every tier's rows */
-    KEYS = 128, /* and of every tier's columns */
+    ROWS = 144,       /* a multiple of every tier's rows */
+    PIECES_ROWS = 96, /* and of the matrix unit's */
+    KEYS = 128,       /* and of every tier's columns */
     BLOCK_FLOATS = 250000,
     MAX_BLOCK = 1024,
+    STEP = MR_GEMM_PIECES_STEP,
     RUN_TILES = 4,        /* of rows, where these are units */
     ITEM_FLOATS = 262144, /* of dq, where it is a half */
     WANT_Q = 1,
@@ -45,13 +51,17 @@ typedef struct back {
     float *dsinks;
     float *top, *scale, *dot;   /* of all rows: scale is 1 / sum */
     int64_t items, cols, high;  /* of the packed kernel's panels */
+    int64_t tile;               /* rows */
     int64_t block, n_blocks;    /* keys packed together */
     int64_t run;                /* rows of a unit that wants dq alone */
     int64_t k_panels, v_panels; /* of cols, over depth and width */
     int64_t deep, wide;         /* depth and width, to whole panels of high */
     int64_t q_floats;           /* of dq held back */
     int want;
-    bool pairs; /* of bfloat16 are worth it (kernels/gemm.h) */
+    bool pairs;  /* of bfloat16 are worth it (kernels/gemm.h) */
+    bool pieces; /* all goes to the matrix unit */
+    int weights; /* pieces of a weight then */
+    atomic_bool *misfit;
 } back;
 
 /* A unit at work: rows [row0, row1) of an item by blocks [block0, block1). */
@@ -63,6 +73,7 @@ typedef struct unit {
     float *k, *v, *k_deep, *dk, *dv;
     float *q, *g, *q_deep, *g_deep;
     float *s, *ds, *turned, *mask, *stage, *half, *dq;
+    float *p_right, *ds_right; /* in pieces, a panel's */
     bool k_pairs, v_pairs;    /* how the block lies, so q and g of a tile too */
     int64_t k_steps, v_steps; /* floats of a lane */
 } unit;
@@ -106,17 +117,20 @@ back_plan(const mr_kernel_args *a, back *b)
     b->items = j->batch * j->heads;
     b->cols = mr__gemm_cols();
     b->high = mr__gemm_rows();
+    b->pieces = j->pieces > 0;
+    b->weights = MR_ATTEND_PIECES(j->pieces);
+    b->tile = b->pieces ? PIECES_ROWS : ROWS;
     b->k_panels = up(j->depth, b->cols) / b->cols;
     b->v_panels = up(j->width, b->cols) / b->cols;
-    b->deep = up(j->depth, b->high);
-    b->wide = up(j->width, b->high);
+    b->deep = up(j->depth, b->pieces ? STEP * 3 : b->high);
+    b->wide = up(j->width, b->pieces ? STEP * 3 : b->high);
     per = 2 * j->depth + 2 * j->width + b->k_panels * b->cols + 1;
     b->block = BLOCK_FLOATS / per / KEYS * KEYS;
     b->block = b->block < KEYS ? KEYS : b->block;
     b->block = b->block < MAX_BLOCK ? b->block : MAX_BLOCK;
     if (b->block > up(j->lk, KEYS))
         b->block = up(j->lk, KEYS);
-    b->run = RUN_TILES * ROWS;
+    b->run = RUN_TILES * b->tile;
     b->want = WANT_Q | WANT_KV;
     b->pairs = mr__gemm_pairs(j->dtype);
     if (b->items < 2 * j->n_slots ||
@@ -125,12 +139,24 @@ back_plan(const mr_kernel_args *a, back *b)
         while (b->block > KEYS &&
                b->items * (j->lk / b->block) < 3 * j->n_slots)
             b->block -= KEYS;
-        while (b->run > ROWS && b->items * (j->rows / b->run) < 3 * j->n_slots)
-            b->run -= ROWS;
+        while (b->run > b->tile &&
+               b->items * (j->rows / b->run) < 3 * j->n_slots)
+            b->run -= b->tile;
     }
     b->n_blocks = j->lk > 0 ? (j->lk - 1) / b->block + 1 : 0;
     b->q_floats =
         j->dtype == MR_FLOAT32 ? 0 : (b->want ? j->rows : b->run) * j->depth;
+}
+
+/* Floats of a lane of a side, whichever form it has in the end. */
+static int64_t
+lane_floats(const back *b, int64_t depth)
+{
+    int64_t pieces = 0;
+
+    if (b->pieces)
+        pieces = mr__gemm_steps(MR_GEMM_IN_PIECES, b->j.dtype, depth);
+    return pieces > depth ? pieces : depth;
 }
 
 /* A slot's pieces one after the other; with at NULL only counted. */
@@ -139,26 +165,31 @@ slot_floats(const back *b, float *at, unit *u)
 {
     const mr_attend_job *j = &b->j;
     int64_t most = j->depth > j->width ? j->depth : j->width;
-    int64_t n_stage = up(ROWS, b->cols) * most, sum = 0;
+    int64_t n_stage = up(b->tile, b->cols) * most, sum = 0;
+    int64_t right = b->pieces ? b->tile / 2 * b->weights * b->cols : 0;
+    int64_t turned = b->pieces ? KEYS / 2 * b->weights : KEYS;
     struct {
         float **to;
         int64_t floats;
     } piece[] = {
-        {&u->k, b->block * j->depth},
-        {&u->v, b->block * j->width},
-        {&u->k_deep, b->block * b->k_panels * b->cols},
+        {&u->k, b->block * lane_floats(b, j->depth)},
+        {&u->v, b->block * lane_floats(b, j->width)},
+        {&u->k_deep,
+         b->block / KEYS * lane_floats(b, KEYS) * b->k_panels * b->cols},
         {&u->dk, b->block * j->depth},
         {&u->dv, b->block * j->width},
-        {&u->q, ROWS * j->depth},
-        {&u->g, ROWS * j->width},
-        {&u->q_deep, ROWS * b->deep},
-        {&u->g_deep, ROWS * b->wide},
-        {&u->s, ROWS * KEYS},
-        {&u->ds, ROWS * KEYS},
-        {&u->turned, ROWS * KEYS},
-        {&u->mask, j->mask ? 2 * ROWS * b->cols : 0},
+        {&u->q, b->tile * lane_floats(b, j->depth)},
+        {&u->g, b->tile * lane_floats(b, j->width)},
+        {&u->q_deep, lane_floats(b, b->tile) * b->deep},
+        {&u->g_deep, lane_floats(b, b->tile) * b->wide},
+        {&u->s, b->tile * KEYS},
+        {&u->ds, b->tile * KEYS},
+        {&u->turned, b->tile * (turned > KEYS ? turned : KEYS)},
+        {&u->p_right, right},
+        {&u->ds_right, right},
+        {&u->mask, j->mask ? 2 * b->tile * b->cols : 0},
         {&u->stage, n_stage},
-        {&u->half, b->pairs ? (ROWS * most + 1) / 2 : 0},
+        {&u->half, b->pairs || b->pieces ? (b->tile * most + 1) / 2 : 0},
         {&u->dq, b->q_floats},
     };
 
@@ -210,8 +241,8 @@ dots_unit(const void *ctx, int64_t unit_, char *slot)
 
         mr__attend_row(j, &b->g, item, r, j->width, g);
         mr__attend_row(j, &b->o, item, r, j->width, o);
-        b->tier->dots[MR_GEMM_FLOAT32](b->dot + at, g, o, j->width, 1,
-                                       j->width);
+        b->tier->dots[MR_GEMM_FLOAT32](b->dot + at, g, o, j->width, 1, j->width,
+                                       0);
         b->scale[at] = 1.0F / b->scale[at];
     }
 }
@@ -220,6 +251,66 @@ static size_t
 dots_bytes(const back *b)
 {
     return (size_t)(2 * lines(b->j.width)) * sizeof(float);
+}
+
+/* ---- may all of it be split into pieces?  ----------------------------------
+ * All of it or none, so that it does not show how the work is cut.
+ */
+
+static bool
+rows_fit(const mr_kernel_view *x, int64_t at, int64_t n, float *spare)
+{
+    int64_t each = mr__gemm_steps(MR_GEMM_IN_PIECES, x->dtype, x->dim[3]);
+    bool fits = true;
+
+    for (int64_t i = 0; fits && i < n; i += STEP) {
+        mr_gemm_side side = {place(x, at + i * x->stride[2]), x->dtype,
+                             n - i < STEP ? n - i : STEP, x->stride[2],
+                             x->stride[3]};
+
+        fits =
+            each == 0 || mr__gemm_pack_panels(&side, false, 0, 1, 0, x->dim[3],
+                                              MR_GEMM_IN_PIECES, spare, 0);
+    }
+    return fits;
+}
+
+/* One head of one of the operands. */
+static void
+fits_unit(const void *ctx, int64_t number, char *slot)
+{
+    const back *b = ctx;
+    const mr_kernel_view *x[] = {&b->j.k, &b->j.v, &b->j.q, &b->g};
+    int64_t which = 0, heads;
+
+    for (; number >= x[which]->dim[0] * x[which]->dim[1]; which++)
+        number -= x[which]->dim[0] * x[which]->dim[1];
+    heads = x[which]->dim[1];
+    if (!rows_fit(x[which], mr__attend_offset(x[which], number, heads),
+                  x[which]->dim[2], (float *)(void *)slot))
+        /* relaxed: read when all units are done */
+        atomic_store_explicit(b->misfit, true, memory_order_relaxed);
+}
+
+static size_t
+fits_bytes(const back *b)
+{
+    int64_t most = b->j.depth > b->j.width ? b->j.depth : b->j.width;
+
+    return (size_t)(STEP * lane_floats(b, most)) * sizeof(float);
+}
+
+static bool
+back_fits(back *b, char *workspace)
+{
+    const mr_attend_job *j = &b->j;
+    int64_t n = 2 * j->batch * j->heads * (1 + j->group);
+    atomic_bool misfit;
+
+    atomic_init(&misfit, false);
+    b->misfit = &misfit;
+    mr__cpu_units(j->n_slots, n, workspace, fits_bytes(b), fits_unit, b);
+    return !atomic_load_explicit(&misfit, memory_order_relaxed);
 }
 
 /* -(weight of the sink) * D, over the rows of a query head. */
@@ -267,14 +358,47 @@ side_pairs(const mr_gemm_side *s, int64_t width, int64_t depth, float *to)
     return true;
 }
 
+/* The same in pieces. */
+static void
+side_pieces(const mr_gemm_side *s, bool right, int64_t depth, float *to)
+{
+    int64_t each = mr__gemm_steps(MR_GEMM_IN_PIECES, s->dtype, depth) *
+                   MR_GEMM_PIECES_LANES;
+
+    for (int64_t p = 0, n; p * MR_GEMM_PIECES_LANES < s->lanes; p += n) {
+        n = (s->lanes - 1) / MR_GEMM_PIECES_LANES + 1 - p;
+        n = n < MR_GEMM_MAX_PANELS ? n : MR_GEMM_MAX_PANELS;
+        (void)mr__gemm_pack_panels(s, right, p, n, 0, depth, MR_GEMM_IN_PIECES,
+                                   to + p * each, each);
+    }
+}
+
+static int64_t
+steps(const back *b, int64_t depth)
+{
+    return mr__gemm_steps(MR_GEMM_IN_PIECES, b->j.dtype, depth);
+}
+
+/* Of a side that is made of weights, pieces of its own. */
+static int64_t
+weight_steps(const back *b, int64_t depth)
+{
+    return up(depth, STEP) / 2 * b->weights;
+}
+
 /* A block's keys or values, in pairs if `pairs` and that may be; whether it
  * was, and how many floats of a lane. */
 static bool
 keys_pack(const back *b, const mr_gemm_side *s, int64_t depth, bool pairs,
-          float *to, int64_t *steps)
+          float *to, int64_t *n_steps)
 {
+    if (b->pieces) {
+        side_pieces(s, true, depth, to);
+        *n_steps = steps(b, depth);
+        return false;
+    }
     pairs = pairs && side_pairs(s, b->cols, depth, to);
-    *steps = pairs ? (depth + 1) / 2 : depth;
+    *n_steps = pairs ? (depth + 1) / 2 : depth;
     if (!pairs)
         side_pack(s, b->cols, depth, to);
     return pairs;
@@ -321,7 +445,11 @@ block_pack(unit *u)
         mr_gemm_side deep = {place(&j->k, k0 + i * j->k.stride[2]), j->dtype,
                              j->depth, j->k.stride[3], j->k.stride[2]};
 
-        if (b->want != WANT_KV)
+        if (b->want != WANT_KV && b->pieces)
+            side_pieces(&deep, true, n,
+                        u->k_deep +
+                            i / KEYS * steps(b, KEYS) * b->k_panels * b->cols);
+        else if (b->want != WANT_KV)
             side_pack(&deep, b->cols, n, u->k_deep + i * b->k_panels * b->cols);
     }
     memset(u->dk, 0, (size_t)(b->block * j->depth) * sizeof(float));
@@ -427,9 +555,41 @@ tile_gradients(unit *u)
         side_pack(&deep, b->high, u->n, u->g_deep);
 }
 
+/* A tile's rows for both of their products, in pieces as they came. */
+static void
+tile_pieces(unit *u, const mr_kernel_view *x, int64_t n, float *rows,
+            float *deeper)
+{
+    const back *b = u->b;
+    mr_dtype t = b->j.dtype;
+    mr_gemm_side flat, deep;
+
+    if (!tile_side(u, x, n, &flat, &deep)) {
+        const void *dense = t == MR_FLOAT32 ? u->stage : u->half;
+
+        for (int64_t i = 0; i < u->n; i++)
+            mr__attend_row(&b->j, x, u->item, u->tile0 + i, n,
+                           u->stage + i * n);
+        if (t != MR_FLOAT32)
+            mr__tier()->casts->cast[MR_FLOAT32][t](u->half, u->stage, u->n * n);
+        flat = (mr_gemm_side){dense, t, u->n, n, 1};
+        deep = (mr_gemm_side){dense, t, n, 1, n};
+    }
+    side_pieces(&flat, false, n, rows);
+    if (b->want != WANT_Q)
+        side_pieces(&deep, false, u->n, deeper);
+}
+
 static void
 tile_pack(unit *u)
 {
+    const mr_attend_job *j = &u->b->j;
+
+    if (u->b->pieces) {
+        tile_pieces(u, &j->q, j->depth, u->q, u->q_deep);
+        tile_pieces(u, &u->b->g, j->width, u->g, u->g_deep);
+        return;
+    }
     tile_queries(u);
     tile_gradients(u);
 }
@@ -446,7 +606,7 @@ tile_mask(unit *u, int64_t key, int64_t n, mr_attend_masks *masks)
     mr_dtype m = j->mask->dtype;
     int64_t size = mr__dtype_size(m);
     bool half = m == MR_FLOAT16 || m == MR_BFLOAT16;
-    char *tile = (char *)(half ? u->mask + ROWS * b->cols : u->mask);
+    char *tile = (char *)(half ? u->mask + b->tile * b->cols : u->mask);
 
     for (int64_t i = 0, run; i < u->n; i += run) {
         int64_t left = j->lq - (u->tile0 + i) % j->lq;
@@ -541,7 +701,7 @@ rows_blind(const unit *u, int64_t key)
            mr__attend_limit(&b->j, u->tile0 + n) < key &&
            top[n] > MR_ATTEND_MASKED)
         n++;
-    return n / b->high * b->high;
+    return b->pieces ? n / STEP * STEP : n / b->high * b->high;
 }
 
 /* c, a column a key, += a b: a's lanes packed over all rows of the tile, b the
@@ -558,6 +718,99 @@ keys_add(const unit *u, const float *a, int64_t lanes, const float *b,
                 u->n - first, c + i * cols, cols, true);
 }
 
+/* What the masks drop of a panel, from row `first` of the tile on. */
+static mr_attend_masks
+panel_masks(unit *u, int64_t at, int64_t n, int64_t first, float *limit)
+{
+    const back *b = u->b;
+    mr_attend_masks masks = {0};
+
+    if (b->j.mask)
+        tile_mask(u, u->key0 + at, n, &masks);
+    masks.limit = tile_limits(u, u->key0 + at, n, limit);
+    if (masks.limit)
+        masks.limit += first;
+    if (masks.keep)
+        masks.keep += first * b->cols;
+    if (masks.add)
+        masks.add += first * b->cols;
+    return masks;
+}
+
+/* c = a b, or c += a b, of one panel of b in pieces. */
+static void
+pieces_product(const float *a, int64_t m, const float *b, int64_t n,
+               int64_t depth, int pieces, float *c, int64_t c_row, bool add)
+{
+    mr_gemm_chunk g = {.m = m,
+                       .n = n,
+                       .depth = depth,
+                       .pieces = pieces,
+                       .a = a,
+                       .b = b,
+                       .c = c,
+                       .c_row = c_row,
+                       .form = MR_GEMM_IN_PIECES,
+                       .dtype = MR_FLOAT32,
+                       .first = !add,
+                       .last = true};
+
+    mr__gemm_block(&g, 0, (m - 1) / MR_GEMM_PIECES_LANES + 1, 0, 1);
+}
+
+/* keys_add in pieces. */
+static void
+keys_add_pieces(const unit *u, const float *a, int64_t lanes, const float *b,
+                int64_t first, float *c)
+{
+    enum { LANES = MR_GEMM_PIECES_LANES };
+    int64_t all = steps(u->b, u->n) * LANES, from = steps(u->b, first) * LANES;
+    int pieces = u->b->j.pieces;
+
+    pieces = pieces == 1 ? MR_GEMM_1_BY_2 : pieces;
+    for (int64_t i = 0; i < lanes; i += LANES, a += all)
+        pieces_product(a + from, lanes - i < LANES ? lanes - i : LANES, b,
+                       LANES, steps(u->b, u->n - first), pieces, c + i * LANES,
+                       LANES, true);
+}
+
+/* panel_run in pieces: keys at ... at + n are step number `step` of all_keys
+ * for the gradient by queries. */
+static void
+panel_pieces(unit *u, int64_t at, int64_t n, int64_t step, int64_t all_keys)
+{
+    enum { LANES = MR_GEMM_PIECES_LANES };
+    const back *b = u->b;
+    const mr_attend_job *j = &b->j;
+    int64_t row = u->item * j->rows + u->tile0;
+    int64_t first = rows_blind(u, u->key0 + at), left = u->n - first;
+    int64_t each = weight_steps(b, STEP) * LANES;
+    int64_t panel = weight_steps(b, all_keys) * LANES;
+    float limit[ROWS], *turned = u->turned + step * each;
+    mr_attend_pieces to = {u->p_right, u->ds_right,
+                           turned + first / LANES * panel, panel};
+    mr_attend_masks masks;
+
+    for (int64_t r = 0; r < first; r += LANES)
+        memset(turned + r / LANES * panel, 0, (size_t)each * sizeof *turned);
+    if (left == 0)
+        return;
+    pieces_product(u->q + first * u->k_steps, left, u->k + at * u->k_steps,
+                   LANES, u->k_steps, j->pieces, u->s, LANES, false);
+    pieces_product(u->g + first * u->v_steps, left, u->v + at * u->v_steps,
+                   LANES, u->v_steps, j->pieces, u->ds, LANES, false);
+    masks = panel_masks(u, at, n, first, limit);
+    b->tier->back_split[mr__attend_kind(j->dtype)](
+        u->s, u->ds, left, n, &masks, j->scale, b->top + row + first,
+        b->scale + row + first, b->dot + row + first, &to);
+    if (b->want == WANT_Q)
+        return;
+    keys_add_pieces(u, u->g_deep, j->width, u->p_right, first,
+                    u->dv + at * j->width);
+    keys_add_pieces(u, u->q_deep, j->depth, u->ds_right, first,
+                    u->dk + at * j->depth);
+}
+
 /* Keys of the block from `at` on, one panel: weights and slopes of its scores,
  * and what these add to dk and dv. */
 static void
@@ -567,7 +820,7 @@ panel_run(unit *u, int64_t at, float *s, float *ds, int64_t n)
     const mr_attend_job *j = &b->j;
     int64_t row = u->item * j->rows + u->tile0;
     int64_t first = rows_blind(u, u->key0 + at), left = u->n - first;
-    mr_attend_masks masks = {0};
+    mr_attend_masks masks;
     float limit[ROWS];
 
     memset(ds, 0, (size_t)(first * b->cols) * sizeof *ds);
@@ -578,15 +831,7 @@ panel_run(unit *u, int64_t at, float *s, float *ds, int64_t n)
     product_of(u->g + first * u->v_steps, left, u->v + at * u->v_steps, b->cols,
                u->v_steps, ds + first * b->cols, b->cols, false, u->v_pairs);
     mr__attend_scale(j, s + first * b->cols, b->cols, left, b->cols);
-    if (j->mask)
-        tile_mask(u, u->key0 + at, n, &masks);
-    masks.limit = tile_limits(u, u->key0 + at, n, limit);
-    if (masks.limit)
-        masks.limit += first;
-    if (masks.keep)
-        masks.keep += first * b->cols;
-    if (masks.add)
-        masks.add += first * b->cols;
+    masks = panel_masks(u, at, n, first, limit);
     b->tier->back(s + first * b->cols, ds + first * b->cols, b->cols, left,
                   b->cols, &masks, b->top + row + first, b->scale + row + first,
                   b->dot + row + first);
@@ -605,7 +850,7 @@ queries_add(unit *u, int64_t at, int64_t n, float *dq)
 
     for (int64_t k = 0; k < n; k += b->cols) {
         int64_t m = n - k < b->cols ? n - k : b->cols;
-        mr_gemm_side side = {u->ds + k * ROWS, MR_FLOAT32, u->n, b->cols, 1};
+        mr_gemm_side side = {u->ds + k * b->tile, MR_FLOAT32, u->n, b->cols, 1};
 
         for (int64_t p = 0; p * b->high < u->n; p++)
             mr__gemm_pack(&side, (int)b->high, p, 0, m,
@@ -615,10 +860,48 @@ queries_add(unit *u, int64_t at, int64_t n, float *dq)
             dq, depth, true);
 }
 
+/* The same in pieces. */
+static void
+queries_add_pieces(const unit *u, int64_t at, int64_t n, float *dq)
+{
+    enum { LANES = MR_GEMM_PIECES_LANES };
+    const back *b = u->b;
+    int64_t depth = b->j.depth;
+    const float *k =
+        u->k_deep + at / KEYS * steps(b, KEYS) * b->k_panels * b->cols;
+    int pieces = b->j.pieces == 1 ? MR_GEMM_2_BY_1 : b->j.pieces;
+
+    for (int64_t i = 0; i < depth; i += LANES, k += steps(b, n) * LANES)
+        pieces_product(u->turned, u->n, k,
+                       depth - i < LANES ? depth - i : LANES,
+                       weight_steps(b, n), pieces, dq + i, depth, true);
+}
+
+/* KEYS of the block from `at` on, of which n are there. */
+static void
+keys_run(unit *u, int64_t at, int64_t n, float *dq)
+{
+    const back *b = u->b;
+
+    for (int64_t k = 0; k < n; k += b->cols) {
+        int64_t m = n - k < b->cols ? n - k : b->cols;
+
+        if (b->pieces)
+            panel_pieces(u, at + k, m, k / STEP, n);
+        else
+            panel_run(u, at + k, u->s + k * b->tile, u->ds + k * b->tile, m);
+    }
+    if (b->want == WANT_KV)
+        return;
+    if (b->pieces)
+        queries_add_pieces(u, at, n, dq);
+    else
+        queries_add(u, at, n, dq);
+}
+
 static void
 tile_run(unit *u, float *dq)
 {
-    const back *b = u->b;
     bool packed = false;
 
     for (int64_t at = 0; at < u->n_keys; at += KEYS) {
@@ -629,20 +912,16 @@ tile_run(unit *u, float *dq)
         if (!packed)
             tile_pack(u);
         packed = true;
-        for (int64_t k = 0; k < n; k += b->cols)
-            panel_run(u, at + k, u->s + k * ROWS, u->ds + k * ROWS,
-                      n - k < b->cols ? n - k : b->cols);
-        if (b->want != WANT_KV)
-            queries_add(u, at, n, dq);
+        keys_run(u, at, n, dq);
     }
 }
 
 /* ---- a unit ----------------------------------------------------------------
  */
 
-/* Sums that lie turned, a column a key, to rows of the output. */
+/* Sums that lie turned, a column a key, times `by`, to rows of the output. */
 static void
-keys_store(unit *u, const float *sums, int64_t n_cols, char *to)
+keys_store(unit *u, float *sums, int64_t n_cols, float by, char *to)
 {
     const back *b = u->b;
     mr_dtype t = b->j.dtype;
@@ -652,9 +931,13 @@ keys_store(unit *u, const float *sums, int64_t n_cols, char *to)
     for (int64_t k = 0; k < u->n_keys; k += b->cols) {
         int64_t n = u->n_keys - k < b->cols ? u->n_keys - k : b->cols;
         void *rows = t == MR_FLOAT32 ? (void *)to : u->stage;
+        float *x = sums + k * n_cols;
 
-        mr__tier()->moves->transpose[2](rows, n_cols * 4, sums + k * n_cols,
-                                        b->cols * 4, n, n_cols);
+        for (int64_t i = 0; by != 1.0F && i < b->cols * n_cols; i++)
+            x[i] *= by;
+
+        mr__tier()->moves->transpose[2](rows, n_cols * 4, x, b->cols * 4, n,
+                                        n_cols);
         if (t != MR_FLOAT32)
             mr__tier()->casts->cast[MR_FLOAT32][t](to, rows, n * n_cols);
         to += n * n_cols * size;
@@ -689,13 +972,13 @@ unit_run(unit *u)
         u->key0 = i * b->block;
         u->n_keys = j->lk - u->key0 < b->block ? j->lk - u->key0 : b->block;
         block_pack(u);
-        for (u->tile0 = u->row0; u->tile0 < u->row1; u->tile0 += ROWS) {
-            u->n = u->row1 - u->tile0 < ROWS ? u->row1 - u->tile0 : ROWS;
+        for (u->tile0 = u->row0; u->tile0 < u->row1; u->tile0 += b->tile) {
+            u->n = u->row1 - u->tile0 < b->tile ? u->row1 - u->tile0 : b->tile;
             tile_run(u, dq + (u->tile0 - u->row0) * j->depth);
         }
         if (b->want != WANT_Q) {
-            keys_store(u, u->dk, j->depth, b->dk);
-            keys_store(u, u->dv, j->width, b->dv);
+            keys_store(u, u->dk, j->depth, b->pieces ? j->scale : 1.0F, b->dk);
+            keys_store(u, u->dv, j->width, 1.0F, b->dv);
         }
     }
     if (b->want != WANT_KV)
@@ -766,6 +1049,8 @@ mr__cpu_attention_back_workspace(const mr_kernel_args *a)
     most = most > stats ? most : stats;
     stats = (size_t)b.j.n_slots * dots_bytes(&b);
     most = most > stats ? most : stats;
+    stats = (size_t)b.j.n_slots * fits_bytes(&b);
+    most = most > stats ? most : stats;
     return (size_t)(3 * rows_floats(&b)) * sizeof(float) + most;
 }
 
@@ -797,6 +1082,7 @@ mr__cpu_attention_back(const mr_kernel_args *a)
     b.scale = b.top + n;
     b.dot = b.scale + n;
     workspace += (size_t)(3 * n) * sizeof(float);
+    b.pieces = b.pieces && back_fits(&b, workspace);
     stats_job(&b, &stats);
     mr__attend_tiles(&stats, workspace);
     mr__cpu_units(b.j.n_slots, b.items * ((b.j.rows - 1) / ROWS + 1), workspace,

@@ -49,13 +49,29 @@ exp_normal(R x)
     return v_from_bits(v_bits(p) + (v_bits(z) << 23));
 }
 
-/* p 2^k, where z has k in its low bits. */
+/* x, clamped to where exp is a number other than 0.  AVX-512 leaves small ones
+ * to exp_scaled. */
 INLINE R
-exp_scaled(R p, R z, R k)
+exp_argument(R x)
+{
+#if MR_TIER_ID == MR_TIER_AVX512
+    return v_at_most(x, C(89.0F));
+#else
+    return v_clamp(x, C(-104.0F), C(89.0F));
+#endif
+}
+
+/* p 2^k, where z has k in its low bits; exp of x.  Intel's cores take 150
+ * cycles for a result below the normal numbers, so those that are 0, which
+ * masks make many of, are not computed. */
+INLINE R
+exp_scaled(R p, R z, R k, R x)
 {
 #if MR_TIER_ID == MR_TIER_AVX512
     (void)z;
-    return (R)_mm512_scalef_ps(p, k);
+    return (R)_mm512_maskz_scalef_ps(
+        _mm512_cmp_ps_mask((__m512)x, (__m512)C(-104.0F), _CMP_NLT_UQ),
+        (__m512)p, (__m512)k);
 #else
     /* Two factors: 2^k itself may be no normal number.  Only the last product
      * rounds. */
@@ -63,6 +79,7 @@ exp_scaled(R p, R z, R k)
     M half = n >> 1;
 
     (void)k;
+    (void)x;
     p = p * v_from_bits((U)(half + 127) << 23);
     return p * v_from_bits((U)(n - half + 127) << 23);
 #endif
@@ -71,9 +88,9 @@ exp_scaled(R p, R z, R k)
 INLINE R
 v_full_exp(R x)
 {
-    R z, k, p = exp_reduced(v_clamp(x, C(-104.0F), C(89.0F)), &z, &k);
+    R z, k, p = exp_reduced(exp_argument(x), &z, &k);
 
-    return exp_scaled(p, z, k);
+    return exp_scaled(p, z, k, x);
 }
 
 /* Below 0.65 x + x^3 p(x^2), above it 1 - 2 / (exp(2|x|) + 1). */
@@ -168,14 +185,14 @@ v_full_erf(R x)
 INLINE R
 v_exp(R x)
 {
-    R magic = C(12582912.0F), t = v_clamp(x, C(-104.0F), C(89.0F));
+    R magic = C(12582912.0F), t = exp_argument(x);
     R z = v_fma(t, C(1.44269504F), magic), k = z - magic;
     R r = v_fma(k, C(-0x1.62e430p-1F), t), q = C(0x1.5411d6p-5F);
 
     q = v_fma(q, r, C(0x1.57d204p-3F));
     q = v_fma(q, r, C(0x1.0004p-1F));
     q = v_fma(q, r, C(0x1.fffb9cp-1F));
-    return exp_scaled(v_fma(q, r, C(1.0F)), z, k);
+    return exp_scaled(v_fma(q, r, C(1.0F)), z, k, x);
 }
 
 /* erf to within 2^-15: pieces of one width around its multiples, and a

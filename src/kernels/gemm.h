@@ -57,6 +57,10 @@ typedef enum mr_gemm_form {
 
 #define MR_GEMM_PIECES_LANES 32
 #define MR_GEMM_PIECES_STEP  32
+/* a in one piece and b in two, or the other way round; there can be one panel
+ * of b only. */
+#define MR_GEMM_1_BY_2 4
+#define MR_GEMM_2_BY_1 5
 
 /* One operand: element (lane, depth) is at data + lane * lane_stride + depth *
  * depth_stride elements. */
@@ -71,7 +75,7 @@ typedef struct mr_gemm_side {
 typedef struct mr_gemm_chunk {
     int64_t m, n, depth; /* elements of a panel's lane: mr__gemm_steps() */
     mr_gemm_form form;
-    int pieces;         /* of a number, in that form */
+    int pieces;         /* of a number, in that form; or as above */
     const float *a, *b; /* packed, all panels of the chunk; float64: doubles */
     int64_t a_first;    /* the panel that a begins with */
     int64_t
@@ -255,7 +259,7 @@ typedef struct mr_gemm_matrix {
     void (*enter)(void);
     void (*leave)(void);
     /* [pieces - 1][r][v]: 16 (r + 1) rows of c, 16 (v + 1) columns */
-    mr_gemm_tile_fn *tile[3][2][2];
+    mr_gemm_tile_fn *tile[5][2][2];
     /* n panels from lane0 on; lanes or depths are adjacent */
     mr_gemm_split_fn *pack[MR_N_GEMM_KINDS];
 } mr_gemm_matrix;

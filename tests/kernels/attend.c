@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attend.c -- steps of attention: masks turned as scores lie, and the tiers
- * with fused multiply-add give equal bits whatever the masks.
+ * attend.c -- steps of attention: masks turned as scores lie, the tiers with
+ * fused multiply-add give equal bits whatever the masks, and weights in pieces
+ * are the exponentials that they stand for.
  */
 #include "support/base.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "kernels/attend.h"
@@ -83,7 +85,7 @@ step__gives_equal_bits_in_tiers(void **state)
                 top[t][i] = -1.0F;
                 sum[t][i] = 1.0F;
             }
-            tiers[t]->step(s[t], WIDTH, KEYS, WIDTH, &m, top[t], sum[t],
+            tiers[t]->step(s[t], WIDTH, KEYS, WIDTH, &m, 1.0F, top[t], sum[t],
                            fade[t]);
         }
         assert_memory_equal(s[0], s[1], sizeof s[0]);
@@ -96,12 +98,87 @@ step__gives_equal_bits_in_tiers(void **state)
     }
 }
 
+/* Weight (k, c) of a right side in n pieces, keys k and k + apart a pair. */
+static double
+piece_sum(const float *to, int n, int apart, int k, int c)
+{
+    const uint16_t *halves = (const uint16_t *)(const void *)to;
+    int in = k % 32, pair = apart == 1 ? in / 2 : in % 16;
+    int high = apart == 1 ? in % 2 : in / 16;
+    double sum = 0.0;
+
+    for (int p = 0; p < n; p++) {
+        int tile = (k / 32 * n + p) * 2 + c / 16;
+        uint32_t bits =
+            (uint32_t)halves[(tile * 256 + pair * 16 + c % 16) * 2 + high]
+            << 16;
+        float x;
+
+        memcpy(&x, &bits, sizeof x);
+        sum += (double)x;
+    }
+    return sum;
+}
+
+static void
+split__gives_the_weights_in_pieces(void **state)
+{
+    static const int apart[] = {16, 16, 1}, pieces[] = {3, 2, 2};
+    static const double within[] = {0x1p-21, 0x1p-15, 0x1p-15};
+    const mr_attend_tier *tier = mr__attend_of_tier(MR_TIER_AVX512);
+    static float from[KEYS * WIDTH], s[KEYS * WIDTH];
+    static _Alignas(64) float to[96 * WIDTH * 3 / 2];
+    static uint8_t keep[KEYS * WIDTH];
+
+    (void)state;
+    if (!tier || !tier->split[0])
+        skip();
+    for (uint32_t i = 0; i < KEYS * WIDTH; i++) {
+        from[i] = (float)(int32_t)noise(i + 3) * 0x1p-29F;
+        keep[i] = i % WIDTH != 7 && noise(i) % 3 != 0;
+    }
+    for (int kind = 0; kind < 3; kind++)
+        for (int masked = 0; masked < 2; masked++) {
+            mr_attend_masks m = {.keep = masked ? keep : NULL};
+            float top[WIDTH], sum[WIDTH] = {0}, fade[WIDTH];
+
+            memcpy(s, from, sizeof s);
+            memset(to, 0x7F, sizeof to);
+            for (int c = 0; c < WIDTH; c++)
+                top[c] = -INFINITY;
+            tier->split[kind](s, WIDTH, KEYS, WIDTH, &m, 0.5F, top, sum, fade,
+                              to);
+            for (int c = 0; c < WIDTH; c++) {
+                double total = 0.0;
+
+                for (int k = 0; k < 96; k++) {
+                    double x,
+                        w = piece_sum(to, pieces[kind], apart[kind], k, c);
+
+                    if (k >= KEYS) {
+                        assert_true(w == 0.0);
+                        continue;
+                    }
+                    x = 0.5 * (double)from[k * WIDTH + c];
+                    if (masked && !keep[k * WIDTH + c])
+                        x = (double)MR_ATTEND_MASKED;
+                    x = exp(x - (double)top[c]);
+                    assert_true(fabs(w - x) <= within[kind] * x);
+                    total += x;
+                }
+                assert_true(fabs((double)sum[c] - total) <=
+                            within[kind] * total);
+            }
+        }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turn__puts_each_element_in_its_place),
         cmocka_unit_test(step__gives_equal_bits_in_tiers),
+        cmocka_unit_test(split__gives_the_weights_in_pieces),
     };
 
     return cmocka_run_group_tests_name("kernels/attend", tests, NULL, NULL);

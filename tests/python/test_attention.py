@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way back of attention: gradients, their derivatives, memory, the same bits everywhere.
+"""Attention: values, gradients, their derivatives, memory, the same bits everywhere.
 
 Values come from a formula in float64 NumPy; derivatives of gradients from float64, which is
 composed of products and a softmax and has no operator of its own.
@@ -239,6 +239,13 @@ for tiny in range(5):  # numbers that some instructions take for 0, in one of th
         got = mx.vjp(lambda q, k, v: mx.fast.scaled_dot_product_attention(q, k, v, scale=scale), at[:3], [at[3]])
         for y in [*got[0], *got[1]]:
             h.update(np.array(y.astype(mx.float32)).tobytes())
+for dtype in (mx.float32, mx.float16, mx.bfloat16):  # numbers that the matrix unit leaves to floats
+    for place in range(3):
+        for odd in (1e-39, 1e30, float("inf")):
+            x = [rng.standard_normal((1, 2, 600, 40)).astype(np.float32) for _ in range(3)]
+            x[place][0, 1, 333, 3] = odd
+            y = mx.fast.scaled_dot_product_attention(*(mx.array(a).astype(dtype) for a in x), scale=0.3)
+            h.update(np.array(y.astype(mx.float32)).tobytes())
 print(h.hexdigest())
 """
 
@@ -255,7 +262,93 @@ def test_gradients__same_bits_on_any_threads_and_tier() -> None:
     digests = {n: digest(MARRAM_NUM_THREADS=n) for n in ("1", "2", "5")}
     assert len(digests["1"].strip()) == len(hashlib.sha256().hexdigest())
     assert len(set(digests.values())) == 1
-    assert digest(MARRAM_CPU="avx2") == digests["1"]
+    # the matrix unit has bits of its own
+    vectors = digest(MARRAM_CPU="avx512") if mx.cpu_tier() == "amx" else digests["1"]
+    assert digest(MARRAM_CPU="avx2") == vectors
+
+
+VALUES = [  # batch, key heads, group, queries, keys, depth, width
+    (1, 2, 1, 33, 77, 40, 40),
+    (2, 1, 2, 33, 300, 64, 64),
+    (1, 2, 1, 130, 257, 80, 33),
+    (1, 1, 3, 17, 31, 32, 16),
+    (1, 1, 1, 40, 600, 256, 100),
+    (1, 2, 1, 12, 1000, 128, 128),
+    (1, 1, 1, 400, 300, 40, 40),  # causal: rows that see nothing, beside others
+]
+VALUE_KINDS = ["plain", "causal", "keep", "keep causal", "add", "sinks"]
+
+
+def weights(q: np.ndarray, k: np.ndarray, scale: float, kind: str, mask: Any, sinks: Any) -> np.ndarray:
+    """The weights in float64."""
+    lq, lk = q.shape[2], k.shape[2]
+    with np.errstate(all="ignore"):
+        s = scale * (q @ np.repeat(k, q.shape[1] // k.shape[1], 1).swapaxes(-1, -2))
+        if "causal" in kind:
+            s = np.where(np.tri(lq, lk, lk - lq, dtype=bool), s, LOW)
+        if mask is not None:
+            s = np.where(mask, s, LOW) if mask.dtype == bool else s + mask.astype(np.float64)
+        logit = np.full((1, s.shape[1], 1, 1), -np.inf) if sinks is None else sinks.reshape(1, -1, 1, 1).astype(np.float64)
+        top = np.maximum(s.max(-1, keepdims=True), logit)
+        e = np.exp(s - top)
+        return e / (e.sum(-1, keepdims=True) + np.exp(logit - top))
+
+
+def values_of(size: tuple[int, ...], kind: str, dtype: Any, odd: tuple[int, float] | None = None) -> tuple[Any, Any, Any]:
+    """What attention gives, what it is in float64, and the mean of magnitudes behind that."""
+    batch, heads, group, lq, lk, depth, width = size
+    rng = np.random.default_rng(sum(size))
+    shapes = [(batch, heads * group, lq, depth), (batch, heads, lk, depth), (batch, heads, lk, width)]
+    x = [2 * rng.standard_normal(s) for s in shapes]
+    if odd:
+        x[odd[0]][0, 0, -3, 5] = odd[1]
+    at = [mx.array(a, dtype=mx.float64).astype(dtype) for a in x]
+    q, k, v = (np.array(a.astype(mx.float64)) for a in at)
+    mask = rng.random((lq, lk)) < 0.7 if "keep" in kind else rng.standard_normal((lq, lk)) if kind == "add" else None
+    if kind == "keep causal":
+        mask[:, : max(lk - lq // 2, 0)] = False  # the first rows see nothing
+    sinks = rng.standard_normal(heads * group).astype(np.float32) if kind == "sinks" else None
+    m: Any = "causal" if kind == "causal" else None
+    if mask is not None:
+        m = mx.array(mask) if mask.dtype == bool else mx.array(mask).astype(dtype)
+        if mask.dtype != bool:
+            mask = np.array(m.astype(mx.float64))
+        if kind == "keep causal":
+            mask &= np.tri(lq, lk, lk - lq, dtype=bool)
+            m = mx.array(mask)
+    scale = depth**-0.5
+    got = mx.fast.scaled_dot_product_attention(*at, scale=scale, mask=m, sinks=None if sinks is None else mx.array(sinks))
+    w, wide = weights(q, k, scale, kind, mask, sinks), np.repeat(v, group, 1)
+    with np.errstate(all="ignore"):
+        return np.array(got.astype(mx.float64)), w @ wide, w @ abs(wide)
+
+
+# of the mean of magnitudes: scores of some 10 have errors of 10 eps; one rounding of the result
+BOUND = {mx.float32: 1e-5, mx.float16: 2.0**-11 + 1e-5, mx.bfloat16: 2.0**-8 + 1e-5}
+
+
+@pytest.mark.parametrize("kind", VALUE_KINDS)
+@pytest.mark.parametrize("size", VALUES, ids=str)
+def test_attention__is_the_formula(size: tuple[int, ...], kind: str) -> None:
+    for dtype, bound in BOUND.items():
+        got, want, most = values_of(size, kind, dtype)
+        assert (abs(got - want) <= bound * most).all(), dtype
+
+
+@pytest.mark.parametrize("odd", [1e-39, 1e-30, 2e-5, 1e4, 1e19, 1e30, np.inf, np.nan])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_attention__of_numbers_near_the_ends_of_their_range(place: int, odd: float) -> None:
+    for dtype, bound in BOUND.items():
+        with np.errstate(all="ignore"):
+            got, want, most = values_of((1, 2, 1, 70, 600, 40, 40), "plain", dtype, (place, odd))
+        # a score beyond float32 is infinite there, and no number beside another
+        fine = np.isfinite(want) & (most < 1e30)
+        far = place < 2 and abs(odd) >= 1e19
+        if not far:
+            assert (np.isfinite(got) == np.isfinite(want)).all()
+        fine &= np.isfinite(got) | (not far)
+        assert (abs(got[fine] - want[fine]) <= bound * most[fine] + 1e-37).all(), dtype
+        assert np.isfinite(got[0, 1]).all()
 
 
 def test_attention__a_row_that_keeps_nothing_is_the_mean_from_bools_and_nan_from_infinities() -> None:

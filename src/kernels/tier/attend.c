@@ -17,7 +17,7 @@
 #define INFINITE C(__builtin_inff())
 
 /* Which masks a tile has; each a copy of the loop. */
-enum { PLAIN, KEEP, ADD, ANY };
+enum { PLAIN, SCALED, KEEP, ADD, ANY };
 
 /* x where a byte of `keep` is not 0. */
 INLINE R
@@ -33,15 +33,16 @@ kept(R x, const uint8_t *keep, R low)
 #endif
 }
 
-/* Score k of a column after its masks. */
+/* Score k of a column, scaled, after its masks. */
 INLINE R
-masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R limit,
-       int64_t c, const int which)
+masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R scale,
+       R limit, int64_t c, const int which)
 {
     R x = v_load(s + at), low = v_set(MR_ATTEND_MASKED);
 
     if (which == PLAIN)
         return x;
+    x = x * scale;
     if (which == ANY && m->limit)
         x = v_select(v_le(v_set((float)k), limit), x, low);
     if (which == KEEP || (which == ANY && m->keep))
@@ -55,9 +56,9 @@ masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R limit,
 /* The largest of a column. */
 INLINE R
 column_top(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
-           int64_t c, R top, const int which)
+           float scale, int64_t c, R top, const int which)
 {
-    R most[4] = {top, top, top, top};
+    R most[4] = {top, top, top, top}, by = v_set(scale);
     R limit = which == ANY && m->limit ? v_load(m->limit + c) : top;
     int64_t k = 0;
 
@@ -65,33 +66,38 @@ column_top(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
             most[j] = v_larger(
-                masked(s, (k + j) * row, k + j, m, limit, c, which), most[j]);
+                masked(s, (k + j) * row, k + j, m, by, limit, c, which),
+                most[j]);
     for (; k < n_keys; k++)
-        most[0] = v_larger(masked(s, k * row, k, m, limit, c, which), most[0]);
+        most[0] =
+            v_larger(masked(s, k * row, k, m, by, limit, c, which), most[0]);
     return v_larger(v_larger(most[0], most[1]), v_larger(most[2], most[3]));
 }
 
 INLINE R
 column_top_of(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
-              int64_t c, R top)
+              float scale, int64_t c, R top)
 {
     if (m->limit || (m->keep && m->add))
-        return column_top(s, row, n_keys, m, c, top, ANY);
+        return column_top(s, row, n_keys, m, scale, c, top, ANY);
     if (m->keep)
-        return column_top(s, row, n_keys, m, c, top, KEEP);
+        return column_top(s, row, n_keys, m, scale, c, top, KEEP);
     if (m->add)
-        return column_top(s, row, n_keys, m, c, top, ADD);
-    return column_top(s, row, n_keys, m, c, top, PLAIN);
+        return column_top(s, row, n_keys, m, scale, c, top, ADD);
+    if (scale != 1.0F)
+        return column_top(s, row, n_keys, m, scale, c, top, SCALED);
+    return column_top(s, row, n_keys, m, scale, c, top, PLAIN);
 }
 
 static void
 step(float *s, int64_t row, int64_t n_keys, int64_t width,
-     const mr_attend_masks *masks, float *top, float *sum, float *fade)
+     const mr_attend_masks *masks, float scale, float *top, float *sum,
+     float *fade)
 {
     for (int64_t c = 0; c < width; c += N_LANES, s += N_LANES) {
         R old = v_load(top + c), most, from, f, total = (R){0};
 
-        most = column_top_of(s, row, n_keys, masks, c, old);
+        most = column_top_of(s, row, n_keys, masks, scale, c, old);
         /* -inf - -inf is no number: such a row has weights of 0 so far. */
         from = v_select(v_eq(most, v_neg(INFINITE)), (R){0}, most);
         for (int64_t k = 0; k < n_keys; k++) {
@@ -166,14 +172,19 @@ TURN(turn_bytes, uint8_t, 16, 4, LOW_16, HIGH_16)
 TURN(turn_halves, uint16_t, 8, 3, LOW_8, HIGH_8)
 TURN(turn_words, uint32_t, 4, 2, LOW_4, HIGH_4)
 
+static const float column[MR_GEMM_MAX_COLS] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+    16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+#if MR_TIER_ID == MR_TIER_AVX512
+#include "kernels/tier/attend_pieces.h"
+#endif
+
 /* A row of the way back. */
 INLINE void
 back_row(float *s, float *g, int64_t width, const uint8_t *keep,
          const float *add, const float *limit, R top, R scale, R dot)
 {
-    static const float column[MR_GEMM_MAX_COLS] = {
-        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
     R low = v_set(MR_ATTEND_MASKED);
 
     for (int64_t c = 0; c < width; c += N_LANES) {
@@ -295,18 +306,21 @@ dot(R *part, const float *x, const void *key, int64_t depth,
  * neighbouring lanes are added four times. */
 INLINE void
 dots(float *s, const float *x, const void *key, int64_t key_row, int64_t n_keys,
-     int64_t depth, const mr_gemm_kind kind)
+     int64_t depth, int64_t ahead, const mr_gemm_kind kind)
 {
     int64_t size = kind == MR_GEMM_FLOAT32 ? 4 : 2;
+    int64_t fetch = ahead > 0 ? depth * size : 0;
 
     for (int64_t k = 0; k < n_keys; k += N_LANES) {
         R part[16];
 
         for (int j = 0; j < N_LANES; j++) {
             int64_t at = k + j < n_keys ? k + j : n_keys - 1;
+            const char *from = (const char *)key + at * key_row * size;
 
-            dot(part + j * (16 / N_LANES), x,
-                (const char *)key + at * key_row * size, depth, kind);
+            for (int64_t i = 0; i < fetch; i += 64)
+                __builtin_prefetch(from + ahead * key_row * size + i, 0, 2);
+            dot(part + j * (16 / N_LANES), x, from, depth, kind);
         }
         for (int n = 8; n > 0; n /= 2)
             for (int j = 0; j < n; j++)
@@ -321,9 +335,10 @@ dots(float *s, const float *x, const void *key, int64_t key_row, int64_t n_keys,
 
 #define DOTS(name, kind)                                                       \
     static void name(float *s, const float *x, const void *key,                \
-                     int64_t key_row, int64_t n_keys, int64_t depth)           \
+                     int64_t key_row, int64_t n_keys, int64_t depth,           \
+                     int64_t ahead)                                            \
     {                                                                          \
-        dots(s, x, key, key_row, n_keys, depth, kind);                         \
+        dots(s, x, key, key_row, n_keys, depth, ahead, kind);                  \
     }
 DOTS(dots_f32, MR_GEMM_FLOAT32)
 DOTS(dots_f16, MR_GEMM_FLOAT16)
@@ -336,4 +351,8 @@ const mr_attend_tier MR_TIER_SYM(mr__attend_tier) = {
     .multiply = multiply,
     .divide = divide,
     .dots = {dots_f32, dots_f16, dots_bf16},
+#if MR_TIER_ID == MR_TIER_AVX512
+    .split = {split_f32, split_f16, split_bf16},
+    .back_split = {back_split_f32, back_split_f16, back_split_bf16},
+#endif
 };

@@ -27,6 +27,7 @@
 
 #if MR_TIER_ID == MR_TIER_AVX512
 
+#include "kernels/tier/pieces.h"
 #include "kernels/tier/turn.h"
 
 #define TILE_FLOATS 256
@@ -119,6 +120,21 @@ leave(void)
     LOAD_B(0, two_cols);                                                       \
     MULTIPLY(two_rows, two_cols)
 
+/* One side in one piece, the other in two. */
+#define STEP_1_BY_2(two_rows, two_cols)                                        \
+    LOAD_A(0, two_rows);                                                       \
+    LOAD_B(1, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(0, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols)
+
+#define STEP_2_BY_1(two_rows, two_cols)                                        \
+    LOAD_B(0, two_cols);                                                       \
+    LOAD_A(1, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(0, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols)
+
 #define SUMS(what, two_rows, two_cols)                                         \
     do {                                                                       \
         what(0, c, c_row * 4);                                                 \
@@ -130,7 +146,7 @@ leave(void)
             what(3, c + LANES * c_row + LANES, c_row * 4);                     \
     } while (0)
 
-#define TILE(name, n_pieces, two_rows, two_cols)                               \
+#define TILE(name, step, a_pieces, b_pieces, two_rows, two_cols)               \
     UNIT static void name(int64_t depth, const float *a, const float *b,       \
                           int64_t b_row, float *c, int64_t c_row, bool add)    \
     {                                                                          \
@@ -144,22 +160,24 @@ leave(void)
             _tile_zero(2);                                                     \
             _tile_zero(3);                                                     \
         }                                                                      \
-        for (; depth > 0; depth -= PAIRS * (n_pieces)) {                       \
-            STEP_##n_pieces(two_rows, two_cols);                               \
-            a += 2 * (n_pieces)*TILE_FLOATS;                                   \
-            b += 2 * (n_pieces)*TILE_FLOATS;                                   \
+        for (; depth > 0; depth -= PAIRS * (a_pieces)) {                       \
+            STEP_##step(two_rows, two_cols);                                   \
+            a += 2 * (a_pieces)*TILE_FLOATS;                                   \
+            b += 2 * (b_pieces)*TILE_FLOATS;                                   \
         }                                                                      \
         SUMS(_tile_stored, two_rows, two_cols);                                \
         MEMORY_SEEN;                                                           \
     }
-#define TILES(n)                                                               \
-    TILE(tile_##n##_quarter, n, 0, 0)                                          \
-    TILE(tile_##n##_upper, n, 0, 1)                                            \
-    TILE(tile_##n##_left, n, 1, 0)                                             \
-    TILE(tile_##n##_whole, n, 1, 1)
-TILES(1)
-TILES(2)
-TILES(3)
+#define TILES(n, a_pieces, b_pieces)                                           \
+    TILE(tile_##n##_quarter, n, a_pieces, b_pieces, 0, 0)                      \
+    TILE(tile_##n##_upper, n, a_pieces, b_pieces, 0, 1)                        \
+    TILE(tile_##n##_left, n, a_pieces, b_pieces, 1, 0)                         \
+    TILE(tile_##n##_whole, n, a_pieces, b_pieces, 1, 1)
+TILES(1, 1, 1)
+TILES(2, 2, 2)
+TILES(3, 3, 3)
+TILES(1_BY_2, 1, 2)
+TILES(2_BY_1, 2, 1)
 #define TILES_OF(n)                                                            \
     {                                                                          \
         {tile_##n##_quarter, tile_##n##_upper},                                \
@@ -170,8 +188,6 @@ TILES(3)
 
 /* ---- packing --------------------------------------------------------------
  */
-
-#define LOW_BITS (-0x10000) /* of what is above them, a mask */
 
 /* The largest and, less one, the least bits of what was packed, those of the
  * signs shifted out. */
@@ -197,31 +213,6 @@ range_take_halves(range *r, __m512i bits)
 
     r->least = _mm512_min_epu16(r->least,
                                 _mm512_sub_epi16(size, _mm512_set1_epi16(1)));
-}
-
-/* x = the sum of its pieces, each in the upper half of its lane.  Ties go away
- * from 0: the rest has room for either. */
-INLINE void
-split(const int n_pieces, __m512 x, __m512i piece[3])
-{
-    __m512i half = _mm512_set1_epi32(0x8000),
-            mask = _mm512_set1_epi32(LOW_BITS);
-
-#pragma GCC unroll 3
-    for (int k = 0; k < n_pieces - 1; k++) {
-        piece[k] = _mm512_and_si512(
-            _mm512_add_epi32(_mm512_castps_si512(x), half), mask);
-        x = _mm512_sub_ps(x, _mm512_castsi512_ps(piece[k]));
-    }
-    piece[n_pieces - 1] = _mm512_castps_si512(x);
-}
-
-/* Pairs of what is in the upper halves: low's becomes the lower one. */
-INLINE __m512i
-pairs_of(__m512i low, __m512i high)
-{
-    return _mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_srli_epi32(low, 16),
-                                   high);
 }
 
 /* The first n of sixteen numbers, in `there`, others 0. */
@@ -465,7 +456,8 @@ PACK(pack_bf16, MR_GEMM_BFLOAT16, 1)
 const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
     .enter = enter,
     .leave = leave,
-    .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3)},
+    .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3), TILES_OF(1_BY_2),
+             TILES_OF(2_BY_1)},
     .pack = {pack_f32, pack_f16, pack_bf16},
 };
 
