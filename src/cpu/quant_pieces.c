@@ -5,11 +5,11 @@
  *
  * Packed rows of a run: passes of up to two blocks of 16 lanes, each all steps
  * of the depth; then the sums of x over the groups, which biases meet: groups,
- * each all lanes.  The depth is cut into chunks whose x stays in the
- * first-level cache while all tiles of a strip meet it; of a tile 128 codes are
- * unpacked while the 128 before are multiplied.  With more than one pass a
- * chunk is as deep as that, and its tiles' codes wait for the passes. Called
- * by: quant_product.c.  Calls: kernels/quant_pieces.h.
+ * each all lanes, and again what products begin with.  The depth is cut into
+ * chunks whose x stays in the first-level cache while all tiles of a strip meet
+ * it; of a tile 128 codes are unpacked while the 128 before are multiplied.
+ * With more than one pass a chunk is as deep as that, and its tiles' codes wait
+ * for the passes. Called by: quant_product.c.  Calls: kernels/quant_pieces.h.
  */
 #include "kernels/quant_pieces.h"
 
@@ -86,7 +86,7 @@ mr__quant_pieces_floats(const mr_quant_format *f, mr_dtype t, int64_t m,
                         int64_t k)
 {
     shape s = shape_of(m, mr__quant_pieces_of(t), k);
-    int64_t sums = f->biased ? k / f->group * s.lanes : 0;
+    int64_t sums = f->biased ? k / f->group * 2 * s.lanes : 0;
 
     return k / STEP * tiles_of(&s, s.blocks) * SUMS + sums;
 }
@@ -100,7 +100,7 @@ mr__quant_pieces_most(const mr_quant_format *f, mr_dtype t, int64_t n,
     int64_t tiles = runs + (n * mr__quant_pieces_of(t) + 7) / 8;
     int64_t lanes = n + runs * (LANES - 1);
 
-    return k / STEP * tiles * SUMS + (f->biased ? k / f->group * lanes : 0);
+    return k / STEP * tiles * SUMS + (f->biased ? k / f->group * 2 * lanes : 0);
 }
 
 bool
@@ -118,7 +118,7 @@ mr__quant_pieces_rows(const mr_quant_format *f, const void *const *x,
                     .pieces = s.pieces,
                     .narrow = s.narrow,
                     .apart = tiles_of(&s, blocks) * SUMS,
-                    .sums_row = s.lanes};
+                    .sums_row = 2 * s.lanes};
 
     for (int64_t i = 0; i < p.rows; i++) {
         const char *row = (const char *)x[from + i] + at * size;
@@ -132,7 +132,7 @@ mr__quant_pieces_rows(const mr_quant_format *f, const void *const *x,
         to + place_of(&s, block / 2, at / STEP) + block % 2 * s.pieces * SUMS;
     if (f->biased)
         p.sums = to + k / STEP * tiles_of(&s, s.blocks) * SUMS +
-                 at / f->group * s.lanes + from;
+                 at / f->group * 2 * s.lanes + from;
     return mr__quant_pieces_pack(f, &p);
 }
 
@@ -141,23 +141,27 @@ typedef struct strip {
     const mr_quant_matrix *w;
     const mr_quant_run *run;
     shape s;
-    int64_t rows, tiles, chunk; /* that are there; codes of a chunk */
-    bool scaled;                /* codes go with their scales */
-    int64_t group;              /* whose sums are scaled together */
+    int64_t row0, rows, tiles, chunk; /* that are there; codes of a chunk */
+    bool scaled;                      /* codes go with their scales */
+    int64_t group;                    /* whose sums are scaled together */
+    int group_shift;                  /* of the format's */
     const uint8_t *row[ROWS], *scale_row[ROWS];
-    float *scale, *bias; /* rows SCALES apart, from that of the chunk on */
+    /* of all groups where they lie, or of SCALES of them */
+    const float *scale, *bias;
+    float *scale_room, *bias_room;
+    int64_t scale_step;              /* from row to row */
     uint16_t (*codes)[TILE * DEPTH]; /* a ring of them */
-    int64_t item, ready; /* the next one; of how many there are codes */
+    uint32_t item, ready, ring;      /* the next one; those made; in the ring */
     float *y;
 } strip;
 
 /* Missing rows are the last one again. */
 static void
-rows_find(strip *s, int64_t row0)
+rows_find(strip *s)
 {
     const mr_quant_matrix *w = s->w;
-    int64_t row_bytes = w->cols / 8 * w->f.bits;
-    int64_t per_row = w->cols / w->f.group;
+    int64_t row_bytes = w->cols / 8 * w->f.bits, row0 = s->row0;
+    int64_t per_row = w->cols >> s->group_shift;
 
     s->rows = w->rows - row0 < ROWS ? w->rows - row0 : ROWS;
     s->tiles = (s->rows + TILE - 1) / TILE;
@@ -166,6 +170,26 @@ rows_find(strip *s, int64_t row0)
 
         s->row[i] = (const uint8_t *)w->words + r * row_bytes;
         s->scale_row[i] = (const uint8_t *)w->scales + r * per_row;
+    }
+}
+
+/* Scales are read where they lie, or are copied, or are all 1. */
+static void
+scales_find(strip *s)
+{
+    const mr_quant_matrix *w = s->w;
+    int64_t per_row = w->cols >> s->group_shift;
+
+    s->scale = s->scale_room;
+    s->bias = s->bias_room;
+    s->scale_step = SCALES;
+    if (s->scaled) {
+        for (int i = 0; i < ROWS * SCALES; i++)
+            s->scale_room[i] = 1.0F;
+    } else if (w->f.scale == MR_SCALE_FLOAT32 && s->rows == ROWS) {
+        s->scale = (const float *)w->scales + s->row0 * per_row;
+        s->bias = (const float *)w->biases + s->row0 * per_row;
+        s->scale_step = per_row;
     }
 }
 
@@ -190,40 +214,50 @@ static void
 codes_make(strip *s, int64_t tile, int64_t at)
 {
     const mr_quant_matrix *w = s->w;
-    int64_t row_bytes = w->cols / 8 * w->f.bits;
+    int64_t bits = w->f.bits, row_bytes = w->cols / 8 * bits;
     mr_quant_codes c = {.row = s->row + tile * TILE,
-                        .offset = at / 8 * w->f.bits,
+                        .offset = at / 8 * bits,
                         .n = w->cols - at < DEPTH ? w->cols - at : DEPTH,
-                        .to = s->codes[s->ready++ % RING]};
+                        .to = s->codes[s->ready++ % s->ring]};
     const uint8_t *end = (const uint8_t *)w->words + w->rows * row_bytes;
 
     /* the same rows' next chunk, then the first one of rows behind */
-    c.beyond =
-        at + s->chunk < w->cols
-            ? s->chunk / 8 * w->f.bits
-            : ROWS * row_bytes - at / s->chunk * s->chunk / 8 * w->f.bits;
-    c.all = end - c.row[TILE - 1] >= c.offset + c.n / 8 * w->f.bits + BEHIND;
+    c.beyond = at + s->chunk < w->cols
+                   ? s->chunk / 8 * bits
+                   : ROWS * row_bytes - (at & -s->chunk) / 8 * bits;
+    c.all = end - c.row[TILE - 1] >= c.offset + c.n / 8 * bits + BEHIND;
     if (s->scaled) {
         c.values = mr__quant_pieces_values(&w->f);
         c.scale = s->scale_row + tile * TILE;
-        c.at = at / w->f.group;
+        c.at = at >> s->group_shift;
     }
     mr__quant_pieces_codes(w, &c);
 }
 
+/* Of the groups from that at `at` on, if these are not there. */
 static void
-scales_read(strip *s, int64_t row0, int64_t at)
+scales_read(strip *s, int64_t at)
 {
     const mr_quant_matrix *w = s->w;
-    int64_t group = w->f.group, first = at / group / SCALES * SCALES;
-    int64_t n = w->cols / group - first;
+    int64_t first = at >> s->group_shift;
+    int64_t n = (w->cols >> s->group_shift) - first;
 
-    if (s->scaled || at / group % SCALES != 0)
+    if (s->scale != s->scale_room || s->scaled || first % SCALES != 0)
         return;
     n = n < SCALES ? n : SCALES;
-    mr__quant_scales(w, w->scales, row0, ROWS, first, n, s->scale);
+    mr__quant_scales(w, w->scales, s->row0, ROWS, first, n, s->scale_room);
     if (w->f.biased)
-        mr__quant_scales(w, w->biases, row0, ROWS, first, n, s->bias);
+        mr__quant_scales(w, w->biases, s->row0, ROWS, first, n, s->bias_room);
+}
+
+/* Those of rows of the next strip are brought near. */
+static void
+scales_bring(const float *from, int64_t step)
+{
+    uintptr_t at = (uintptr_t)(from + ROWS * step);
+
+    for (int r = 0; r < TILE; r++, at += (uintptr_t)step * sizeof *from)
+        __builtin_prefetch((const void *)at, 0, 2);
 }
 
 /* The tile and depth that come after these in a chunk and the next one; false:
@@ -231,7 +265,7 @@ scales_read(strip *s, int64_t row0, int64_t at)
 static bool
 next_of(const strip *s, int64_t *tile, int64_t *at)
 {
-    int64_t first = *at / s->chunk * s->chunk, stop = first + s->chunk;
+    int64_t first = *at & -s->chunk, stop = first + s->chunk;
 
     stop = stop < s->s.k ? stop : s->s.k;
     *at += DEPTH;
@@ -246,54 +280,73 @@ next_of(const strip *s, int64_t *tile, int64_t *at)
     return stop < s->s.k && s->s.passes == 1;
 }
 
+/* Scales, and with them sums of x, of groups from that at `at` on. */
+static void
+scaling_find(const strip *s, int64_t tile, int64_t at, mr_quant_scaling *c)
+{
+    int64_t first = at >> s->group_shift, place;
+
+    place = s->scale == s->scale_room ? first % SCALES : first;
+    place += tile * TILE * s->scale_step;
+    c->scale_row = s->scale_step;
+    c->scale = s->scale + (s->scaled ? 0 : place);
+    if (!s->w->f.biased)
+        return;
+    c->bias = s->bias + place;
+    if (s->scale != s->scale_room && first % SCALES == 0) {
+        scales_bring(c->scale, s->scale_step);
+        scales_bring(c->bias, s->scale_step);
+    }
+}
+
 /* DEPTH codes of a tile, which slot `slot` of the ring has, in one pass. */
 static void
-tile_run(strip *s, int64_t pass, int64_t tile, int64_t at, int64_t slot)
+tile_run(strip *s, int64_t pass, int64_t tile, int64_t at, uint32_t slot)
 {
     _Alignas(64) float sums[2 * DEPTH / STEP * SUMS];
-    const mr_quant_format *f = &s->w->f;
-    int64_t depth = s->s.k - at < DEPTH ? s->s.k - at : DEPTH;
-    int64_t group = depth % s->group == 0 ? s->group : STEP;
-    int64_t first = at / f->group % SCALES, next_tile = tile, next_at = at;
-    mr_quant_groups g = {.n_groups = depth / group,
+    const shape *h = &s->s;
+    int64_t depth = h->k - at < DEPTH ? h->k - at : DEPTH;
+    int64_t group = (depth & (s->group - 1)) == 0 ? s->group : STEP;
+    int64_t next_tile = tile, next_at = at, lane = pass * 2 * LANES;
+    int shift = __builtin_ctz((unsigned)group);
+    const float *packed = s->run->packed;
+    const float *x_sums = packed + h->k / STEP * tiles_of(h, h->blocks) * SUMS +
+                          (at >> s->group_shift) * 2 * h->lanes + lane;
+    mr_quant_groups g = {.n_groups = depth >> shift,
                          .steps = group / STEP,
-                         .pieces = s->s.narrow ? 1 : s->s.pieces,
-                         .blocks = (int)pass_blocks(&s->s, pass),
-                         .codes = s->codes[slot % RING],
-                         .x = s->run->packed + place_of(&s->s, pass, at / STEP),
+                         .pieces = h->narrow ? 1 : h->pieces,
+                         .blocks = (int)pass_blocks(h, pass),
+                         .codes = s->codes[slot % s->ring],
+                         .x = packed + place_of(h, pass, at / STEP),
+                         .sums_row = 2 * h->lanes,
                          .sums = sums};
     mr_quant_scaling c = {.n_groups = g.n_groups,
                           .blocks = g.blocks,
                           .sums = sums,
-                          .scale = s->scale + tile * TILE * SCALES,
-                          .sums_row = s->s.lanes,
-                          .y_row = s->s.lanes,
-                          .y = s->y + tile * TILE * s->s.lanes +
-                               pass * 2 * LANES};
+                          .x_sums = x_sums,
+                          .sums_row = 2 * h->lanes,
+                          .y_row = h->lanes,
+                          .y = s->y + tile * TILE * h->lanes + lane};
 
-    if (!s->scaled)
-        c.scale += first;
-    if (f->biased) {
-        c.bias = s->bias + tile * TILE * SCALES + first;
-        c.x_sums = s->run->packed +
-                   s->s.k / STEP * tiles_of(&s->s, s->s.blocks) * SUMS +
-                   at / f->group * s->s.lanes + pass * 2 * LANES;
-    }
+    if (mr__quant_pieces_begin(&s->w->f))
+        g.first = x_sums + h->lanes;
     mr__quant_pieces_multiply(&g);
     if (pass == 0 && next_of(s, &next_tile, &next_at))
         codes_make(s, next_tile, next_at);
+    scaling_find(s, tile, at, &c);
     mr__quant_pieces_scale(&c);
 }
 
 static void
-chunk_run(strip *s, int64_t row0, int64_t at)
+chunk_run(strip *s, int64_t at)
 {
     int64_t stop = at + s->chunk < s->s.k ? at + s->chunk : s->s.k;
+    uint32_t slot;
 
-    scales_read(s, row0, at);
+    scales_read(s, at);
     if (s->ready == s->item)
         codes_make(s, 0, at);
-    for (int64_t pass = 0, slot; pass < s->s.passes; pass++) {
+    for (int64_t pass = 0; pass < s->s.passes; pass++) {
         slot = s->item;
         for (int64_t tile = 0; tile < s->tiles; tile++)
             for (int64_t k = at; k < stop; k += DEPTH)
@@ -330,25 +383,25 @@ mr__quant_pieces_strip(const mr_quant_matrix *w, const mr_quant_run *run,
     strip s = {.w = w,
                .run = run,
                .s = shape_of(run->m, run->pieces, w->cols),
+               .row0 = row0,
                .group = w->f.group,
-               .scale = scale,
-               .bias = bias,
+               .group_shift = __builtin_ctz((unsigned)w->f.group),
+               .scale_room = scale,
+               .bias_room = bias,
                .codes = codes,
                .y = y};
 
-    rows_find(&s, row0);
+    rows_find(&s);
     s.scaled = mr__quant_pieces_scaled(&w->f) &&
                mr__quant_pieces_in_range(w, row0, s.rows);
+    s.group = s.scaled ? SCALED_GROUP : s.group;
     s.chunk = chunk_depth(&s);
-    if (s.scaled) {
-        s.group = SCALED_GROUP;
-        for (int i = 0; i < ROWS * SCALES; i++)
-            scale[i] = 1.0F;
-    }
+    s.ring = s.s.passes > 1 ? RING : 2;
+    scales_find(&s);
     memset(y, 0, (size_t)(ROWS * s.s.lanes) * sizeof *y);
     mr__quant_pieces_enter();
     for (int64_t at = 0; at < w->cols; at += s.chunk)
-        chunk_run(&s, row0, at);
+        chunk_run(&s, at);
     mr__quant_pieces_leave();
     columns_join(&s);
 }

@@ -39,6 +39,7 @@
 enum {
     FEW = 8,             /* rows of an item that stay with the words */
     PAIRS_LEAST = 5,     /* rows of an item from which on pairs are faster */
+    PIECES_LEAST = 3,    /* the same of pieces; of a matrix on average */
     RUN = MR_STRIP_ROWS, /* jobs of a run */
     RUN_BLOCKS = RUN / 32,
     PAIRS_ROWS = MR_QUANT_PAIRS_ROWS,
@@ -869,7 +870,7 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
         return 0;
     batch_read(&p);
     n_jobs = p.m * p.n_items;
-    if (in_pieces(&p))
+    if (in_pieces(&p) && p.m >= PIECES_LEAST)
         pairs = pieces_place(&p, NULL, n_jobs, p.n_items);
     else if (in_pairs(&p) && p.m >= PAIRS_LEAST)
         pairs = pairs_place(&p, NULL, n_jobs, p.n_items);
@@ -945,7 +946,7 @@ matmul_in_floats(product *p)
 static bool
 matmul_in_pieces(product *p)
 {
-    if (!in_pieces(p))
+    if (!in_pieces(p) || p->m < PIECES_LEAST)
         return false;
     pieces_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
     jobs_make(p);
@@ -1038,6 +1039,7 @@ jobs_sort(product *p, int64_t n, const int64_t *lhs, const int64_t *rhs,
                 (job){lhs[i] * p->m + r, rhs[i], i * p->m + r};
 }
 
+/* Have matrices enough rows for pieces? */
 static bool
 gather_in_pieces(product *p, void *workspace)
 {
@@ -1045,7 +1047,7 @@ gather_in_pieces(product *p, void *workspace)
         return false;
     pieces_place(p, workspace, p->n_jobs, p->n_w);
     runs_find(p);
-    return pieces_run(p);
+    return p->n_jobs >= PIECES_LEAST * p->n_runs && pieces_run(p);
 }
 
 /* Has some matrix enough rows for pairs? */

@@ -74,10 +74,14 @@ mr__quant_pieces_pack(const mr_quant_format *f, const mr_quant_x *p)
 float
 mr__quant_pieces_factor(const mr_quant_format *f)
 {
-    /* codes are lowered by 2^105 or 2^112, x is raised by 2^86 */
-    return f->code == MR_CODE_E4M3        ? 0x1p19F
-           : f->bits == 6 || f->bits == 8 ? 0x1p26F
-                                          : 1.0F;
+    /* x is raised by 2^86, codes are lowered by 2^105 and 2^112 */
+    return f->code == MR_CODE_E4M3 ? 0x1p19F : f->bits == 8 ? 0x1p26F : 1.0F;
+}
+
+bool
+mr__quant_pieces_begin(const mr_quant_format *f)
+{
+    return f->code == MR_CODE_INTEGER && f->bits < 8;
 }
 
 bool

@@ -3,12 +3,17 @@
  * quant_pieces.c -- codes as tiles of bfloat16, x as pieces beside them, and
  * sums over groups on the matrix unit (kernels/quant_pieces.h).
  *
+ * A code of b bits, up to six, becomes 2^b more than itself: its bits in front
+ * of the mantissa of 2^b, a shift and one more instruction where a table takes
+ * two ports (vpermw).  What is too much is there before the sums begin: they
+ * begin with minus 2^b of the sum of x.  Codes of eight bits stay in their
+ * place, are converted to float16, whose bits are moved to where bfloat16 has
+ * them: that is 2^-112 of the number, 0 too.
+ *
  * The order of the depths in a step is free, as long as codes and x have the
- * same.  So where codes do not go across halves of a word, all copies of the
- * words of a step lie next to each other in a vector, each copy shifted to
- * another code: reading that costs no shuffle.  Codes of six and eight bits
- * stay in their place, are converted to float16, whose bits are moved to where
- * bfloat16 has them: that is 2^-112 of the number, 0 too.
+ * same.  So where codes do not go across words, all copies of the words of a
+ * step lie next to each other in a vector, each turned to another code: reading
+ * that costs no shuffle.
  */
 #include "kernels/quant_pieces.h"
 
@@ -37,22 +42,68 @@ enum { SCALED_32 = MR_N_QUANT_KINDS, SCALED_16 };
 /* ---- codes ------------------------------------------------------------------
  */
 
-/* Of b bits in copies of 2 b words: place of a code, and its depth. */
+/* Of b bits, in copies of b words of 32: two codes of a lane, 16 bits apart,
+ * and by how much it is turned, which brings them in front of a mantissa. */
+#define TURN(i, b) (((i) / (b) * (b) + 25 + (b)) % 32)
+#define TURNS(b)                                                               \
+    {                                                                          \
+        EIGHT(TURN, 0, b), EIGHT(TURN, 8, b)                                   \
+    }
+static const uint32_t turns[5][16] = {{0}, TURNS(1), TURNS(2), {0}, TURNS(4)};
+#define TURNED_DEPTH(i, b)                                                     \
+    ((i) / 2 % (b) * (32 / (b)) + (i) / 2 / (b) + (i) % 2 * (16 / (b)))
+/* The two bytes in which a code is followed by 7 - b bits or more; how far to
+ * shift them. */
+#define FRONT(b)          (7 - (b))
+#define LATE(i, b)        ((i) * (b) % 8 >= FRONT(b))
+#define FIRST_AT(i, b)    ((i) * (b) / 8 - (LATE(i, b) || (i) * (b) < 8 ? 0 : 1))
+#define FRONT_BYTE(i, b)  FIRST_AT(i, b), ((i) * (b) / 8 + (LATE(i, b) ? 1 : 0))
+#define FRONT_SHIFT(i, b) ((i) * (b) % 8 - FRONT(b) + (LATE(i, b) ? 0 : 8))
+static const uint8_t front_bytes[7][64] = {{0},
+                                           {0},
+                                           {0},
+                                           ALL(FRONT_BYTE, 3),
+                                           {0},
+                                           ALL(FRONT_BYTE, 5),
+                                           ALL(FRONT_BYTE, 6)};
+static const uint16_t front_shifts[7][32] = {{0},
+                                             {0},
+                                             {0},
+                                             ALL(FRONT_SHIFT, 3),
+                                             {0},
+                                             ALL(FRONT_SHIFT, 5),
+                                             ALL(FRONT_SHIFT, 6)};
+/* Elements of 4 bits, in copies of eight words. */
 #define COPY_PLACE(i, b) ((i) / (2 * (b)) * (b))
 #define COPY_DEPTH(i, b) ((i) % (2 * (b)) * (16 / (b)) + (i) / (2 * (b)))
-static const uint16_t copy_places[5][32] = {
-    {0}, ALL(COPY_PLACE, 1), ALL(COPY_PLACE, 2), {0}, ALL(COPY_PLACE, 4)};
-#define MASK_6(i) (0x3F << ((i)*6 % 8))
+static const uint16_t element_places[32] = ALL(COPY_PLACE, 4);
 #define MASK_8(i) ((i) < 16 ? 0x00FF : 0xFF00)
-static const uint16_t masks[2][32] = {{MR_BY_32(MASK_6, 0)},
-                                      {MR_BY_32(MASK_8, 0)}};
+static const uint16_t byte_masks[32] = {MR_BY_32(MASK_8, 0)};
 #define TWICE(i) (i), (i)
 static const uint8_t bytes_twice[64] = {MR_BY_32(TWICE, 0)};
 #define SECOND_GROUP(i) ((i) % 8 < 4 ? 0 : 16)
 static const uint16_t second_group[32] = {MR_BY_32(SECOND_GROUP, 0)};
 
+/* The code in front of the mantissa of 2^bits, whatever else is there. */
 WITHIN __m512i
-small_codes(const uint8_t *from, const int bits)
+fronted(__m512i x, const int bits)
+{
+    const int mask = ((1 << bits) - 1) << FRONT(bits), one = (127 + bits) << 7;
+
+    return _mm512_ternarylogic_epi32(x, _mm512_set1_epi16((short)mask),
+                                     _mm512_set1_epi16((short)one), 0xEA);
+}
+
+WITHIN __m512i
+copies_of_16(const uint8_t *from)
+{
+    return _mm512_broadcast_i32x4(
+        _mm_loadu_si128((const __m128i *)(const void *)from));
+}
+
+/* 1, 2 or 4 bits. */
+WITHIN __m512i
+codes_turned(const uint8_t *from, const int bits)
 {
     __m512i x;
 
@@ -62,15 +113,26 @@ small_codes(const uint8_t *from, const int bits)
         memcpy(&word, from, sizeof word);
         x = _mm512_set1_epi32(word);
     } else if (bits == 2) {
-        long long word;
+        long long words;
 
-        memcpy(&word, from, sizeof word);
-        x = _mm512_set1_epi64(word);
+        memcpy(&words, from, sizeof words);
+        x = _mm512_set1_epi64(words);
     } else {
-        x = _mm512_broadcast_i32x4(
-            _mm_loadu_si128((const __m128i *)(const void *)from));
+        x = copies_of_16(from);
     }
-    return _mm512_srlv_epi16(x, _mm512_loadu_si512(copy_places[bits]));
+    x = _mm512_rorv_epi32(x, _mm512_loadu_si512(turns[bits]));
+    return fronted(x, bits);
+}
+
+/* 3, 5 or 6 bits. */
+WITHIN __m512i
+codes_across(__m256i from, const int bits)
+{
+    __m512i x = _mm512_permutexvar_epi8(_mm512_loadu_si512(front_bytes[bits]),
+                                        _mm512_castsi256_si512(from));
+
+    x = _mm512_srlv_epi16(x, _mm512_loadu_si512(front_shifts[bits]));
+    return fronted(x, bits);
 }
 
 /* Integers of eight significant bits times 2^-112. */
@@ -101,28 +163,23 @@ WITHIN __m512i
 step_codes(const uint8_t *from, const bool all, const int form)
 {
     if (form >= SCALED_32 || form == MR_QUANT_E2M1)
-        return small_codes(from, 4);
+        return _mm512_srlv_epi16(copies_of_16(from),
+                                 _mm512_loadu_si512(element_places));
     switch ((mr_quant_kind)form) {
     case MR_QUANT_1:
     case MR_QUANT_2:
     case MR_QUANT_4:
-        return small_codes(from, kind_bits((mr_quant_kind)form));
+        return codes_turned(from, kind_bits((mr_quant_kind)form));
     case MR_QUANT_3:
     case MR_QUANT_5:
-        return codes_short(codes_read(from, false, all, (mr_quant_kind)form),
-                           (mr_quant_kind)form);
-    case MR_QUANT_6: {
-        __m512i x = _mm512_permutexvar_epi8(
-            _mm512_loadu_si512(bytes_of[6]),
-            _mm512_castsi256_si512(codes_read(from, false, all, MR_QUANT_6)));
-
-        return lowered(_mm512_and_si512(x, _mm512_loadu_si512(masks[0])));
-    }
+    case MR_QUANT_6:
+        return codes_across(codes_read(from, false, all, (mr_quant_kind)form),
+                            kind_bits((mr_quant_kind)form));
     case MR_QUANT_8:
         return lowered(
             _mm512_and_si512(_mm512_broadcast_i64x4(_mm256_loadu_si256(
                                  (const __m256i *)(const void *)from)),
-                             _mm512_loadu_si512(masks[1])));
+                             _mm512_loadu_si512(byte_masks)));
     case MR_QUANT_E4M3:
         return lowered_e4m3(
             _mm256_loadu_si256((const __m256i *)(const void *)from));
@@ -160,7 +217,7 @@ unpack_nan(const mr_quant_codes *p)
     for (int r = 0; r < TILE; r++)
         for (int64_t i = 0; i < p->n; i++)
             if ((p->row[r][p->offset + i] & 0x7F) == 0x7F)
-                p->to[i / STEP * HALVES_OF_TILE + r * STEP + i % STEP] = 0x7FC0;
+                p->to[r * DEPTH + i] = 0x7FC0;
 }
 
 /* Twice the bytes: the largest is 0xFE where one is NaN. */
@@ -178,40 +235,47 @@ has_nan(__m256i most)
     return _mm256_cmpeq_epi8_mask(most, _mm256_set1_epi8((char)0xFE)) != 0;
 }
 
+/* `steps` steps of a row. */
+WITHIN void
+row_unpack(const mr_quant_codes *p, int r, const int64_t steps, const bool all,
+           const int form, __m256i *most)
+{
+    const int bits = form >= SCALED_32 ? 4 : kind_bits((mr_quant_kind)form);
+    const uint8_t *from = p->row[r] + p->offset;
+    const uint8_t *scale = form >= SCALED_32 ? p->scale[r] + p->at : NULL;
+    uintptr_t next = (uintptr_t)from + (uintptr_t)p->beyond;
+    uint16_t *to = p->to + r * DEPTH;
+
+    for (int k = 0; k < bits * DEPTH / 8; k += 64)
+        __builtin_prefetch((const void *)(next + (uintptr_t)k), 0, 2);
+#pragma GCC unroll 4
+    for (int64_t s = 0; s < steps; s++, from += 4 * bits) {
+        __m512i c = step_codes(from, all, form);
+
+        if (form == MR_QUANT_E4M3)
+            *most = most_doubled(*most, from);
+        if (form >= SCALED_32) {
+            c = step_scaled(c, scale, p->values, form);
+            scale += form == SCALED_16 ? 2 : 1;
+        } else if (form == MR_QUANT_E2M1) {
+            c = _mm512_permutexvar_epi16(
+                c, _mm512_loadu_si512(numbers_of[MR_QUANT_E2M1]));
+        }
+        _mm512_store_si512(to + s * STEP, c);
+    }
+}
+
 WITHIN void
 unpack(const mr_quant_codes *p, const bool all, const int form)
 {
-    const int bits = form >= SCALED_32 ? 4 : kind_bits((mr_quant_kind)form);
-    const bool table = form < SCALED_32 && form != MR_QUANT_6 &&
-                       form != MR_QUANT_8 && form != MR_QUANT_E4M3 &&
-                       form != MR_QUANT_3 && form != MR_QUANT_5;
-    const __m512i numbers =
-        _mm512_loadu_si512(numbers_of[table ? form : MR_QUANT_4]);
     __m256i most = _mm256_setzero_si256();
-    int64_t steps = p->n / STEP;
 
-    for (int r = 0; r < TILE; r++) {
-        const uint8_t *from = p->row[r] + p->offset;
-        uintptr_t next = (uintptr_t)from + (uintptr_t)p->beyond;
-        const uint8_t *scale = form >= SCALED_32 ? p->scale[r] + p->at : NULL;
-        uint16_t *to = p->to + r * STEP;
-
-        for (int k = 0; k < bits * DEPTH / 8; k += 64)
-            __builtin_prefetch((const void *)(next + (uintptr_t)k), 0, 2);
-        for (int64_t s = 0; s < steps; s++, from += 4 * bits) {
-            __m512i c = step_codes(from, all, form);
-
-            if (form == MR_QUANT_E4M3)
-                most = most_doubled(most, from);
-            if (form >= SCALED_32) {
-                c = step_scaled(c, scale, p->values, form);
-                scale += form == SCALED_16 ? 2 : 1;
-            } else if (table) {
-                c = _mm512_permutexvar_epi16(c, numbers);
-            }
-            _mm512_store_si512(to + s * HALVES_OF_TILE, c);
-        }
-    }
+    if (p->n == DEPTH)
+        for (int r = 0; r < TILE; r++)
+            row_unpack(p, r, DEPTH / STEP, all, form, &most);
+    else
+        for (int r = 0; r < TILE; r++)
+            row_unpack(p, r, p->n / STEP, all, form, &most);
     if (form == MR_QUANT_E4M3 && has_nan(most))
         unpack_nan(p);
 }
@@ -243,7 +307,7 @@ UNPACK(scaled_16, SCALED_16)
 typedef struct order {
     int32_t depth[2][16]; /* of the lower halves of pairs, of the upper ones */
     float factor[2][16];
-    float sums;
+    float sums, above; /* of sums over groups; what codes have too much */
 } order;
 
 #define RAISED 86 /* x of codes that are lowered */
@@ -263,22 +327,24 @@ order_find(mr_quant_kind kind, order *o)
 {
     static const int bits_of[MR_N_QUANT_KINDS] = {1, 2, 3, 4, 5, 6, 8, 4, 8};
     int bits = bits_of[kind], low = kind == MR_QUANT_E4M3 ? 105 : 112;
-    bool integer = kind == MR_QUANT_6 || kind == MR_QUANT_8;
-    bool raised = integer || kind == MR_QUANT_E4M3;
+    bool raised = bits == 8;
 
     for (int i = 0; i < STEP; i++) {
         int depth = i, place = 0;
 
-        if (bits == 1 || bits == 2 || bits == 4)
-            depth = COPY_DEPTH(i, bits);
-        if (kind == MR_QUANT_8)
+        if (kind == MR_QUANT_E2M1)
+            depth = COPY_DEPTH(i, 4);
+        else if (bits == 1 || bits == 2 || bits == 4)
+            depth = TURNED_DEPTH(i, bits);
+        if (kind == MR_QUANT_8) {
             depth = i % 16 * 2 + i / 16;
-        if (integer)
-            place = kind == MR_QUANT_6 ? i * 6 % 8 : i / 16 * 8;
+            place = i / 16 * 8;
+        }
         o->depth[i % 2][i / 2] = depth;
         o->factor[i % 2][i / 2] = power_of_two(raised ? RAISED - place : 0);
     }
     o->sums = power_of_two(raised ? RAISED - low : 0);
+    o->above = raised ? 0.0F : power_of_two(bits);
 }
 
 #define LEAST ((127U - 75) << 23)
@@ -366,27 +432,55 @@ step_pack(const mr_quant_x *p, int64_t depth, const order *o, float *to,
     return found;
 }
 
-/* Sums of the rows over each group. */
-INLINE void
-groups_sum(const mr_quant_x *p, int group, float factor)
+/* Piece k of 16 numbers; k < 0: the numbers. */
+INLINE __m512
+piece_of(__m512 x, int n_pieces, int k)
 {
+    __m512i piece[3] = {_mm512_castps_si512(x)};
+
+    if (k < 0)
+        return x;
+    if (n_pieces == 2)
+        split(2, x, piece);
+    else
+        split(3, x, piece);
+    return _mm512_castsi512_ps(piece[k]);
+}
+
+/* In float64: they meet larger numbers than codes. */
+INLINE float
+group_sum(const float *x, int group, int n_pieces, int k)
+{
+    __m512d sum = _mm512_setzero_pd();
+
+    for (int i = 0; i < group; i += 16) {
+        __m512 part = piece_of(_mm512_loadu_ps(x + i), n_pieces, k);
+
+        sum = _mm512_add_pd(sum, _mm512_cvtps_pd(_mm512_castps512_ps256(part)));
+        sum = _mm512_add_pd(sum,
+                            _mm512_cvtps_pd(_mm512_extractf32x8_ps(part, 1)));
+    }
+    return (float)_mm512_reduce_add_pd(sum);
+}
+
+/* Sums of the columns over each group, then what products with codes begin
+ * with. */
+INLINE void
+groups_sum(const mr_quant_x *p, int group, const order *o)
+{
+    int columns = (int)p->rows * (p->narrow ? p->pieces : 1);
     float *to = p->sums;
 
-    for (int64_t d = 0; d < p->depth; d += group, to += p->sums_row) {
-        __m512 sum[TILE];
+    for (int64_t d = 0; d < p->depth; d += group, to += p->sums_row)
+        for (int c = 0; c < 16; c++) {
+            float sum = 0.0F;
 
-        for (int i = 0; i < TILE; i++) {
-            sum[i] = _mm512_setzero_ps();
-            for (int k = 0; i < p->rows && k < group; k += 16)
-                sum[i] =
-                    _mm512_add_ps(sum[i], _mm512_loadu_ps(p->x[i] + d + k));
+            if (c < columns)
+                sum = group_sum(p->x[c % p->rows] + d, group, p->pieces,
+                                p->narrow ? c / (int)p->rows : -1);
+            to[c] = sum * o->sums;
+            to[p->sums_row / 2 + c] = -(sum * o->above);
         }
-        turn_registers(sum);
-        for (int n = TILE / 2; n > 0; n /= 2)
-            for (int i = 0; i < n; i++)
-                sum[i] = _mm512_add_ps(sum[i], sum[i + n]);
-        _mm512_storeu_ps(to, _mm512_mul_ps(sum[0], _mm512_set1_ps(factor)));
-    }
 }
 
 static bool
@@ -402,7 +496,7 @@ pack(mr_quant_kind kind, int group, const mr_quant_x *p)
                  : p->pieces == 2 ? step_pack(p, d, &o, to, 2)
                                   : step_pack(p, d, &o, to, 3);
     if (p->sums)
-        groups_sum(p, group, o.sums);
+        groups_sum(p, group, &o);
     return found == 0;
 }
 
@@ -413,40 +507,78 @@ pack(mr_quant_kind kind, int group, const mr_quant_x *p)
 #define MEMORY_SEEN   __asm__ volatile("" ::: "memory")
 #define LOAD(t, from) _tile_loadd(t, from, 64)
 
-/* A group's sums in tiles c and d, with codes in 4 and x in 6 and 7: small
- * pieces first. */
-#define GROUP(c, d, n_pieces, two)                                             \
+/* A step of a group whose sums are in tiles c and d, with codes in 4 and x in 6
+ * and 7: small pieces first. */
+#define LANES_STEP(c, d, k, n_pieces, two)                                     \
     do {                                                                       \
-        _tile_zero(c);                                                         \
-        if (two)                                                               \
-            _tile_zero(d);                                                     \
-        for (int64_t s = steps; s > 0; s--, a += HALVES_OF_TILE) {             \
-            LOAD(4, a);                                                        \
-            for (int k = (n_pieces)-1; k >= 0; k--) {                          \
-                LOAD(6, b + k * SUMS);                                         \
-                _tile_dpbf16ps(c, 4, 6);                                       \
-                if (two) {                                                     \
-                    LOAD(7, b + ((n_pieces) + k) * SUMS);                      \
-                    _tile_dpbf16ps(d, 4, 7);                                   \
-                }                                                              \
-            }                                                                  \
-            b += (n_pieces) * (1 + (two)) * SUMS;                              \
+        LOAD(6, b + (k)*SUMS);                                                 \
+        _tile_dpbf16ps(c, 4, 6);                                               \
+        if (two) {                                                             \
+            LOAD(7, b + ((n_pieces) + (k)) * SUMS);                            \
+            _tile_dpbf16ps(d, 4, 7);                                           \
         }                                                                      \
+    } while (0)
+#define STEP_OF(c, d, n_pieces, two)                                           \
+    do {                                                                       \
+        _tile_loadd(4, a, 2 * DEPTH);                                          \
+        if ((n_pieces) > 2)                                                    \
+            LANES_STEP(c, d, 2, n_pieces, two);                                \
+        if ((n_pieces) > 1)                                                    \
+            LANES_STEP(c, d, 1, n_pieces, two);                                \
+        LANES_STEP(c, d, 0, n_pieces, two);                                    \
+        a += STEP;                                                             \
+        b += (n_pieces) * (1 + (two)) * SUMS;                                  \
+    } while (0)
+#define BEGIN(c, d, two)                                                       \
+    do {                                                                       \
+        if (first) {                                                           \
+            _tile_loadd(c, first, 0);                                          \
+            if (two)                                                           \
+                _tile_loadd(d, first + 16, 0);                                 \
+            first += g->sums_row;                                              \
+        } else {                                                               \
+            _tile_zero(c);                                                     \
+            if (two)                                                           \
+                _tile_zero(d);                                                 \
+        }                                                                      \
+    } while (0)
+#define END(c, d, two)                                                         \
+    do {                                                                       \
         _tile_stored(c, to, 64);                                               \
         if (two)                                                               \
             _tile_stored(d, to + SUMS, 64);                                    \
         to += (1 + (two)) * SUMS;                                              \
     } while (0)
+#define GROUP(c, d, n_pieces, two)                                             \
+    do {                                                                       \
+        BEGIN(c, d, two);                                                      \
+        for (int64_t s = steps; s > 0; s--)                                    \
+            STEP_OF(c, d, n_pieces, two);                                      \
+        END(c, d, two);                                                        \
+    } while (0)
 
+/* Two groups of two steps, which are most, without loops. */
 #define MULTIPLY(name, n_pieces, two)                                          \
     UNIT static void name(const mr_quant_groups *g)                            \
     {                                                                          \
         const uint16_t *a = g->codes;                                          \
-        const float *b = g->x;                                                 \
+        const float *b = g->x, *first = g->first;                              \
         int64_t steps = g->steps;                                              \
         float *to = g->sums;                                                   \
                                                                                \
         MEMORY_SEEN;                                                           \
+        if (steps == 2 && g->n_groups == 2) {                                  \
+            BEGIN(0, 1, two);                                                  \
+            STEP_OF(0, 1, n_pieces, two);                                      \
+            STEP_OF(0, 1, n_pieces, two);                                      \
+            BEGIN(2, 3, two);                                                  \
+            STEP_OF(2, 3, n_pieces, two);                                      \
+            STEP_OF(2, 3, n_pieces, two);                                      \
+            END(0, 1, two);                                                    \
+            END(2, 3, two);                                                    \
+            MEMORY_SEEN;                                                       \
+            return;                                                            \
+        }                                                                      \
         for (int64_t i = g->n_groups; i > 0; i -= 2) {                         \
             GROUP(0, 1, n_pieces, two);                                        \
             if (i > 1)                                                         \
@@ -475,8 +607,8 @@ rows_scale(const mr_quant_scaling *s, const int n_groups, const int n_blocks,
         for (int b = 0; b < n_blocks; b++)
             x_sums[g][b] = v_load(s->x_sums + g * s->sums_row + b * N_LANES);
     for (int r = 0; r < TILE; r++) {
-        const float *scale = s->scale + r * SCALES;
-        const float *bias = biased ? s->bias + r * SCALES : NULL;
+        const float *scale = s->scale + r * s->scale_row;
+        const float *bias = biased ? s->bias + r * s->scale_row : NULL;
         const float *sums = s->sums + r * N_LANES;
         float *y = s->y + r * s->y_row;
         R sum[2];
