@@ -5,11 +5,11 @@
  *
  * Packed rows of a run: passes of up to two blocks of 16 lanes, each all steps
  * of the depth; then the sums of x over the groups, which biases meet: groups,
- * each all lanes, and again what products begin with.  The depth is cut into
- * chunks whose x stays in the first-level cache while all tiles of a strip meet
- * it; of a tile 128 codes are unpacked while the 128 before are multiplied.
- * With more than one pass a chunk is as deep as that, and its tiles' codes wait
- * for the passes. Called by: quant_product.c.  Calls: kernels/quant_pieces.h.
+ * each all lanes.  The depth is cut into chunks whose x stays in the
+ * first-level cache while all tiles of a strip meet it; of a tile 128 codes are
+ * unpacked while the 128 before are multiplied.  With more than one pass a
+ * chunk is as deep as that, and its tiles' codes wait for the passes. Called
+ * by: quant_product.c.  Calls: kernels/quant_pieces.h.
  */
 #include "kernels/quant_pieces.h"
 
@@ -86,7 +86,7 @@ mr__quant_pieces_floats(const mr_quant_format *f, mr_dtype t, int64_t m,
                         int64_t k)
 {
     shape s = shape_of(m, mr__quant_pieces_of(t), k);
-    int64_t sums = f->biased ? k / f->group * 2 * s.lanes : 0;
+    int64_t sums = f->biased ? k / f->group * s.lanes : 0;
 
     return k / STEP * tiles_of(&s, s.blocks) * SUMS + sums;
 }
@@ -100,7 +100,7 @@ mr__quant_pieces_most(const mr_quant_format *f, mr_dtype t, int64_t n,
     int64_t tiles = runs + (n * mr__quant_pieces_of(t) + 7) / 8;
     int64_t lanes = n + runs * (LANES - 1);
 
-    return k / STEP * tiles * SUMS + (f->biased ? k / f->group * 2 * lanes : 0);
+    return k / STEP * tiles * SUMS + (f->biased ? k / f->group * lanes : 0);
 }
 
 bool
@@ -118,7 +118,7 @@ mr__quant_pieces_rows(const mr_quant_format *f, const void *const *x,
                     .pieces = s.pieces,
                     .narrow = s.narrow,
                     .apart = tiles_of(&s, blocks) * SUMS,
-                    .sums_row = 2 * s.lanes};
+                    .sums_row = s.lanes};
 
     for (int64_t i = 0; i < p.rows; i++) {
         const char *row = (const char *)x[from + i] + at * size;
@@ -132,7 +132,7 @@ mr__quant_pieces_rows(const mr_quant_format *f, const void *const *x,
         to + place_of(&s, block / 2, at / STEP) + block % 2 * s.pieces * SUMS;
     if (f->biased)
         p.sums = to + k / STEP * tiles_of(&s, s.blocks) * SUMS +
-                 at / f->group * 2 * s.lanes + from;
+                 at / f->group * s.lanes + from;
     return mr__quant_pieces_pack(f, &p);
 }
 
@@ -311,25 +311,22 @@ tile_run(strip *s, int64_t pass, int64_t tile, int64_t at, uint32_t slot)
     int shift = __builtin_ctz((unsigned)group);
     const float *packed = s->run->packed;
     const float *x_sums = packed + h->k / STEP * tiles_of(h, h->blocks) * SUMS +
-                          (at >> s->group_shift) * 2 * h->lanes + lane;
+                          (at >> s->group_shift) * h->lanes + lane;
     mr_quant_groups g = {.n_groups = depth >> shift,
                          .steps = group / STEP,
                          .pieces = h->narrow ? 1 : h->pieces,
                          .blocks = (int)pass_blocks(h, pass),
                          .codes = s->codes[slot % s->ring],
                          .x = packed + place_of(h, pass, at / STEP),
-                         .sums_row = 2 * h->lanes,
                          .sums = sums};
     mr_quant_scaling c = {.n_groups = g.n_groups,
                           .blocks = g.blocks,
                           .sums = sums,
                           .x_sums = x_sums,
-                          .sums_row = 2 * h->lanes,
+                          .sums_row = h->lanes,
                           .y_row = h->lanes,
                           .y = s->y + tile * TILE * h->lanes + lane};
 
-    if (mr__quant_pieces_begin(&s->w->f))
-        g.first = x_sums + h->lanes;
     mr__quant_pieces_multiply(&g);
     if (pass == 0 && next_of(s, &next_tile, &next_at))
         codes_make(s, next_tile, next_at);

@@ -75,13 +75,9 @@ float
 mr__quant_pieces_factor(const mr_quant_format *f)
 {
     /* x is raised by 2^86, codes are lowered by 2^105 and 2^112 */
-    return f->code == MR_CODE_E4M3 ? 0x1p19F : f->bits == 8 ? 0x1p26F : 1.0F;
-}
-
-bool
-mr__quant_pieces_begin(const mr_quant_format *f)
-{
-    return f->code == MR_CODE_INTEGER && f->bits < 8;
+    return f->code == MR_CODE_E4M3   ? 0x1p19F
+           : f->code == MR_CODE_E2M1 ? 1.0F
+                                     : 0x1p26F;
 }
 
 bool

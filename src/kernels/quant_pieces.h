@@ -10,10 +10,9 @@
  * rows whose pieces fit 16 columns have one for each piece, and the unit works
  * once for all of them; else pieces come after each other.
  *
- * Where it saves unpacking, what stands for a code is more by a power of two,
- * and sums begin with what is too much; or it is a power of two less, x is
- * more, and all sums are put right at the end.  E2M1 codes with their scale are
- * exact in bfloat16 too, and need no sums of groups.
+ * What stands for an integer or E4M3 is a power of two less, which saves
+ * unpacking, and x is more; all sums are put right at the end.  E2M1 codes with
+ * their scale are exact in bfloat16 too, and need no sums of groups.
  */
 #ifndef MR_KERNELS_QUANT_PIECES_H
 #define MR_KERNELS_QUANT_PIECES_H
@@ -43,8 +42,7 @@ int mr__quant_pieces_of(mr_dtype t);
 /* DEPTH numbers or fewer (whole steps) of up to 16 rows, of which `rows` are
  * there, to tiles: of each step `tiles` from `first` on, 256 floats each, steps
  * `apart` floats.  narrow: all pieces in one tile.  Sums over the groups, of 16
- * lanes, go to sums (NULL: none), groups sums_row apart; half a row behind them
- * is what sums of products begin with.  False: some number must
+ * lanes, go to sums (NULL: none) rows sums_row apart.  False: some number must
  * not go in pieces: 0 apart, below 2^-75 or not below 2^40. */
 typedef struct mr_quant_x {
     const float (*x)[MR_QUANT_PIECES_DEPTH]; /* 16 rows */
@@ -58,8 +56,6 @@ typedef struct mr_quant_x {
 bool mr__quant_pieces_pack(const mr_quant_format *f, const mr_quant_x *p);
 /* What all sums are to be multiplied by. */
 float mr__quant_pieces_factor(const mr_quant_format *f);
-/* Do they begin with something? */
-bool mr__quant_pieces_begin(const mr_quant_format *f);
 
 /* Do codes go with their scales?  Then those of rows [row0, row0 + n) have to
  * be in range; values has the bits of numbers by their scale's byte and code.
@@ -91,8 +87,7 @@ typedef struct mr_quant_groups {
     int64_t n_groups, steps; /* of a group */
     int pieces, blocks;
     const uint16_t *codes;
-    const float *x, *first; /* NULL, or what sums begin with */
-    int64_t sums_row;       /* from one group's to the next */
+    const float *x;
     float *sums;
 } mr_quant_groups;
 

@@ -3,16 +3,14 @@
  * quant_pieces.c -- codes as tiles of bfloat16, x as pieces beside them, and
  * sums over groups on the matrix unit (kernels/quant_pieces.h).
  *
- * A code of b bits, up to six, becomes 2^b more than itself: its bits in front
- * of the mantissa of 2^b, a shift and one more instruction where a table takes
- * two ports (vpermw).  What is too much is there before the sums begin: they
- * begin with minus 2^b of the sum of x.  Codes of eight bits stay in their
- * place, are converted to float16, whose bits are moved to where bfloat16 has
- * them: that is 2^-112 of the number, 0 too.
+ * Integers stay in their place of a word, are converted to float16, whose bits
+ * are moved to where bfloat16 has them: that is 2^-112 of the number times the
+ * power of two of its place, 0 too, for which x makes up: three instructions
+ * that two ports take, where a table of words (vpermw) alone takes both.
  *
  * The order of the depths in a step is free, as long as codes and x have the
  * same.  So where codes do not go across words, all copies of the words of a
- * step lie next to each other in a vector, each turned to another code: reading
+ * step lie next to each other in a vector, each masked to another code: reading
  * that costs no shuffle.
  */
 #include "kernels/quant_pieces.h"
@@ -42,104 +40,66 @@ enum { SCALED_32 = MR_N_QUANT_KINDS, SCALED_16 };
 /* ---- codes ------------------------------------------------------------------
  */
 
-/* Of b bits, in copies of b words of 32: two codes of a lane, 16 bits apart,
- * and by how much it is turned, which brings them in front of a mantissa. */
-#define TURN(i, b) (((i) / (b) * (b) + 25 + (b)) % 32)
-#define TURNS(b)                                                               \
-    {                                                                          \
-        EIGHT(TURN, 0, b), EIGHT(TURN, 8, b)                                   \
-    }
-static const uint32_t turns[5][16] = {{0}, TURNS(1), TURNS(2), {0}, TURNS(4)};
-#define TURNED_DEPTH(i, b)                                                     \
-    ((i) / 2 % (b) * (32 / (b)) + (i) / 2 / (b) + (i) % 2 * (16 / (b)))
-/* The two bytes in which a code is followed by 7 - b bits or more; how far to
- * shift them. */
-#define FRONT(b)          (7 - (b))
-#define LATE(i, b)        ((i) * (b) % 8 >= FRONT(b))
-#define FIRST_AT(i, b)    ((i) * (b) / 8 - (LATE(i, b) || (i) * (b) < 8 ? 0 : 1))
-#define FRONT_BYTE(i, b)  FIRST_AT(i, b), ((i) * (b) / 8 + (LATE(i, b) ? 1 : 0))
-#define FRONT_SHIFT(i, b) ((i) * (b) % 8 - FRONT(b) + (LATE(i, b) ? 0 : 8))
-static const uint8_t front_bytes[7][64] = {{0},
-                                           {0},
-                                           {0},
-                                           ALL(FRONT_BYTE, 3),
-                                           {0},
-                                           ALL(FRONT_BYTE, 5),
-                                           ALL(FRONT_BYTE, 6)};
-static const uint16_t front_shifts[7][32] = {{0},
-                                             {0},
-                                             {0},
-                                             ALL(FRONT_SHIFT, 3),
-                                             {0},
-                                             ALL(FRONT_SHIFT, 5),
-                                             ALL(FRONT_SHIFT, 6)};
-/* Elements of 4 bits, in copies of eight words. */
+/* Of b bits in copies of 2 b words: where a code begins in its word, which
+ * depth it is, what masks it; the same where words are two bytes that have it.
+ */
 #define COPY_PLACE(i, b) ((i) / (2 * (b)) * (b))
 #define COPY_DEPTH(i, b) ((i) % (2 * (b)) * (16 / (b)) + (i) / (2 * (b)))
+#define ALL_ONES(b)      ((1 << (b)) - 1)
+#define COPY_MASK(i, b)  (ALL_ONES(b) << COPY_PLACE(i, b))
+#define PLACE_MASK(i, b) (ALL_ONES(b) << PLACE(i, b))
+static const uint16_t masks[9][32] = {{0},
+                                      ALL(COPY_MASK, 1),
+                                      ALL(COPY_MASK, 2),
+                                      ALL(PLACE_MASK, 3),
+                                      ALL(COPY_MASK, 4),
+                                      ALL(PLACE_MASK, 5),
+                                      ALL(PLACE_MASK, 6),
+                                      {0},
+                                      ALL(COPY_MASK, 8)};
 static const uint16_t element_places[32] = ALL(COPY_PLACE, 4);
-#define MASK_8(i) ((i) < 16 ? 0x00FF : 0xFF00)
-static const uint16_t byte_masks[32] = {MR_BY_32(MASK_8, 0)};
 #define TWICE(i) (i), (i)
 static const uint8_t bytes_twice[64] = {MR_BY_32(TWICE, 0)};
 #define SECOND_GROUP(i) ((i) % 8 < 4 ? 0 : 16)
 static const uint16_t second_group[32] = {MR_BY_32(SECOND_GROUP, 0)};
 
-/* The code in front of the mantissa of 2^bits, whatever else is there. */
+/* The words of a step, all their copies; those of 3, 5 and 6 bits one by one.
+ */
 WITHIN __m512i
-fronted(__m512i x, const int bits)
+words(const uint8_t *from, const bool all, const int bits)
 {
-    const int mask = ((1 << bits) - 1) << FRONT(bits), one = (127 + bits) << 7;
+    long long few = 0;
 
-    return _mm512_ternarylogic_epi32(x, _mm512_set1_epi16((short)mask),
-                                     _mm512_set1_epi16((short)one), 0xEA);
-}
-
-WITHIN __m512i
-copies_of_16(const uint8_t *from)
-{
-    return _mm512_broadcast_i32x4(
-        _mm_loadu_si128((const __m128i *)(const void *)from));
-}
-
-/* 1, 2 or 4 bits. */
-WITHIN __m512i
-codes_turned(const uint8_t *from, const int bits)
-{
-    __m512i x;
-
-    if (bits == 1) {
-        int word;
-
-        memcpy(&word, from, sizeof word);
-        x = _mm512_set1_epi32(word);
-    } else if (bits == 2) {
-        long long words;
-
-        memcpy(&words, from, sizeof words);
-        x = _mm512_set1_epi64(words);
-    } else {
-        x = copies_of_16(from);
+    switch (bits) {
+    case 1:
+        memcpy(&few, from, 4);
+        return _mm512_set1_epi32((int)few);
+    case 2:
+        memcpy(&few, from, 8);
+        return _mm512_set1_epi64(few);
+    case 4:
+        return _mm512_broadcast_i32x4(
+            _mm_loadu_si128((const __m128i *)(const void *)from));
+    case 8:
+        return _mm512_broadcast_i64x4(
+            _mm256_loadu_si256((const __m256i *)(const void *)from));
+    default:
+        return _mm512_permutexvar_epi8(
+            _mm512_loadu_si512(bytes_of[bits]),
+            _mm512_castsi256_si512(codes_read(from, false, all,
+                                              bits == 3   ? MR_QUANT_3
+                                              : bits == 5 ? MR_QUANT_5
+                                                          : MR_QUANT_6)));
     }
-    x = _mm512_rorv_epi32(x, _mm512_loadu_si512(turns[bits]));
-    return fronted(x, bits);
 }
 
-/* 3, 5 or 6 bits. */
 WITHIN __m512i
-codes_across(__m256i from, const int bits)
+integers(const uint8_t *from, const bool all, const int bits)
 {
-    __m512i x = _mm512_permutexvar_epi8(_mm512_loadu_si512(front_bytes[bits]),
-                                        _mm512_castsi256_si512(from));
+    __m512i x = _mm512_and_si512(words(from, all, bits),
+                                 _mm512_loadu_si512(masks[bits]));
 
-    x = _mm512_srlv_epi16(x, _mm512_loadu_si512(front_shifts[bits]));
-    return fronted(x, bits);
-}
-
-/* Integers of eight significant bits times 2^-112. */
-WITHIN __m512i
-lowered(__m512i words)
-{
-    return _mm512_srli_epi16((__m512i)_mm512_cvtepu16_ph(words), 3);
+    return _mm512_srli_epi16((__m512i)_mm512_cvtepu16_ph(x), 3);
 }
 
 /* Times 2^-105, NaN taken for 480: exponents of float16 are those of E4M3 and
@@ -163,31 +123,12 @@ WITHIN __m512i
 step_codes(const uint8_t *from, const bool all, const int form)
 {
     if (form >= SCALED_32 || form == MR_QUANT_E2M1)
-        return _mm512_srlv_epi16(copies_of_16(from),
+        return _mm512_srlv_epi16(words(from, all, 4),
                                  _mm512_loadu_si512(element_places));
-    switch ((mr_quant_kind)form) {
-    case MR_QUANT_1:
-    case MR_QUANT_2:
-    case MR_QUANT_4:
-        return codes_turned(from, kind_bits((mr_quant_kind)form));
-    case MR_QUANT_3:
-    case MR_QUANT_5:
-    case MR_QUANT_6:
-        return codes_across(codes_read(from, false, all, (mr_quant_kind)form),
-                            kind_bits((mr_quant_kind)form));
-    case MR_QUANT_8:
-        return lowered(
-            _mm512_and_si512(_mm512_broadcast_i64x4(_mm256_loadu_si256(
-                                 (const __m256i *)(const void *)from)),
-                             _mm512_loadu_si512(byte_masks)));
-    case MR_QUANT_E4M3:
+    if (form == MR_QUANT_E4M3)
         return lowered_e4m3(
             _mm256_loadu_si256((const __m256i *)(const void *)from));
-    case MR_QUANT_E2M1:
-    case MR_N_QUANT_KINDS:
-        break;
-    }
-    return _mm512_setzero_si512();
+    return integers(from, all, kind_bits((mr_quant_kind)form));
 }
 
 /* Where a scaled code's number is: by its scale's byte. */
@@ -307,7 +248,7 @@ UNPACK(scaled_16, SCALED_16)
 typedef struct order {
     int32_t depth[2][16]; /* of the lower halves of pairs, of the upper ones */
     float factor[2][16];
-    float sums, above; /* of sums over groups; what codes have too much */
+    float sums; /* of sums over groups */
 } order;
 
 #define RAISED 86 /* x of codes that are lowered */
@@ -327,24 +268,21 @@ order_find(mr_quant_kind kind, order *o)
 {
     static const int bits_of[MR_N_QUANT_KINDS] = {1, 2, 3, 4, 5, 6, 8, 4, 8};
     int bits = bits_of[kind], low = kind == MR_QUANT_E4M3 ? 105 : 112;
-    bool raised = bits == 8;
+    bool raised = kind != MR_QUANT_E2M1;
 
     for (int i = 0; i < STEP; i++) {
         int depth = i, place = 0;
 
-        if (kind == MR_QUANT_E2M1)
-            depth = COPY_DEPTH(i, 4);
-        else if (bits == 1 || bits == 2 || bits == 4)
-            depth = TURNED_DEPTH(i, bits);
-        if (kind == MR_QUANT_8) {
-            depth = i % 16 * 2 + i / 16;
-            place = i / 16 * 8;
+        if (kind != MR_QUANT_E4M3 && 8 % bits == 0) {
+            depth = COPY_DEPTH(i, bits);
+            place = raised ? COPY_PLACE(i, bits) : 0;
+        } else if (kind != MR_QUANT_E4M3) {
+            place = PLACE(i, bits);
         }
         o->depth[i % 2][i / 2] = depth;
         o->factor[i % 2][i / 2] = power_of_two(raised ? RAISED - place : 0);
     }
     o->sums = power_of_two(raised ? RAISED - low : 0);
-    o->above = raised ? 0.0F : power_of_two(bits);
 }
 
 #define LEAST ((127U - 75) << 23)
@@ -432,55 +370,27 @@ step_pack(const mr_quant_x *p, int64_t depth, const order *o, float *to,
     return found;
 }
 
-/* Piece k of 16 numbers; k < 0: the numbers. */
-INLINE __m512
-piece_of(__m512 x, int n_pieces, int k)
-{
-    __m512i piece[3] = {_mm512_castps_si512(x)};
-
-    if (k < 0)
-        return x;
-    if (n_pieces == 2)
-        split(2, x, piece);
-    else
-        split(3, x, piece);
-    return _mm512_castsi512_ps(piece[k]);
-}
-
-/* In float64: they meet larger numbers than codes. */
-INLINE float
-group_sum(const float *x, int group, int n_pieces, int k)
-{
-    __m512d sum = _mm512_setzero_pd();
-
-    for (int i = 0; i < group; i += 16) {
-        __m512 part = piece_of(_mm512_loadu_ps(x + i), n_pieces, k);
-
-        sum = _mm512_add_pd(sum, _mm512_cvtps_pd(_mm512_castps512_ps256(part)));
-        sum = _mm512_add_pd(sum,
-                            _mm512_cvtps_pd(_mm512_extractf32x8_ps(part, 1)));
-    }
-    return (float)_mm512_reduce_add_pd(sum);
-}
-
-/* Sums of the columns over each group, then what products with codes begin
- * with. */
+/* Sums of the rows over each group. */
 INLINE void
-groups_sum(const mr_quant_x *p, int group, const order *o)
+groups_sum(const mr_quant_x *p, int group, float factor)
 {
-    int columns = (int)p->rows * (p->narrow ? p->pieces : 1);
     float *to = p->sums;
 
-    for (int64_t d = 0; d < p->depth; d += group, to += p->sums_row)
-        for (int c = 0; c < 16; c++) {
-            float sum = 0.0F;
+    for (int64_t d = 0; d < p->depth; d += group, to += p->sums_row) {
+        __m512 sum[TILE];
 
-            if (c < columns)
-                sum = group_sum(p->x[c % p->rows] + d, group, p->pieces,
-                                p->narrow ? c / (int)p->rows : -1);
-            to[c] = sum * o->sums;
-            to[p->sums_row / 2 + c] = -(sum * o->above);
+        for (int i = 0; i < TILE; i++) {
+            sum[i] = _mm512_setzero_ps();
+            for (int k = 0; i < p->rows && k < group; k += 16)
+                sum[i] =
+                    _mm512_add_ps(sum[i], _mm512_loadu_ps(p->x[i] + d + k));
         }
+        turn_registers(sum);
+        for (int n = TILE / 2; n > 0; n /= 2)
+            for (int i = 0; i < n; i++)
+                sum[i] = _mm512_add_ps(sum[i], sum[i + n]);
+        _mm512_storeu_ps(to, _mm512_mul_ps(sum[0], _mm512_set1_ps(factor)));
+    }
 }
 
 static bool
@@ -496,7 +406,7 @@ pack(mr_quant_kind kind, int group, const mr_quant_x *p)
                  : p->pieces == 2 ? step_pack(p, d, &o, to, 2)
                                   : step_pack(p, d, &o, to, 3);
     if (p->sums)
-        groups_sum(p, group, &o);
+        groups_sum(p, group, o.sums);
     return found == 0;
 }
 
@@ -531,16 +441,9 @@ pack(mr_quant_kind kind, int group, const mr_quant_x *p)
     } while (0)
 #define BEGIN(c, d, two)                                                       \
     do {                                                                       \
-        if (first) {                                                           \
-            _tile_loadd(c, first, 0);                                          \
-            if (two)                                                           \
-                _tile_loadd(d, first + 16, 0);                                 \
-            first += g->sums_row;                                              \
-        } else {                                                               \
-            _tile_zero(c);                                                     \
-            if (two)                                                           \
-                _tile_zero(d);                                                 \
-        }                                                                      \
+        _tile_zero(c);                                                         \
+        if (two)                                                               \
+            _tile_zero(d);                                                     \
     } while (0)
 #define END(c, d, two)                                                         \
     do {                                                                       \
@@ -562,7 +465,7 @@ pack(mr_quant_kind kind, int group, const mr_quant_x *p)
     UNIT static void name(const mr_quant_groups *g)                            \
     {                                                                          \
         const uint16_t *a = g->codes;                                          \
-        const float *b = g->x, *first = g->first;                              \
+        const float *b = g->x;                                                 \
         int64_t steps = g->steps;                                              \
         float *to = g->sums;                                                   \
                                                                                \
