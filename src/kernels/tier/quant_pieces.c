@@ -63,6 +63,24 @@ static const uint8_t bytes_twice[64] = {MR_BY_32(TWICE, 0)};
 #define SECOND_GROUP(i) ((i) % 8 < 4 ? 0 : 16)
 static const uint16_t second_group[32] = {MR_BY_32(SECOND_GROUP, 0)};
 
+/* In the assembler's words: Clang 14 has intrinsics of float16 only in files
+ * that are all for processors that have it. */
+WITHIN __m512i
+float16_of(__m512i words)
+{
+    __m512i x;
+
+    __asm__("vcvtuw2ph %1, %0" : "=v"(x) : "v"(words));
+    return x;
+}
+
+WITHIN __m512i
+float16_product(__m512i x, __m512i y)
+{
+    __asm__("vmulph %1, %0, %0" : "+v"(x) : "v"(y));
+    return x;
+}
+
 /* The words of a step, all their copies; those of 3, 5 and 6 bits one by one.
  */
 WITHIN __m512i
@@ -99,7 +117,7 @@ integers(const uint8_t *from, const bool all, const int bits)
     __m512i x = _mm512_and_si512(words(from, all, bits),
                                  _mm512_loadu_si512(masks[bits]));
 
-    return _mm512_srli_epi16((__m512i)_mm512_cvtepu16_ph(x), 3);
+    return _mm512_srli_epi16(float16_of(x), 3);
 }
 
 /* Times 2^-105, NaN taken for 480: exponents of float16 are those of E4M3 and
@@ -112,8 +130,7 @@ lowered_e4m3(__m256i from)
 
     x = _mm512_and_si512(_mm512_srai_epi16(x, 1),
                          _mm512_set1_epi16((short)0xBF80));
-    x = (__m512i)_mm512_mul_ph((__m512h)x,
-                               (__m512h)_mm512_set1_epi16(0x7800)); /* 2^15 */
+    x = float16_product(x, _mm512_set1_epi16(0x7800)); /* 2^15 */
     return _mm512_and_si512(_mm512_srai_epi16(x, 3),
                             _mm512_set1_epi16((short)0x8FFF));
 }
