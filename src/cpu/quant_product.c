@@ -11,12 +11,13 @@
  *           (quant_floats.c)
  *   pairs   PAIRS_LEAST or more of bfloat16, where pairs are fast
  *           (quant_pairs.c)
+ *   pieces  any number, where there is a matrix unit (quant_pieces.c)
  *
- * The few rows, those in pairs and floats are a list of jobs, one for each row
- * of the result, in the order of their matrices: so rows that were picked for
- * one matrix read it together.  Runs of jobs with one matrix times bands of
- * columns are the units of work; a row's sum depends neither on its run nor on
- * its band.
+ * The few rows, those in pairs, floats and pieces are a list of jobs, one for
+ * each row of the result, in the order of their matrices: so rows that were
+ * picked for one matrix read it together.  Runs of jobs with one matrix times
+ * bands of columns are the units of work; a row's sum depends neither on its
+ * run nor on its band.
  *
  * The few and pairs add up codes before they scale them, so sums of huge
  * numbers exceed float32 where their products do not, and infinite ones meet
@@ -32,14 +33,17 @@
 #include "cpu/quant.h"
 #include "kernels/quant_floats.h"
 #include "kernels/quant_pairs.h"
+#include "kernels/quant_pieces.h"
 #include "kernels/tier/tier.h"
 
 enum {
     FEW = 8,             /* rows of an item that stay with the words */
     PAIRS_LEAST = 5,     /* rows of an item from which on pairs are faster */
+    PIECES_LEAST = 3,    /* the same of pieces; of a matrix on average */
     RUN = MR_STRIP_ROWS, /* jobs of a run */
     RUN_BLOCKS = RUN / 32,
     PAIRS_ROWS = MR_QUANT_PAIRS_ROWS,
+    PIECES_ROWS = MR_QUANT_PIECES_ROWS,
     FLOATS_ROWS = MR_QUANT_FLOATS_ROWS,
     BAND_ROWS = 64,  /* columns of the result, each a row of w */
     BAND_COLS = 256, /* the same, each a column of w */
@@ -71,7 +75,8 @@ typedef struct product {
     float *packed; /* rows of long runs, or of all in pairs: run i from float
                       first[i] on */
     int64_t *first;
-    atomic_bool unfit; /* for pairs; relaxed: read after the loop */
+    /* for pairs or pieces; relaxed: read after the loop */
+    atomic_bool unfit;
 } product;
 
 /* ---- reading the operands ---------------------------------------------------
@@ -192,6 +197,13 @@ in_pairs(const product *p)
            mr__quant_pairs_pay(&p->w.f);
 }
 
+/* The same in pieces. */
+static bool
+in_pieces(const product *p)
+{
+    return p->turned && mr__quant_pieces_pay(&p->w.f, p->inner);
+}
+
 /* Do m rows meet values that are made beside the products?  Where they nearly
  * fill the lanes: a strip has lanes for each fourth (4 bits, one thread, to
  * strips: 12 rows 1.05 of the time, 13 0.82, 24 1.20, 28 1.05, 32 0.94, 64
@@ -212,12 +224,19 @@ panel_floats(const product *p, int64_t n)
 }
 
 static int64_t
+most_runs(int64_t n, int64_t n_w)
+{
+    int64_t runs = n_w + n / RUN;
+
+    return runs < n ? runs : n;
+}
+
+static int64_t
 pair_floats(const product *p, int64_t n, int64_t n_w)
 {
     const int64_t eight = MR_QUANT_PAIRS_LANES;
-    int64_t runs = n_w + n / RUN;
+    int64_t runs = most_runs(n, n_w);
 
-    runs = runs < n ? runs : n;
     return mr__quant_pairs_floats(&p->w.f, 1, p->inner) / eight *
                (n + runs * (eight - 1)) +
            runs * ALIGN;
@@ -264,6 +283,18 @@ pairs_place(product *p, char *at, int64_t n_jobs, int64_t n_w)
 
     p->packed = at ? (float *)(void *)(at + bytes) : NULL;
     return bytes + aligned((size_t)pair_floats(p, n_jobs, n_w) * sizeof(float));
+}
+
+/* And of those in pieces. */
+static size_t
+pieces_place(product *p, char *at, int64_t n_jobs, int64_t n_w)
+{
+    size_t bytes = jobs_place(p, at, n_jobs);
+    int64_t floats = mr__quant_pieces_most(&p->w.f, p->a->in[0].dtype, n_jobs,
+                                           most_runs(n_jobs, n_w), p->inner);
+
+    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
+    return bytes + aligned((size_t)floats * sizeof(float));
 }
 
 /* And of more than FEW rows of each item as floats. */
@@ -503,8 +534,10 @@ runs_find(product *p)
     p->runs[p->n_runs] = p->n_jobs;
 }
 
+typedef enum way { WAY_FLOATS, WAY_PAIRS, WAY_PIECES } way;
+
 static void
-firsts_find(product *p, bool pairs)
+firsts_find(product *p, way how)
 {
     int64_t next = 0;
 
@@ -512,7 +545,10 @@ firsts_find(product *p, bool pairs)
         int64_t m = run_length(p, run);
 
         p->first[run] = next;
-        if (pairs)
+        if (how == WAY_PIECES)
+            next += mr__quant_pieces_floats(&p->w.f, p->a->in[0].dtype, m,
+                                            p->inner);
+        else if (how == WAY_PAIRS)
             next += mr__quant_pairs_floats(&p->w.f, m, p->inner);
         else if (in_floats(p, m))
             next += mr__quant_floats_floats(m, p->inner);
@@ -613,7 +649,7 @@ few_run(product *p)
 
     band = p->outer < band ? p->outer : band;
     runs_find(p);
-    firsts_find(p, false);
+    firsts_find(p, WAY_FLOATS);
     mr__cpu_for(rows, mr__cpu_grain(1.0 * (double)p->inner), arrange_piece, p);
     mr__cpu_for(p->n_runs * run_panels(), mr__cpu_grain(2.0 * (double)p->inner),
                 run_pack_piece, p);
@@ -689,7 +725,7 @@ pairs_run(product *p)
     int64_t strips = (p->outer - 1) / PAIRS_ROWS + 1;
     double depth = (double)p->inner;
 
-    firsts_find(p, true);
+    firsts_find(p, WAY_PAIRS);
     atomic_init(&p->unfit, false);
     mr__cpu_for(p->n_runs * RUN_BLOCKS * pairs_pieces(p),
                 mr__cpu_grain(2.0 * MR_QUANT_PAIRS_DEPTH), pairs_pack_piece, p);
@@ -697,6 +733,83 @@ pairs_run(product *p)
         return false;
     mr__cpu_for(p->n_runs * strips, mr__cpu_grain(10.0 * depth), pairs_piece,
                 p);
+    return true;
+}
+
+/* ---- in pieces --------------------------------------------------------------
+ */
+
+enum { RUN_SIXTEENS = RUN / MR_QUANT_PIECES_LANES };
+
+/* Units: pieces of the depth of blocks of 16 rows of the runs. */
+static void
+pieces_pack_piece(void *ctx, int64_t begin, int64_t end)
+{
+    product *p = ctx;
+    const mr_kernel_view *in = &p->a->in[0];
+    int64_t pieces = (p->inner - 1) / MR_QUANT_PIECES_DEPTH + 1;
+    int64_t row_bytes = p->inner * mr__dtype_size(in->dtype);
+    const void *x[MR_STRIP_ROWS];
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t block = u % RUN_SIXTEENS, at = u / RUN_SIXTEENS % pieces;
+        int64_t run = u / RUN_SIXTEENS / pieces, m = run_length(p, run);
+
+        if (block * MR_QUANT_PIECES_LANES >= m)
+            continue;
+        for (int64_t i = 0; i < m; i++)
+            x[i] = (const char *)in->data +
+                   p->jobs[p->runs[run] + i].x * row_bytes;
+        if (!mr__quant_pieces_rows(&p->w.f, x, in->dtype, m, p->inner, block,
+                                   at * MR_QUANT_PIECES_DEPTH,
+                                   p->packed + p->first[run]))
+            atomic_store_explicit(&p->unfit, true, memory_order_relaxed);
+    }
+}
+
+/* Units: strips of rows of w of the runs. */
+static void
+pieces_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const product *p = ctx;
+    _Alignas(64) float y[MR_STRIP_ROWS * PIECES_ROWS];
+    _Alignas(64) float turned[MR_STRIP_ROWS * PIECES_ROWS];
+    int64_t strips = (p->outer - 1) / PIECES_ROWS + 1;
+
+    for (int64_t u = begin; u < end; u++) {
+        int64_t run = u / strips, j = u % strips * PIECES_ROWS;
+        int64_t n = p->outer - j < PIECES_ROWS ? p->outer - j : PIECES_ROWS;
+        int64_t m = run_length(p, run), lanes = mr__quant_pieces_lanes(m);
+        const job *jobs = p->jobs + p->runs[run];
+        mr_quant_matrix w = matrix_at(p, jobs[0].w);
+        mr_quant_run r = {m, mr__quant_pieces_of(p->a->in[0].dtype),
+                          p->packed + p->first[run]};
+
+        mr__quant_pieces_strip(&w, &r, j, y);
+        mr__gemm_of_tier(mr__tier()->id)
+            ->turn(turned, y, lanes, PIECES_ROWS, PIECES_ROWS, m);
+        for (int64_t i = 0; i < m; i++)
+            out_write(p, jobs[i].out, j, n, turned + i * PIECES_ROWS);
+    }
+}
+
+/* The jobs and their runs are there.  False: nothing is done, since some number
+ * cannot go in pieces. */
+static bool
+pieces_run(product *p)
+{
+    int64_t strips = (p->outer - 1) / PIECES_ROWS + 1;
+    int64_t pieces = (p->inner - 1) / MR_QUANT_PIECES_DEPTH + 1;
+
+    firsts_find(p, WAY_PIECES);
+    atomic_init(&p->unfit, false);
+    mr__cpu_for(p->n_runs * RUN_SIXTEENS * pieces,
+                mr__cpu_grain(2.0 * MR_QUANT_PIECES_DEPTH), pieces_pack_piece,
+                p);
+    if (atomic_load_explicit(&p->unfit, memory_order_relaxed))
+        return false;
+    mr__cpu_for(p->n_runs * strips, mr__cpu_grain(1.5 * (double)p->inner),
+                pieces_piece, p);
     return true;
 }
 
@@ -757,7 +870,9 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
         return 0;
     batch_read(&p);
     n_jobs = p.m * p.n_items;
-    if (in_pairs(&p) && p.m >= PAIRS_LEAST)
+    if (in_pieces(&p) && p.m >= PIECES_LEAST)
+        pairs = pieces_place(&p, NULL, n_jobs, p.n_items);
+    else if (in_pairs(&p) && p.m >= PAIRS_LEAST)
         pairs = pairs_place(&p, NULL, n_jobs, p.n_items);
     if (p.m <= FEW) {
         bytes = few_place(&p, NULL, n_jobs);
@@ -823,15 +938,26 @@ matmul_in_floats(product *p)
     floats_place(p, p->a->workspace);
     jobs_make(p);
     runs_find(p);
-    firsts_find(p, false);
+    firsts_find(p, WAY_FLOATS);
     floats_run(p);
     return true;
 }
 
 static bool
+matmul_in_pieces(product *p)
+{
+    if (!in_pieces(p) || p->m < PIECES_LEAST)
+        return false;
+    pieces_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
+    jobs_make(p);
+    runs_find(p);
+    return pieces_run(p);
+}
+
+static bool
 matmul_in_pairs(product *p)
 {
-    if (!in_pairs(p) || p->m < PAIRS_LEAST)
+    if (!in_pairs(p) || in_pieces(p) || p->m < PAIRS_LEAST)
         return false;
     pairs_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
     jobs_make(p);
@@ -849,7 +975,7 @@ mr__cpu_quantized_matmul(const mr_kernel_args *a)
         return MR_OK;
     }
     batch_read(&p);
-    if (matmul_in_pairs(&p) || matmul_in_floats(&p)) {
+    if (matmul_in_pieces(&p) || matmul_in_pairs(&p) || matmul_in_floats(&p)) {
         follow(&p);
     } else if (p.m > FEW) {
         mr_product g = many_product(&p);
@@ -890,7 +1016,9 @@ mr__cpu_gather_qmm_workspace(const mr_kernel_args *a)
     int64_t n = a->in[a->n_in - 1].size;
     size_t bytes = few_place(&p, NULL, n * p.m), pairs = 0;
 
-    if (in_pairs(&p))
+    if (in_pieces(&p))
+        pairs = pieces_place(&p, NULL, n * p.m, p.n_w);
+    else if (in_pairs(&p))
         pairs = pairs_place(&p, NULL, n * p.m, p.n_w);
     return gather_bytes(&p, n) + (bytes > pairs ? bytes : pairs);
 }
@@ -911,13 +1039,24 @@ jobs_sort(product *p, int64_t n, const int64_t *lhs, const int64_t *rhs,
                 (job){lhs[i] * p->m + r, rhs[i], i * p->m + r};
 }
 
+/* Have matrices enough rows for pieces? */
+static bool
+gather_in_pieces(product *p, void *workspace)
+{
+    if (!in_pieces(p))
+        return false;
+    pieces_place(p, workspace, p->n_jobs, p->n_w);
+    runs_find(p);
+    return p->n_jobs >= PIECES_LEAST * p->n_runs && pieces_run(p);
+}
+
 /* Has some matrix enough rows for pairs? */
 static bool
 gather_in_pairs(product *p, void *workspace)
 {
     int64_t most = 0;
 
-    if (!in_pairs(p))
+    if (!in_pairs(p) || in_pieces(p))
         return false;
     pairs_place(p, workspace, p->n_jobs, p->n_w);
     runs_find(p);
@@ -934,6 +1073,7 @@ mr__cpu_gather_qmm(const mr_kernel_args *a)
     int64_t n = index->size, *lhs = a->workspace, *rhs = lhs + n;
     mr_index_axis x = {&index[0], 0, p.n_x, 1, 1};
     mr_index_axis w = {&index[1], 0, p.n_w, 1, 1};
+    char *room;
 
     if (mr__index_offsets(&x, 1, n, lhs) != MR_OK ||
         mr__index_offsets(&w, 1, n, rhs) != MR_OK)
@@ -942,10 +1082,11 @@ mr__cpu_gather_qmm(const mr_kernel_args *a)
         follow(&p);
         return MR_OK;
     }
-    jobs_place(&p, (char *)a->workspace + gather_bytes(&p, n), n * p.m);
+    room = (char *)a->workspace + gather_bytes(&p, n);
+    jobs_place(&p, room, n * p.m);
     jobs_sort(&p, n, lhs, rhs, rhs + n);
-    if (!gather_in_pairs(&p, (char *)a->workspace + gather_bytes(&p, n))) {
-        few_place(&p, (char *)a->workspace + gather_bytes(&p, n), n * p.m);
+    if (!gather_in_pieces(&p, room) && !gather_in_pairs(&p, room)) {
+        few_place(&p, room, n * p.m);
         few_run(&p);
     }
     follow(&p);

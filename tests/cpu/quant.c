@@ -75,13 +75,13 @@ static void
 quantized_matmul__is_the_sum_of_products(void **state)
 {
     static const mr_dtype types[] = {MR_FLOAT32, MR_FLOAT16, MR_BFLOAT16};
-    static const int64_t extents[][3] = {{1, 1, 32},    {3, 70, 96},
-                                         {8, 300, 64},  {9, 33, 32},
-                                         {30, 65, 160}, {13, 17, 608}};
+    static const int64_t extents[][3] = {
+        {1, 1, 32},    {3, 70, 96},   {8, 300, 64},   {9, 33, 32},
+        {30, 65, 160}, {13, 17, 608}, {17, 130, 416}, {70, 64, 288}};
 
     (void)state;
     for (int t = 0; t < 3; t++)
-        for (int e = 0; e < 6; e++)
+        for (int e = 0; e < 8; e++)
             for (int turned = 0; turned < 2; turned++) {
                 int64_t m = extents[e][0], n = extents[e][1];
                 int64_t k = extents[e][2];

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Some rows times packed matrices: every width, type and number of rows against
+float64, numbers that the fast routes do not take, scales and codes that are none.
+
+What the matrix unit of a processor does with pieces of numbers, others do in
+floats: the same facts hold.
+"""
+
+import sys
+from pathlib import Path
+
+import marram.core as mx
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sweep"))
+
+import quantized  # noqa: E402
+
+F = np.float32
+FORMATS = [("affine", b, g) for b in (1, 2, 3, 4, 5, 6, 8) for g in (32, 64, 128)] + [("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16)]
+ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+ROWS = (1, 2, 3, 5, 6, 8, 9, 16, 31, 32, 33, 64, 96, 97)
+FLOATS = ("mxfp4", "mxfp8", "nvfp4")
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(F)
+
+
+def to_np(x: mx.array) -> np.ndarray:
+    return np.array(x.astype(mx.float32)) if x.dtype in (mx.float16, mx.bfloat16) else np.array(x)
+
+
+def values_of(q: list, kw: dict) -> np.ndarray:
+    return quantized.dequantize(*[to_np(p) for p in q], **kw).astype("f8")
+
+
+def check(x: mx.array, q: list, kw: dict, values: np.ndarray, least: float = 0.0) -> None:
+    """Sums may be wrong by what a value near 0 is made of."""
+    y, left = mx.quantized_matmul(x, *q, **kw), to_np(x).astype("f8")
+    want = left @ values.T
+    size = np.abs(left) @ (np.abs(values) + np.abs(values).max(axis=1, keepdims=True)).T
+    dtype = str(y.dtype).split(".")[-1]
+    error = np.abs(to_np(y).astype("f8") - want)
+    assert np.all(error <= ROUNDING[dtype] * np.abs(want) + 16 * 2.0**-24 * size + least), np.max(error / size)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(("mode", "bits", "group"), FORMATS)
+def test_quantized_matmul__rows_are_right_to_float32(mode: str, bits: int, group: int, dtype: str) -> None:
+    kw, t = dict(group_size=group, bits=bits, mode=mode), getattr(mx, dtype)
+    for outer, inner in ((70, 1024 + 3 * max(group, 32)), (200, 384), (16, 4 * max(group, 32))):
+        q = mx.quantize(mx.array(drawn(outer, inner)).astype(t), **kw)
+        values = values_of(q, kw)
+        for rows in ROWS:
+            check(mx.array(drawn(rows, inner)).astype(t), q, kw, values)
+
+
+@pytest.mark.parametrize("rows", [3, 6, 32, 80])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
+def test_quantized_matmul__numbers_of_24_bits_are_not_rounded(bits: int, rows: int) -> None:
+    """One number a group, so each sum is one product, and exact."""
+    rng = np.random.default_rng(bits)
+    codes = rng.integers(0, 2 ** min(bits, 4), (40, 512))
+    words = np.zeros((40, 512 * bits // 32), np.uint32)
+    for j in range(40):
+        stream = sum(int(c) << (i * bits) for i, c in enumerate(codes[j]))
+        words[j] = [(stream >> (32 * i)) & 0xFFFFFFFF for i in range(words.shape[1])]
+    x = np.zeros((rows, 512), F)
+    places = rng.integers(0, 512, rows)
+    x[np.arange(rows), places] = rng.integers(2**19, 2**20, rows) * 2.0 - 2.0**20 + 1
+    scale, bias = np.full((40, 8), 0.5, F), np.zeros((40, 8), F)
+    got = mx.quantized_matmul(mx.array(x), mx.array(words), mx.array(scale), mx.array(bias), group_size=64, bits=bits)
+    assert np.array_equal(np.array(got), x @ (codes * F(0.5)).T.astype(F))
+
+
+@pytest.mark.parametrize("number", [1e-30, -1e-38, 1e-42, 3e13, -1e30])
+@pytest.mark.parametrize(("mode", "bits"), [("affine", 3), ("affine", 4), ("affine", 6), ("affine", 8), ("mxfp4", 4), ("mxfp8", 8), ("nvfp4", 4)])
+def test_quantized_matmul__any_number_may_be_there(mode: str, bits: int, number: float) -> None:
+    kw = dict(group_size={"mxfp4": 32, "mxfp8": 32, "nvfp4": 16}.get(mode, 64), bits=bits, mode=mode)
+    q = mx.quantize(mx.array(drawn(70, 384)), **kw)
+    values = values_of(q, kw)
+    for rows in (3, 5, 17, 32, 40):
+        x = drawn(rows, 384)
+        x[1, 7] = number
+        check(mx.array(x), q, kw, values)
+        x[:] = 0
+        x[:, 9] = number
+        check(mx.array(x), q, kw, values, least=1e-43)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("mode", ["affine", *FLOATS])
+def test_quantized_matmul__nan_stays_in_its_row(mode: str, dtype: str) -> None:
+    t = getattr(mx, dtype)
+    q = mx.quantize(mx.array(drawn(70, 384)), mode=mode)
+    for rows in (3, 17, 32):
+        x = drawn(rows, 384)
+        x[1, 300] = np.nan
+        got = to_np(mx.quantized_matmul(mx.array(x).astype(t), *q, mode=mode))
+        assert np.all(np.isnan(got[1])) and np.all(np.isfinite(np.delete(got, 1, 0)))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16, 32, 50])
+def test_quantized_matmul__scales_of_mxfp4_may_have_any_size(rows: int) -> None:
+    """Some rows of a strip have scales with which codes are no numbers of bfloat16."""
+    kw = dict(group_size=32, bits=4, mode="mxfp4")
+    w = drawn(150, 384)
+    w[3] = 0
+    w[70] *= F(2.0**-100)
+    w[71, :64] *= F(2.0**80)
+    w[140] *= F(2.0**-60)
+    q = mx.quantize(mx.array(w), **kw)
+    check(mx.array(drawn(rows, 384)), q, kw, values_of(q, kw))
+    scales = np.array(q[1])
+    scales[5, 2] = 255
+    got = np.array(mx.quantized_matmul(mx.array(drawn(rows, 384)), q[0], mx.array(scales), **kw))
+    assert np.all(np.isnan(got[:, 5])) and np.all(np.isfinite(np.delete(got, 5, 1)))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16, 32, 50])
+@pytest.mark.parametrize("code", [0x7F, 0xFF])
+def test_quantized_matmul__a_nan_code_is_in_its_column_alone(code: int, rows: int) -> None:
+    kw = dict(group_size=32, bits=8, mode="mxfp8")
+    w = drawn(150, 384)
+    w[7] = 0
+    w[8, :32] *= 1e-3
+    w[8, 0] = 100  # beside it codes of subnormal numbers
+    q = mx.quantize(mx.array(w), **kw)
+    words = np.array(q[0])
+    check(mx.array(drawn(rows, 384)), q, kw, values_of(q, kw))
+    words.view(np.uint8)[9, 383] = code
+    got = np.array(mx.quantized_matmul(mx.array(drawn(rows, 384)), mx.array(words), q[1], **kw))
+    assert np.all(np.isnan(got[:, 9])) and np.all(np.isfinite(np.delete(got, 9, 1)))
+
+
+def test_quantized_matmul__every_e4m3_number_is_exact() -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    codes = codes[(codes & 0x7F) != 0x7F].repeat(32).reshape(-1, 32)
+    scales = np.full((len(codes), 1), 127, np.uint8)
+    x = np.zeros((3, 32), F)
+    x[0, 5], x[1, 31], x[2, 16] = 1, 3, -1.5
+    got = np.array(mx.quantized_matmul(mx.array(x), mx.array(codes.view(np.uint32)), mx.array(scales), group_size=32, bits=8, mode="mxfp8"))
+    numbers = np.array(mx.from_fp8(mx.array(codes[:, 0]), dtype=mx.float32))
+    assert np.array_equal(got, x.sum(axis=1, keepdims=True) * numbers)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(("mode", "bits", "group"), [("affine", 4, 64), ("affine", 6, 32), ("mxfp4", 4, 32), ("mxfp8", 8, 32)])
+def test_gather_qmm__runs_of_any_length_are_right(mode: str, bits: int, group: int, dtype: str) -> None:
+    kw, t = dict(group_size=group, bits=bits, mode=mode), getattr(mx, dtype)
+    pick = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 3, 5], [1, 5, 20, 41, 130]))
+    x = mx.array(drawn(len(pick), 1, 320)).astype(t)
+    q = mx.quantize(mx.array(drawn(6 * 101, 320)), **kw)
+    values = values_of(q, kw).reshape(6, 101, 320)
+    q = [mx.reshape(a, (6, 101, -1)) for a in q]
+    got = to_np(mx.gather_qmm(x, *q, rhs_indices=mx.array(pick), **kw))
+    left, right = to_np(x).astype("f8"), np.swapaxes(values[pick], -1, -2)
+    want, size = left @ right, np.abs(left) @ (np.abs(right) + np.abs(right).max())
+    assert np.all(np.abs(got - want) <= ROUNDING[dtype] * np.abs(want) + 16 * 2.0**-24 * size)
