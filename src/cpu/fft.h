@@ -73,6 +73,16 @@ void mr__fft_split(int64_t n, int64_t *n1, int64_t *n2);
  * Returns where the result is: x, a or b. */
 void *mr__fft_panel(const mr_fft_plan *p, void *x, void *a, void *b);
 
+/* The same from lines in memory (NULL: of what lies at x) to lines in memory,
+ * times scale (NULL: returns where the result is, as above). */
+typedef struct mr_fft_ends {
+    const mr_fft_lines *from, *to;
+    double scale;
+} mr_fft_ends;
+
+void *mr__fft_panel_ends(const mr_fft_plan *p, const mr_fft_ends *e, void *x,
+                         void *a, void *b);
+
 /* ---- lines ---------------------------------------------------------------
  * One long line.  shared: threads share the work; else all on this one. */
 typedef struct mr_fft_line {

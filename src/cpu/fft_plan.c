@@ -83,7 +83,8 @@ root_set(void *table, bool is_double, int64_t i, int64_t k, int64_t n)
 /* ---- factors
  * ---------------------------------------------------------------- */
 
-/* Radices in order; what is left is 1, or has a prime that is too large. */
+/* Radices in order; what is left is 1, or has a prime that is too large. Powers
+ * of two go in as few passes as there can be, up to 16 at a time and alike. */
 static int64_t
 radices(int64_t n, int32_t *radix, int *count)
 {
@@ -93,12 +94,12 @@ radices(int64_t n, int32_t *radix, int *count)
         n /= 2;
         twos++;
     }
-    for (; twos > 4 || twos == 3; twos -= 3)
-        radix[i++] = 8;
-    for (; twos >= 2; twos -= 2)
-        radix[i++] = 4;
-    if (twos > 0)
-        radix[i++] = 2;
+    for (int left = (twos + 3) / 4; left > 0; left--) {
+        int some = (twos - 1) / left + 1;
+
+        radix[i++] = 1 << some;
+        twos -= some;
+    }
     for (int32_t r = 3; r <= MR_FFT_MAX_RADIX; r += 2)
         for (; n % r == 0; n /= r)
             radix[i++] = r;
@@ -141,8 +142,8 @@ mr__fft_panel_blocks(int64_t n)
 static double
 panel_cost(int64_t n)
 {
-    static const double by_radix[9] = {0.0, 0.0, 1.0, 1.5, 1.3,
-                                       2.2, 0.0, 3.2, 1.8};
+    static const double by_radix[17] = {0.0, 0.0, 1.0, 1.5, 1.3, 2.2,
+                                        0.0, 3.2, 1.8, 0.0, 0.0, [16] = 2.4};
     int32_t radix[MR_FFT_MAX_PASSES];
     double cost = 1.0;
     int count;
@@ -153,7 +154,8 @@ panel_cost(int64_t n)
         return 2.0 * panel_cost(m) + 3.0 * (double)m;
     }
     for (int i = 0; i < count; i++)
-        cost += radix[i] <= 8 ? by_radix[radix[i]] : 0.6 * radix[i];
+        cost += radix[i] <= 8 || radix[i] == 16 ? by_radix[radix[i]]
+                                                : 0.6 * radix[i];
     return cost * (double)n;
 }
 

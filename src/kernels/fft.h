@@ -68,6 +68,12 @@ typedef struct mr_fft_tier {
     void (*store)(const mr_fft_lines *to, int64_t n, const void *panel,
                   double scale);
     void (*pass)(const mr_fft_pass *f, const void *x, void *y);
+    /* The first pass, which loads, and the last of several, which scales and
+     * stores; false, and nothing done, where lines do not lie so that it pays:
+     * whole lines, lanes side by side. */
+    bool (*pass_from)(const mr_fft_pass *f, const mr_fft_lines *from, void *y);
+    bool (*pass_to)(const mr_fft_pass *f, const void *x, const mr_fft_lines *to,
+                    double scale);
     /* y[j] = x[j] * w[j] for n blocks; w is real pairs */
     void (*multiply)(void *y, const void *x, const void *w, int64_t n,
                      int places);
