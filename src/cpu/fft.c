@@ -83,7 +83,9 @@ job_way(fft_job *j, int32_t ndim, const int64_t *dim, int32_t axis)
 
         mr__fft_split(j->core, &n1, &n2);
         if (n1 != 1 && !columns)
-            j->panels = j->core <= ROWS_MAX && j->n_lines >= few;
+            j->panels =
+                j->core <= ROWS_MAX && j->n_lines >= few &&
+                (j->kind != C2C || !mr__fft_is_row(j->core, j->is_double));
     }
     j->shared =
         !j->panels && (j->core >= SHARED_ALWAYS ||
@@ -423,12 +425,20 @@ line_do(const fft_job *j, const mr_fft_lines *from, const mr_fft_lines *to,
 static void
 lines_work(const fft_job *j, int64_t begin, int64_t end, char *memory)
 {
+    int64_t in = from_reals(j) * (int64_t)j->item;
+    int64_t out = to_reals(j) * (int64_t)j->item;
     mr_fft_lines from = lines_from(j), to = lines_to(j);
     mr_walk w = j->walk;
 
-    for (int64_t i = begin; i < end; i++) {
-        lines_point(j, &w, i, 1, &from, &to);
-        line_do(j, &from, &to, memory);
+    from.n_lanes = to.n_lanes = 1;
+    mr__walk_seek(&w, begin);
+    for (int64_t i = begin; i < end; i++, mr__walk_next(&w)) {
+        from.line[0] = j->from + w.offset[0] * in;
+        to.line[0] = j->to + w.offset[1] * out;
+        if (j->kind == C2C && j->plan->row)
+            mr__fft_row_run(j->plan, &from, &to, j->scale, memory);
+        else
+            line_do(j, &from, &to, memory);
     }
 }
 

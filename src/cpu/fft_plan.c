@@ -21,7 +21,11 @@
 #include "cpu/fft.h"
 #include "marram/compile.h"
 
-enum { MAX_PLANS = 128, LINE_MIN_FACTOR = 8 };
+enum {
+    MAX_PLANS = 128,
+    LINE_MIN_FACTOR = 8,
+    ROW_MAX = 4096 /* numbers of a row, which is to stay in cache */
+};
 #define MAX_BYTES ((int64_t)128 << 20)
 
 /* ---- roots of unity
@@ -198,6 +202,15 @@ mr__fft_split(int64_t n, int64_t *n1, int64_t *n2)
         *n1 = 0;
 }
 
+bool
+mr__fft_is_row(int64_t n, bool is_double)
+{
+    int64_t lanes = is_double ? 8 : 16;
+
+    return n % (lanes * lanes) == 0 && n <= ROW_MAX &&
+           !mr__fft_is_rough(n / lanes);
+}
+
 /* ---- making
  * ----------------------------------------------------------------- */
 
@@ -340,6 +353,30 @@ bluestein_tables(mr_fft_plan *p, tables *t)
 }
 
 static void
+row_tables(mr_fft_plan *p, tables *t)
+{
+    int64_t lanes = p->n1;
+
+    p->fine = table_new(t, p->n, p->is_double);
+    if (!t->at)
+        return;
+    for (int64_t j = 0; j < p->n2; j++)
+        for (int64_t k = 0; k < lanes; k++) {
+            int64_t at = (j / lanes * lanes + k) * 2 * lanes + j % lanes;
+            double re, im;
+
+            root_of(j * k, p->n, &re, &im);
+            if (p->is_double) {
+                ((double *)p->fine)[at] = re;
+                ((double *)p->fine)[at + lanes] = im;
+            } else {
+                ((float *)p->fine)[at] = (float)re;
+                ((float *)p->fine)[at + lanes] = (float)im;
+            }
+        }
+}
+
+static void
 split_tables(mr_fft_plan *p, tables *t)
 {
     int64_t lanes = p->is_double ? 8 : 16;
@@ -375,7 +412,9 @@ tables_lay(mr_fft_plan *p, tables *t)
         pass_tables(p, &p->pass[i], t);
     if (p->inner)
         bluestein_tables(p, t);
-    if (p->kind == MR_FFT_LINE && p->n1 > 1)
+    if (p->row)
+        row_tables(p, t);
+    else if (p->kind == MR_FFT_LINE && p->n1 > 1)
         split_tables(p, t);
     if (p->kind == MR_FFT_REAL) {
         p->roots = table_new(t, p->n / 4 + 1, p->is_double);
@@ -412,6 +451,13 @@ static mr_code
 line_parts(mr_fft_plan *p)
 {
     mr__fft_split(p->n, &p->n1, &p->n2);
+    if (mr__fft_is_row(p->n, p->is_double)) {
+        p->row = true;
+        p->n1 = p->is_double ? 8 : 16;
+        p->n2 = p->n / p->n1;
+        p->second = mr__fft_plan(MR_FFT_PANEL, p->n2, p->is_double);
+        return p->second ? MR_OK : MR_E_MEMORY;
+    }
     if (p->n1 == 0) {
         p->inner = mr__fft_plan(MR_FFT_LINE, mr__fft_bluestein_length(p->n),
                                 p->is_double);

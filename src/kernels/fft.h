@@ -90,6 +90,11 @@ typedef struct mr_fft_tier {
      * becomes lane k % V of block (k / V) * n + j0 + c. */
     void (*turn)(void *t, int64_t n, int64_t j0, int32_t n_lanes, const void *y,
                  int64_t n_numbers, const void *fine, const void *coarse);
+    /* A line of dense pairs as a matrix of V rows of n2 numbers, n2 a multiple
+     * of V: transforms down its columns, times w (for each V columns V blocks,
+     * a row each), turned: n2 blocks, a row of the matrix a lane. */
+    void (*row)(void *panel, const void *line, bool swap, int64_t n2,
+                const void *w);
 
     /* ---- one line of real pairs, `step` reals between pairs, imaginary
      * parts `im` reals after the real ones */
