@@ -5,8 +5,9 @@
  * An output position is a sum over taps of whole vectors of channels: no
  * patches, no products.  The weights are turned first, so that those of a tap
  * lie side by side; several outputs a channel are done one after the other
- * and dealt out.  Positions go by along a line of the last axis, some of them
- * side by side in registers; one by one where that axis of the input is
+ * and dealt out.  Positions of a line of the last axis are side by side in
+ * registers, and go by line after line, so that what taps of several lines meet
+ * is still in the first-level cache; one by one where that axis of the input is
  * dilated (most taps fall between entries) or a kernel has very many lines.
  * Called by: conv.c.  Calls: kernels/depth.h, the tier.
  */
@@ -16,7 +17,17 @@
 #include "kernels/depth.h"
 #include "kernels/tier/tier.h"
 
-enum { TAPS = 128, BAND = 512, ROW = 64, TILE = 8, ALIGN = 64 };
+enum {
+    TAPS = 128,
+    BAND = 512,
+    ROW = 64,
+    TILE = 8,
+    ALIGN = 64,
+    LINES = 16,      /* at most go by while a tile stays at its place */
+    TABLE = 512,     /* pointers to their taps */
+    NEAR = 16 << 10, /* bytes that a tile's taps meet */
+    UNITS = 32       /* at least, where there are as many lines */
+};
 
 typedef struct depth {
     const mr_conv *c;
@@ -24,6 +35,7 @@ typedef struct depth {
     mr_depth_row_fn *run_row;
     mr_dtype acc;
     int64_t acc_item, each; /* outputs of a channel */
+    int64_t lines, near;    /* of a unit; channels that stay near */
     char *weights;          /* each x taps x channels */
 } depth;
 
@@ -269,6 +281,38 @@ bands_run(const depth *d, mr_depth_row r, int64_t row, int64_t n, int64_t j)
     }
 }
 
+/* A tile of positions of some lines, from line to line; x: their taps' lines,
+ * `row` their first position.  Bands of channels stay near. */
+static void
+tile_run(const depth *d, mr_depth_row r, const void *const *x, int64_t n_lines,
+         int64_t row, int64_t j)
+{
+    const mr_conv *c = d->c;
+    int64_t line = c->out[c->n_spatial - 1];
+    bool direct = d->each == 1 && d->acc == c->dtype;
+    int64_t band = direct ? d->near : c->channels;
+    int64_t tile = TILE * r.stride * r.x_row * c->item;
+
+    for (int64_t from = 0; from < c->channels; from += band)
+        for (int64_t l = 0; l < n_lines; l++) {
+            const void *const *next =
+                l + 1 < n_lines ? x + (l + 1) * r.n_lines : x;
+
+            r.x = x + l * r.n_lines;
+            if (!direct) {
+                bands_run(d, r, row + l * line, r.n_out, j);
+                continue;
+            }
+            r.ahead = next[c->p->flip ? 0 : r.n_lines - 1];
+            if (next == x && r.ahead)
+                r.ahead = (const char *)r.ahead + tile;
+            r.from = from;
+            r.n = c->channels - from < band ? c->channels : from + band;
+            r.y_row = c->channels;
+            d->run_row(c->to + (row + l * line) * c->channels * c->item, &r);
+        }
+}
+
 static void
 lines_piece(void *ctx, int64_t begin, int64_t end)
 {
@@ -276,32 +320,47 @@ lines_piece(void *ctx, int64_t begin, int64_t end)
     const mr_conv *c = d->c;
     int last = c->n_spatial - 1;
     int64_t per_line = (c->out[last] - 1) / ROW + 1;
+    int64_t skip = c->p->flip ? c->kernel[last] - 1 : 0;
     mr_depth_row r = row_describe(d);
-    const void *x[TAPS] = {NULL};
+    const void *x[TABLE] = {NULL};
 
-    r.x = x;
     for (int64_t u = begin; u < end; u++) {
-        int64_t line = u / per_line, from = u % per_line * ROW;
+        int64_t line = u / per_line * d->lines, from = u % per_line * ROW;
+        int64_t n_lines = c->n_rows / c->out[last] - line;
         int64_t left = c->out[last] - from, n = left < ROW ? left : ROW;
-        int64_t row = line * c->out[last] + from;
 
-        if (u == begin || from == 0)
-            lines_find(c, line, x);
-        r.ahead = x[c->p->flip ? 0 : r.n_lines - 1];
-        r.first = from * r.stride - c->p->low.v[last];
-        for (int64_t j = 0; j < d->each; j++) {
-            int64_t skip = c->p->flip ? c->kernel[last] - 1 : 0;
-
-            r.w = d->weights + (j * c->taps + skip) * c->channels * d->acc_item;
-            if (d->each == 1 && d->acc == c->dtype) {
-                r.n_out = n;
-                r.n = r.y_row = c->channels;
-                d->run_row(c->to + row * c->channels * c->item, &r);
-            } else {
-                bands_run(d, r, row, n, j);
+        n_lines = n_lines < d->lines ? n_lines : d->lines;
+        for (int64_t l = 0; l < n_lines && (u == begin || from == 0); l++)
+            lines_find(c, line + l, x + l * r.n_lines);
+        for (int64_t o = 0; o < n; o += TILE)
+            for (int64_t j = 0; j < d->each; j++) {
+                r.first = (from + o) * r.stride - c->p->low.v[last];
+                r.n_out = n - o < TILE ? n - o : TILE;
+                r.w = d->weights +
+                      (j * c->taps + skip) * c->channels * d->acc_item;
+                tile_run(d, r, x, n_lines, line * c->out[last] + from + o, j);
             }
-        }
     }
+}
+
+/* How many lines go by, and how many channels of a tile's taps stay near. */
+static void
+lines_plan(depth *d)
+{
+    const mr_conv *c = d->c;
+    int last = c->n_spatial - 1;
+    int64_t line = c->out[last], each = c->taps / c->kernel[last];
+    int64_t entries = TILE * c->p->stride.v[last] +
+                      (c->kernel[last] - 1) * c->p->kernel_dilation.v[last];
+
+    d->lines = c->n_rows / line * ((line - 1) / ROW + 1) / UNITS;
+    d->lines = d->lines < LINES ? d->lines : LINES;
+    d->lines = d->lines * each < TABLE ? d->lines : TABLE / each;
+    d->lines = d->lines > 1 ? d->lines : 1;
+    d->near = NEAR / (entries * each * c->item) / ALIGN * ALIGN;
+    d->near = d->near > ALIGN ? d->near : ALIGN;
+    if (d->lines == 1)
+        d->near = c->channels;
 }
 
 void
@@ -319,11 +378,12 @@ mr__conv_depthwise(const mr_conv *c, void *workspace)
     }
     d.weights = workspace;
     weights_turn(&d, d.weights + weights_bytes(&d));
-    if (in_rows(c))
-        mr__cpu_for(
-            c->n_rows / line * ((line - 1) / ROW + 1),
-            mr__cpu_grain(0.3 * position * (double)(line < ROW ? line : ROW)),
-            lines_piece, &d);
-    else
+    if (!in_rows(c)) {
         mr__cpu_for(c->n_rows, mr__cpu_grain(position), rows_piece, &d);
+        return;
+    }
+    lines_plan(&d);
+    position *= 0.3 * (double)(line < ROW ? line : ROW) * (double)d.lines;
+    mr__cpu_for(((c->n_rows / line - 1) / d.lines + 1) * ((line - 1) / ROW + 1),
+                mr__cpu_grain(position), lines_piece, &d);
 }

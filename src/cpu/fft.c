@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/pool.h"
 #include "cpu/cpu.h"
 #include "cpu/fft.h"
 #include "ops/params.h"
@@ -46,7 +47,7 @@ typedef struct fft_job {
     const mr_fft_tier *t;
     mr_fft_plan *plan, *real;
     size_t scratch; /* of a thread (panels, own lines), or of all */
-    mr_fft_slots slots;
+    mr_fft_slots *slots;
     char *memory;
 } fft_job;
 
@@ -82,7 +83,9 @@ job_way(fft_job *j, int32_t ndim, const int64_t *dim, int32_t axis)
 
         mr__fft_split(j->core, &n1, &n2);
         if (n1 != 1 && !columns)
-            j->panels = j->core <= ROWS_MAX && j->n_lines >= few;
+            j->panels =
+                j->core <= ROWS_MAX && j->n_lines >= few &&
+                (j->kind != C2C || !mr__fft_is_row(j->core, j->is_double));
     }
     j->shared =
         !j->panels && (j->core >= SHARED_ALWAYS ||
@@ -283,38 +286,34 @@ panel_do(const fft_job *j, const mr_fft_lines *from, const mr_fft_lines *to,
          char *a, char *b)
 {
     const mr_fft_tier *t = j->t;
-    int64_t n = to->n;
-    void *x = a;
+    bool untangled = j->kind == R2C && j->even;
+    mr_fft_ends e = {from, untangled ? NULL : to, j->scale};
+    void *x = a, *y;
 
     if (j->kind == C2R) {
+        e.from = NULL;
         t->load(a, j->even ? j->core + 1 : j->core, from);
         if (j->even)
             t->tangle(b, a, j->real->roots, j->core);
         else
             t->mirror(a, j->core);
         x = j->even ? b : a;
-    } else {
-        t->load(a, j->core, from);
     }
-    x = mr__fft_panel(j->plan, x, a, b);
-    if (j->kind == R2C && j->even) {
-        void *y = x == a ? b : a;
-
+    x = mr__fft_panel_ends(j->plan, &e, x, a, b);
+    if (untangled) {
+        y = x == a ? b : a;
         t->untangle(y, x, j->real->roots, j->core);
-        x = y;
+        t->store(to, to->n, y, j->scale);
     }
-    t->store(to, n, x, j->scale);
 }
 
+/* Panels [begin, end), with scratch of one's own. */
 static void
-panels_piece(void *ctx, int64_t begin, int64_t end)
+panels_work(const fft_job *j, int64_t begin, int64_t end, char *a)
 {
-    fft_job *j = ctx;
     mr_fft_lines from = lines_from(j), to = lines_to(j);
     int64_t run, per_run = panels_in_run(j, &run);
     mr_walk w = j->walk;
-    int which;
-    char *a = mr__fft_slot_take(&j->slots, &which);
 
     for (int64_t u = begin; u < end; u++) {
         int64_t at = u % per_run * j->lanes, left = run - at;
@@ -323,17 +322,34 @@ panels_piece(void *ctx, int64_t begin, int64_t end)
                     left < j->lanes ? left : j->lanes, &from, &to);
         panel_do(j, &from, &to, a, a + j->scratch / 2);
     }
-    mr__fft_slot_drop(&j->slots, which);
+}
+
+static void
+panels_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const fft_job *j = ctx;
+    int which;
+    char *a = mr__fft_slot_take(j->slots, &which);
+
+    panels_work(j, begin, end, a);
+    mr__fft_slot_drop(j->slots, which);
+}
+
+static int64_t
+panels_count(const fft_job *j)
+{
+    int64_t run, per_run = panels_in_run(j, &run);
+
+    return j->n_lines / run * per_run;
 }
 
 static void
 panels_run(fft_job *j)
 {
-    int64_t run, per_run = panels_in_run(j, &run);
     double ns = (double)mr__fft_panel_blocks(j->core) *
                 (10.0 + 3.0 * log2((double)(j->core + 1)));
 
-    mr__cpu_for(j->n_lines / run * per_run, mr__cpu_grain(ns), panels_piece, j);
+    mr__cpu_for(panels_count(j), mr__cpu_grain(ns), panels_piece, j);
 }
 
 /* ---- lines
@@ -407,67 +423,222 @@ line_do(const fft_job *j, const mr_fft_lines *from, const mr_fft_lines *to,
 }
 
 static void
-lines_piece(void *ctx, int64_t begin, int64_t end)
+lines_work(const fft_job *j, int64_t begin, int64_t end, char *memory)
 {
-    fft_job *j = ctx;
+    int64_t in = from_reals(j) * (int64_t)j->item;
+    int64_t out = to_reals(j) * (int64_t)j->item;
     mr_fft_lines from = lines_from(j), to = lines_to(j);
     mr_walk w = j->walk;
-    int which;
-    char *memory = mr__fft_slot_take(&j->slots, &which);
 
-    for (int64_t i = begin; i < end; i++) {
-        lines_point(j, &w, i, 1, &from, &to);
-        line_do(j, &from, &to, memory);
+    from.n_lanes = to.n_lanes = 1;
+    mr__walk_seek(&w, begin);
+    for (int64_t i = begin; i < end; i++, mr__walk_next(&w)) {
+        from.line[0] = j->from + w.offset[0] * in;
+        to.line[0] = j->to + w.offset[1] * out;
+        if (j->kind == C2C && j->plan->row)
+            mr__fft_row_run(j->plan, &from, &to, j->scale, memory);
+        else
+            line_do(j, &from, &to, memory);
     }
-    mr__fft_slot_drop(&j->slots, which);
+}
+
+static void
+lines_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const fft_job *j = ctx;
+    int which;
+    char *memory = mr__fft_slot_take(j->slots, &which);
+
+    lines_work(j, begin, end, memory);
+    mr__fft_slot_drop(j->slots, which);
 }
 
 static void
 lines_run(fft_job *j)
 {
-    mr_fft_lines from = lines_from(j), to = lines_to(j);
-    mr_walk w = j->walk;
+    double n = (double)j->core;
 
-    if (!j->shared) {
-        mr__cpu_for(j->n_lines,
-                    mr__cpu_grain((double)j->core *
-                                  (1.0 + 0.2 * log2((double)j->core))),
+    if (j->shared)
+        lines_work(j, 0, j->n_lines, j->memory);
+    else
+        mr__cpu_for(j->n_lines, mr__cpu_grain(n * (1.0 + 0.2 * log2(n))),
                     lines_piece, j);
-        return;
-    }
-    for (int64_t i = 0; i < j->n_lines; i++) {
-        lines_point(j, &w, i, 1, &from, &to);
-        line_do(j, &from, &to, j->memory);
-    }
 }
 
-/* ---- the rows of the table
- * --------------------------------------------------- */
+/* ---- one axis
+ * ---------------------------------------------------------------- */
 
+/* Tables and plans; job_drop in any case. */
 static mr_code
-job_run(fft_job *j, char *workspace)
+job_ready(fft_job *j)
 {
-    mr_code rc = MR_OK;
-
     j->t = mr__fft_tier(j->is_double);
     j->plan = mr__fft_plan(j->panels ? MR_FFT_PANEL : MR_FFT_LINE, j->core,
                            j->is_double);
     if (j->even)
         j->real = mr__fft_plan(MR_FFT_REAL, j->n, j->is_double);
-    if (!j->plan || (j->even && !j->real)) {
-        rc = MR_E_MEMORY;
-    } else {
+    return j->plan && (!j->even || j->real) ? MR_OK : MR_E_MEMORY;
+}
+
+static void
+job_drop(fft_job *j)
+{
+    mr__fft_plan_release(j->plan);
+    mr__fft_plan_release(j->real);
+}
+
+static mr_code
+job_run(fft_job *j, char *workspace)
+{
+    mr_code rc = job_ready(j);
+    mr_fft_slots slots;
+
+    if (rc == MR_OK) {
         j->memory = workspace;
+        j->slots = &slots;
         if (!j->shared)
-            mr__fft_slots_init(&j->slots, workspace, j->scratch);
+            mr__fft_slots_init(&slots, workspace, j->scratch);
         if (j->panels)
             panels_run(j);
         else
             lines_run(j);
     }
-    mr__fft_plan_release(j->plan);
-    mr__fft_plan_release(j->real);
+    job_drop(j);
     return rc;
+}
+
+/* ---- images ----------------------------------------------------------------
+ * Several axes of many arrays that fit the second-level cache: a thread
+ * transforms all axes of one while it is there.  Axis by axis, 16 of 256 x 256
+ * went to memory and back for each. */
+
+enum { IMAGE_BYTES = 640 << 10, IMAGE_AXES = 4 };
+
+typedef struct images {
+    fft_job job[IMAGE_AXES]; /* of the first one, axis by axis */
+    int n_jobs;
+    mr_walk walk; /* over images: operand 0 from, 1 to */
+    int64_t count, from_item, to_item;
+    size_t scratch;
+    mr_fft_slots *slots;
+} images;
+
+/* The axes from `first` on. */
+static mr_kernel_view
+view_inner(const mr_kernel_view *v, int32_t first)
+{
+    mr_kernel_view inner = *v;
+
+    inner.ndim -= first;
+    inner.dim += first;
+    inner.stride += first;
+    inner.size = 1;
+    for (int32_t k = 0; k < inner.ndim; k++)
+        inner.size *= inner.dim[k];
+    return inner;
+}
+
+/* An axis of one image goes the way it would go in all of them, in panels that
+ * are as full: whoever shares the images, results are the same. */
+static bool
+image_job(fft_job *j, const mr_kernel_args *all, const mr_kernel_view *all_in,
+          const mr_kernel_args *one, const mr_kernel_view *one_in, int32_t axis,
+          int32_t first)
+{
+    fft_job whole;
+
+    job_init(&whole, all, all_in, axis);
+    job_init(j, one, one_in, axis - first);
+    return !whole.shared && !j->shared && j->panels == whole.panels &&
+           (j->n_lines % j->lanes == 0 || j->n_lines >= 4 * j->lanes);
+}
+
+/* False where axis by axis is better. */
+static bool
+images_plan(images *m, const mr_kernel_args *a)
+{
+    uint32_t axes = ((const mr_fft_params *)a->params)->axes;
+    int32_t first = __builtin_ctz(axes);
+    mr_kernel_view all = a->in[0], from = view_inner(&a->in[0], first);
+    mr_kernel_view to = view_inner(&a->out[0], first), in = from;
+    mr_kernel_args one = *a;
+
+    m->n_jobs = 0;
+    m->scratch = 0;
+    m->from_item = mr__dtype_size(from.dtype);
+    m->to_item = mr__dtype_size(to.dtype);
+    if (__builtin_popcount(axes) < 2 || __builtin_popcount(axes) > IMAGE_AXES ||
+        to.size * m->to_item > IMAGE_BYTES)
+        return false;
+    mr__walk_init(&m->walk, first, a->in[0].dim, 0);
+    mr__walk_add(&m->walk, first, a->in[0].stride, 0);
+    mr__walk_add(&m->walk, first, a->out[0].stride, 0);
+    m->count = mr__walk_size(&m->walk);
+    one.in = &from;
+    one.out = &to;
+    while (axes) {
+        fft_job *j = &m->job[m->n_jobs++];
+
+        if (!image_job(j, a, &all, &one, &in, axis_next(&axes), first))
+            return false;
+        m->scratch = j->scratch > m->scratch ? j->scratch : m->scratch;
+        all = a->out[0];
+        in = to;
+    }
+    return m->count > 1;
+}
+
+static void
+images_piece(void *ctx, int64_t begin, int64_t end)
+{
+    images *m = ctx;
+    mr_walk w = m->walk;
+    int which;
+    char *memory = mr__fft_slot_take(m->slots, &which);
+
+    mr__walk_seek(&w, begin);
+    for (int64_t i = begin; i < end; i++, mr__walk_next(&w))
+        for (int k = 0; k < m->n_jobs; k++) {
+            fft_job j = m->job[k];
+
+            j.from +=
+                k == 0 ? w.offset[0] * m->from_item : w.offset[1] * m->to_item;
+            j.to += w.offset[1] * m->to_item;
+            if (j.panels)
+                panels_work(&j, 0, panels_count(&j), memory);
+            else
+                lines_work(&j, 0, j.n_lines, memory);
+        }
+    mr__fft_slot_drop(m->slots, which);
+}
+
+static mr_code
+images_run(images *m, char *workspace)
+{
+    mr_code rc = MR_OK;
+    mr_fft_slots slots;
+
+    for (int k = 0; k < m->n_jobs && rc == MR_OK; k++)
+        rc = job_ready(&m->job[k]);
+    if (rc == MR_OK) {
+        m->slots = &slots;
+        mr__fft_slots_init(&slots, workspace, m->scratch);
+        mr__cpu_for(m->count, 1, images_piece, m);
+    }
+    for (int k = 0; k < m->n_jobs; k++)
+        job_drop(&m->job[k]);
+    return rc;
+}
+
+/* ---- the rows of the table
+ * --------------------------------------------------- */
+
+static bool
+images_pay(const images *m)
+{
+    int threads = mr__pool_threads();
+
+    return m->count % threads == 0 || m->count >= 8 * threads;
 }
 
 mr_code
@@ -475,9 +646,12 @@ mr__cpu_fft(const mr_kernel_args *a)
 {
     uint32_t axes = ((const mr_fft_params *)a->params)->axes;
     mr_kernel_view in = a->in[0];
+    images m;
 
     if (a->out[0].size == 0)
         return MR_OK;
+    if (images_plan(&m, a) && images_pay(&m))
+        return images_run(&m, a->workspace);
     while (axes) {
         mr_code rc;
         fft_job j;

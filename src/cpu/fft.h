@@ -40,9 +40,11 @@ typedef struct mr_fft_plan {
 
     /* Lines: n = n1 * n2.  Number (j1, j2) is at j1 * n2 + j2; transforms over
      * j1, twiddles, transforms over j2.  n1 == 1: one panel of one lane. */
+    bool row; /* n1 is the number of lanes: one line at a time, in cache */
     int64_t n1, n2;
     struct mr_fft_plan *first, *second;
-    void *fine;   /* n1 blocks: exp(-2 pi i k l / n), lane l */
+    void *fine;   /* n1 blocks: exp(-2 pi i k l / n), lane l; of a row: that
+                     with l + c for each V columns from c on */
     void *coarse; /* n1 pairs for each V columns from j on: exp(-2 pi i k j / n)
                    */
     void *roots;
@@ -64,6 +66,8 @@ int64_t mr__fft_panel_blocks(int64_t n);
 int64_t mr__fft_bluestein_length(int64_t n);
 /* Does a prime factor ask for it? */
 bool mr__fft_is_rough(int64_t n);
+/* Does a line go as a matrix of as many rows as there are lanes? */
+bool mr__fft_is_row(int64_t n, bool is_double);
 /* The two factors of a line's plan: n1 <= n2; n1 == 1: one panel does it; 0:
  * Bluestein's algorithm does. */
 void mr__fft_split(int64_t n, int64_t *n1, int64_t *n2);
@@ -72,6 +76,16 @@ void mr__fft_split(int64_t n, int64_t *n1, int64_t *n2);
  * The transform of the panel at x (which may be a); a and b are scratch.
  * Returns where the result is: x, a or b. */
 void *mr__fft_panel(const mr_fft_plan *p, void *x, void *a, void *b);
+
+/* The same from lines in memory (NULL: of what lies at x) to lines in memory,
+ * times scale (NULL: returns where the result is, as above). */
+typedef struct mr_fft_ends {
+    const mr_fft_lines *from, *to;
+    double scale;
+} mr_fft_ends;
+
+void *mr__fft_panel_ends(const mr_fft_plan *p, const mr_fft_ends *e, void *x,
+                         void *a, void *b);
 
 /* ---- lines ---------------------------------------------------------------
  * One long line.  shared: threads share the work; else all on this one. */
@@ -85,6 +99,9 @@ typedef struct mr_fft_line {
 
 size_t mr__fft_line_bytes(int64_t n, bool is_double, bool shared);
 void mr__fft_line_run(const mr_fft_line *l);
+/* The same for a plan with `row`. */
+void mr__fft_row_run(const mr_fft_plan *p, const mr_fft_lines *from,
+                     const mr_fft_lines *to, double scale, char *memory);
 
 /* ---- scratch of a parallel loop -------------------------------------------
  * As many pieces of memory as threads may want at once. */

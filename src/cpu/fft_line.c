@@ -75,17 +75,25 @@ mr__fft_slot_drop(mr_fft_slots *s, int which)
 /* ---- panels
  * ------------------------------------------------------------------ */
 
+/* Passes [first, end) of a plan. */
 static void *
-passes_run(const mr_fft_tier *t, const mr_fft_plan *p, void *x, void *a,
-           void *b)
+passes_some(const mr_fft_tier *t, const mr_fft_plan *p, int first, int end,
+            void *x, void *a, void *b)
 {
-    for (int i = 0; i < p->n_pass; i++) {
+    for (int i = first; i < end; i++) {
         void *y = x == a ? b : a;
 
         t->pass(&p->pass[i], x, y);
         x = y;
     }
     return x;
+}
+
+static void *
+passes_run(const mr_fft_tier *t, const mr_fft_plan *p, void *x, void *a,
+           void *b)
+{
+    return passes_some(t, p, 0, p->n_pass, x, a, b);
 }
 
 void *
@@ -108,6 +116,34 @@ mr__fft_panel(const mr_fft_plan *p, void *x, void *a, void *b)
     y = x == a ? b : a;
     t->multiply(y, x, p->chirp, n, MR_FFT_SWAP_IN);
     return y;
+}
+
+/* The first pass may load and the last one store. */
+void *
+mr__fft_panel_ends(const mr_fft_plan *p, const mr_fft_ends *e, void *x, void *a,
+                   void *b)
+{
+    const mr_fft_tier *t = mr__fft_tier(p->is_double);
+    int first = 0, last = p->inner ? -1 : p->n_pass - 1;
+
+    if (e->from && last > 0 && t->pass_from(&p->pass[0], e->from, a)) {
+        x = a;
+        first = 1;
+    } else if (e->from) {
+        x = a;
+        t->load(x, p->n, e->from);
+    }
+    if (last < 0) {
+        x = mr__fft_panel(p, x, a, b);
+    } else {
+        x = passes_some(t, p, first, last, x, a, b);
+        if (e->to && t->pass_to(&p->pass[last], x, e->to, e->scale))
+            return NULL;
+        x = passes_some(t, p, last, p->n_pass, x, a, b);
+    }
+    if (e->to)
+        t->store(e->to, e->to->n, x, e->scale);
+    return x;
 }
 
 /* ---- lines
@@ -140,12 +176,22 @@ panels_bytes(int64_t n1, int64_t n2)
     return (size_t)(a > b ? a : b) * 2 * BLOCK;
 }
 
+/* Two panels, and a dense line. */
+static size_t
+row_bytes(int64_t n, bool is_double)
+{
+    return (size_t)(n / lanes_of(is_double)) * 2 * BLOCK +
+           (size_t)n * (is_double ? 16 : 8);
+}
+
 size_t
 mr__fft_line_bytes(int64_t n, bool is_double, bool shared)
 {
     int64_t n1, n2;
     size_t bytes;
 
+    if (mr__fft_is_row(n, is_double))
+        return row_bytes(n, is_double);
     mr__fft_split(n, &n1, &n2);
     if (n1 == 0) {
         int64_t m = mr__fft_bluestein_length(n);
@@ -178,19 +224,32 @@ real_at(const line_job *j, const void *p, int64_t i)
     return (char *)(uintptr_t)p + i * (int64_t)j->item;
 }
 
-/* Columns [c, c + V) of the matrix to a panel. */
-static void
-columns_load(const line_job *j, char *panel, int64_t c)
+/* Columns [c, c + V) of the matrix, as far as they are whole. */
+static mr_fft_lines
+columns_of(const line_job *j, int64_t c)
 {
     const mr_fft_lines *from = &j->l->from;
-    int64_t n2 = j->p->n2, left = n2 - c, row = from->n / n2;
-    int64_t rest = from->n % n2 - c;
-    mr_fft_lines f = {
-        .step = n2 * from->step, .im = from->im, .n = row, .swap = from->swap};
+    int64_t n2 = j->p->n2, left = n2 - c;
+    mr_fft_lines f = {.step = n2 * from->step,
+                      .im = from->im,
+                      .n = from->n / n2,
+                      .swap = from->swap};
 
     f.n_lanes = (int32_t)(left < j->lanes ? left : j->lanes);
     for (int32_t l = 0; l < f.n_lanes; l++)
         f.line[l] = real_at(j, from->line[0], (c + l) * from->step);
+    return f;
+}
+
+/* They to a panel, with what is there of another row. */
+static void
+columns_load(const line_job *j, const mr_fft_lines *columns, char *panel,
+             int64_t c)
+{
+    const mr_fft_lines *from = &j->l->from;
+    mr_fft_lines f = *columns;
+    int64_t row = f.n, rest = from->n % j->p->n2 - c;
+
     j->t->load(panel, j->p->n1, &f);
     if (row < j->p->n1 && rest > 0) {
         mr_fft_lines some = f;
@@ -209,25 +268,30 @@ columns_load(const line_job *j, char *panel, int64_t c)
     }
 }
 
-/* The panel of rows [r, r + V), their numbers V side by side in the result. */
+/* The panel x of rows [r, r + V), transformed; their numbers V side by side in
+ * the result. */
 static void
-rows_store(const line_job *j, const void *panel, int64_t r)
+rows_store(const mr_fft_plan *p, const mr_fft_lines *to, double scale, void *x,
+           int64_t r, char *a, char *b)
 {
-    const mr_fft_lines *to = &j->l->to;
-    int64_t n1 = j->p->n1, left = n1 - r, whole = to->n / n1;
+    int64_t item = p->is_double ? 8 : 4, lanes = lanes_of(p->is_double);
+    int64_t n1 = p->n1, left = n1 - r, whole = to->n / n1;
     int64_t rest = to->n % n1 - r;
     mr_fft_lines f = {
         .step = n1 * to->step, .im = to->im, .n = whole, .swap = to->swap};
+    mr_fft_ends e = {NULL, &f, scale};
+    char *at = (char *)to->line[0] + r * to->step * item;
+    const char *panel;
 
-    f.n_lanes = (int32_t)(left < j->lanes ? left : j->lanes);
+    f.n_lanes = (int32_t)(left < lanes ? left : lanes);
     for (int32_t l = 0; l < f.n_lanes; l++)
-        f.line[l] = real_at(j, to->line[0], (r + l) * to->step);
-    j->t->store(&f, whole, panel, j->l->scale);
+        f.line[l] = at + l * to->step * item;
+    panel = mr__fft_panel_ends(p->second, &e, x, a, b);
     if (rest > 0) {
         for (int32_t l = 0; l < f.n_lanes; l++)
-            f.line[l] = real_at(j, f.line[l], whole * f.step);
+            f.line[l] = (char *)f.line[l] + whole * f.step * item;
         f.n_lanes = (int32_t)(rest < f.n_lanes ? rest : f.n_lanes);
-        j->t->store(&f, 1, (const char *)panel + whole * BLOCK, j->l->scale);
+        mr__fft_tier(p->is_double)->store(&f, 1, panel + whole * BLOCK, scale);
     }
 }
 
@@ -241,10 +305,14 @@ columns_piece(void *ctx, int64_t begin, int64_t end)
 
     for (int64_t g = begin; g < end; g++) {
         int64_t c = g * j->lanes, left = j->p->n2 - c;
+        mr_fft_lines f = columns_of(j, c);
+        mr_fft_ends whole = {&f, NULL, 1.0}, there = {NULL, NULL, 1.0};
         void *y;
 
-        columns_load(j, a, c);
-        y = mr__fft_panel(j->p->first, a, a, b);
+        if (f.n < j->p->n1)
+            columns_load(j, &f, a, c);
+        y = mr__fft_panel_ends(j->p->first, f.n < j->p->n1 ? &there : &whole, a,
+                               a, b);
         j->t->turn(j->turned, j->p->n2, c,
                    (int32_t)(left < j->lanes ? left : j->lanes), y, j->p->n1,
                    j->p->fine, real_at(j, j->p->coarse, 2 * g * j->p->n1));
@@ -263,7 +331,7 @@ rows_piece(void *ctx, int64_t begin, int64_t end)
     for (int64_t g = begin; g < end; g++) {
         void *x = j->turned + g * j->p->n2 * BLOCK;
 
-        rows_store(j, mr__fft_panel(j->p->second, x, a, b), g * j->lanes);
+        rows_store(j->p, &j->l->to, j->l->scale, x, g * j->lanes, a, b);
     }
     mr__fft_slot_drop(&j->slots, which);
 }
@@ -289,15 +357,45 @@ line_split(line_job *j)
     line_for(j, (p->n1 - 1) / j->lanes + 1, panel_ns(p->n2), rows_piece);
 }
 
+/* Dense pairs of a line: where it lies, or put into z. */
+static const void *
+line_dense(const mr_fft_lines *f, int64_t n, size_t item, char *z)
+{
+    size_t first = f->swap ? item : 0;
+
+    if (f->step == 2 && f->im == 1 && f->n == n)
+        return f->line[0];
+    memset(z, 0, (size_t)n * 2 * item);
+    for (int64_t k = 0; k < f->n + (f->half ? 1 : 0); k++, z += 2 * item) {
+        const char *x = (const char *)f->line[0] + k * f->step * (int64_t)item;
+
+        memcpy(z + first, x, item);
+        if (k < f->n && f->im != MR_FFT_NO_IM)
+            memcpy(z + item - first, x + f->im * (int64_t)item, item);
+    }
+    return NULL;
+}
+
+void
+mr__fft_row_run(const mr_fft_plan *p, const mr_fft_lines *from,
+                const mr_fft_lines *to, double scale, char *memory)
+{
+    const mr_fft_tier *t = mr__fft_tier(p->is_double);
+    char *a = memory, *b = a + p->n2 * BLOCK, *z = b + p->n2 * BLOCK;
+    const void *x = line_dense(from, p->n, p->is_double ? 8 : 4, z);
+
+    t->row(a, x ? x : z, x && from->swap, p->n2, p->fine);
+    rows_store(p, to, scale, a, 0, a, b);
+}
+
 static void
 line_alone(line_job *j)
 {
     size_t half = panels_bytes(1, j->p->n2) / 2;
     char *a = j->l->memory, *b = a + half;
+    mr_fft_ends e = {&j->l->from, &j->l->to, j->l->scale};
 
-    j->t->load(a, j->p->n2, &j->l->from);
-    j->t->store(&j->l->to, j->l->to.n, mr__fft_panel(j->p->second, a, a, b),
-                j->l->scale);
+    mr__fft_panel_ends(j->p->second, &e, a, a, b);
 }
 
 static void
@@ -360,7 +458,9 @@ mr__fft_line_run(const mr_fft_line *l)
                   .lanes = lanes_of(l->plan->is_double),
                   .item = l->plan->is_double ? 8 : 4};
 
-    if (l->plan->inner)
+    if (l->plan->row)
+        mr__fft_row_run(l->plan, &l->from, &l->to, l->scale, l->memory);
+    else if (l->plan->inner)
         line_bluestein(&j);
     else if (l->plan->n1 == 1)
         line_alone(&j);

@@ -21,7 +21,11 @@
 #include "cpu/fft.h"
 #include "marram/compile.h"
 
-enum { MAX_PLANS = 128, LINE_MIN_FACTOR = 8 };
+enum {
+    MAX_PLANS = 128,
+    LINE_MIN_FACTOR = 8,
+    ROW_MAX = 4096 /* numbers of a row, which is to stay in cache */
+};
 #define MAX_BYTES ((int64_t)128 << 20)
 
 /* ---- roots of unity
@@ -83,7 +87,8 @@ root_set(void *table, bool is_double, int64_t i, int64_t k, int64_t n)
 /* ---- factors
  * ---------------------------------------------------------------- */
 
-/* Radices in order; what is left is 1, or has a prime that is too large. */
+/* Radices in order; what is left is 1, or has a prime that is too large. Powers
+ * of two go in as few passes as there can be, up to 16 at a time and alike. */
 static int64_t
 radices(int64_t n, int32_t *radix, int *count)
 {
@@ -93,12 +98,12 @@ radices(int64_t n, int32_t *radix, int *count)
         n /= 2;
         twos++;
     }
-    for (; twos > 4 || twos == 3; twos -= 3)
-        radix[i++] = 8;
-    for (; twos >= 2; twos -= 2)
-        radix[i++] = 4;
-    if (twos > 0)
-        radix[i++] = 2;
+    for (int left = (twos + 3) / 4; left > 0; left--) {
+        int some = (twos - 1) / left + 1;
+
+        radix[i++] = 1 << some;
+        twos -= some;
+    }
     for (int32_t r = 3; r <= MR_FFT_MAX_RADIX; r += 2)
         for (; n % r == 0; n /= r)
             radix[i++] = r;
@@ -141,8 +146,8 @@ mr__fft_panel_blocks(int64_t n)
 static double
 panel_cost(int64_t n)
 {
-    static const double by_radix[9] = {0.0, 0.0, 1.0, 1.5, 1.3,
-                                       2.2, 0.0, 3.2, 1.8};
+    static const double by_radix[17] = {0.0, 0.0, 1.0, 1.5, 1.3, 2.2,
+                                        0.0, 3.2, 1.8, 0.0, 0.0, [16] = 2.4};
     int32_t radix[MR_FFT_MAX_PASSES];
     double cost = 1.0;
     int count;
@@ -153,7 +158,8 @@ panel_cost(int64_t n)
         return 2.0 * panel_cost(m) + 3.0 * (double)m;
     }
     for (int i = 0; i < count; i++)
-        cost += radix[i] <= 8 ? by_radix[radix[i]] : 0.6 * radix[i];
+        cost += radix[i] <= 8 || radix[i] == 16 ? by_radix[radix[i]]
+                                                : 0.6 * radix[i];
     return cost * (double)n;
 }
 
@@ -194,6 +200,15 @@ mr__fft_split(int64_t n, int64_t *n1, int64_t *n2)
     bluestein *= 3.0 + 0.6 * log2((double)n);
     if (bluestein < best)
         *n1 = 0;
+}
+
+bool
+mr__fft_is_row(int64_t n, bool is_double)
+{
+    int64_t lanes = is_double ? 8 : 16;
+
+    return n % (lanes * lanes) == 0 && n <= ROW_MAX &&
+           !mr__fft_is_rough(n / lanes);
 }
 
 /* ---- making
@@ -338,6 +353,30 @@ bluestein_tables(mr_fft_plan *p, tables *t)
 }
 
 static void
+row_tables(mr_fft_plan *p, tables *t)
+{
+    int64_t lanes = p->n1;
+
+    p->fine = table_new(t, p->n, p->is_double);
+    if (!t->at)
+        return;
+    for (int64_t j = 0; j < p->n2; j++)
+        for (int64_t k = 0; k < lanes; k++) {
+            int64_t at = (j / lanes * lanes + k) * 2 * lanes + j % lanes;
+            double re, im;
+
+            root_of(j * k, p->n, &re, &im);
+            if (p->is_double) {
+                ((double *)p->fine)[at] = re;
+                ((double *)p->fine)[at + lanes] = im;
+            } else {
+                ((float *)p->fine)[at] = (float)re;
+                ((float *)p->fine)[at + lanes] = (float)im;
+            }
+        }
+}
+
+static void
 split_tables(mr_fft_plan *p, tables *t)
 {
     int64_t lanes = p->is_double ? 8 : 16;
@@ -373,7 +412,9 @@ tables_lay(mr_fft_plan *p, tables *t)
         pass_tables(p, &p->pass[i], t);
     if (p->inner)
         bluestein_tables(p, t);
-    if (p->kind == MR_FFT_LINE && p->n1 > 1)
+    if (p->row)
+        row_tables(p, t);
+    else if (p->kind == MR_FFT_LINE && p->n1 > 1)
         split_tables(p, t);
     if (p->kind == MR_FFT_REAL) {
         p->roots = table_new(t, p->n / 4 + 1, p->is_double);
@@ -410,6 +451,13 @@ static mr_code
 line_parts(mr_fft_plan *p)
 {
     mr__fft_split(p->n, &p->n1, &p->n2);
+    if (mr__fft_is_row(p->n, p->is_double)) {
+        p->row = true;
+        p->n1 = p->is_double ? 8 : 16;
+        p->n2 = p->n / p->n1;
+        p->second = mr__fft_plan(MR_FFT_PANEL, p->n2, p->is_double);
+        return p->second ? MR_OK : MR_E_MEMORY;
+    }
     if (p->n1 == 0) {
         p->inner = mr__fft_plan(MR_FFT_LINE, mr__fft_bluestein_length(p->n),
                                 p->is_double);

@@ -474,8 +474,22 @@ tile_find(const window *w, slot *s, int64_t row0, int64_t tile, const float **x,
 /* ---- a unit ----------------------------------------------------------------
  */
 
+/* Groups whose outputs nearly fill a vector go in pairs. */
+static int64_t
+groups_together(const window *w, int64_t group)
+{
+    const mr_conv *c = w->c;
+
+    return w->length == c->group_channels &&
+                   c->group_outputs <= w->tier->lanes &&
+                   c->group_outputs > w->tier->lanes / 2 &&
+                   group + 1 < c->p->groups
+               ? 2
+               : 1;
+}
+
 /* Segments [s0, s0 + n_segments) of some tiles with the panel of channels from
- * `from` on of a group. */
+ * `from` on of a group, or of two. */
 static void
 panel_run(const window *w, const slot *s, float *const (*to)[ROWS],
           int64_t first, int64_t n_tiles, int64_t group, int64_t from,
@@ -483,22 +497,27 @@ panel_run(const window *w, const slot *s, float *const (*to)[ROWS],
 {
     const mr_conv *c = w->c;
     int64_t n = c->group_outputs - from, wide = w->tier->lanes;
-    int64_t count = w->segments - s0;
+    int64_t count = w->segments - s0, at = group * c->group_channels;
+    bool two = groups_together(w, group) == 2;
     const float *weights = w->weights + group * w->group_floats +
                            from / w->cols * panel_floats(w, w->cols);
 
     n = n < w->cols ? n : w->cols;
     wide = (n + wide - 1) / wide * wide;
+    weights += s0 * w->length * wide;
     count = count < w->chunk ? count : w->chunk;
     for (int64_t t = first; t < first + n_tiles; t++) {
-        float *at[ROWS];
+        const float *const *x = s->x + (t * w->segments + s0) * ROWS;
+        float *y[ROWS];
 
         for (int i = 0; i < ROWS; i++)
-            at[i] =
+            y[i] =
                 to[t][i] ? to[t][i] + group * c->group_outputs + from : s->dump;
-        w->tier->taps(at, s->x + (t * w->segments + s0) * ROWS,
-                      group * c->group_channels, count, w->length,
-                      weights + s0 * w->length * wide, n, s0 > 0);
+        if (two)
+            w->tier->taps_pair(y, x, at, count, w->length, weights,
+                               w->group_floats, n, s0 > 0);
+        else
+            w->tier->taps(y, x, at, count, w->length, weights, n, s0 > 0);
     }
 }
 
@@ -523,7 +542,8 @@ window_unit(const void *ctx, int64_t unit, char *piece)
         tile_find(w, &s, row0, t, s.x + t * w->segments * ROWS, to[t]);
     for (int64_t s0 = 0; s0 < w->segments; s0 += w->chunk)
         for (int64_t t = 0; t < n_tiles; t += w->together)
-            for (int64_t group = 0; group < c->p->groups; group++)
+            for (int64_t group = 0; group < c->p->groups;
+                 group += groups_together(w, group))
                 for (int64_t from = 0; from < c->group_outputs; from += w->cols)
                     panel_run(w, &s, (float *const(*)[ROWS])to, t,
                               n_tiles - t < w->together ? n_tiles - t

@@ -23,14 +23,15 @@ typedef void mr_depth_fn(void *y, const void *const *x, const void *w,
 /* Positions o < n_out of a line of outputs: y[o * y_row + c] = the sum over
  * lines l with x[l] != NULL and taps k, in order, of entry first + o * stride +
  * k * dilation of x[l] times w[l * w_line + k * w_tap + c], taps before or
- * beyond the `in` entries of a line left out.  Entries are x_row apart.
- * `ahead`, or NULL: the line that was not read before. */
+ * beyond the `in` entries of a line left out, for the channels c of [from, n).
+ * Entries are x_row apart.  `ahead`, or NULL: a line that was not read before,
+ * as many entries in front as are to be brought near. */
 typedef struct mr_depth_row {
     const void *const *x;
     const void *w, *ahead;
     int64_t n_lines, taps, first, stride, dilation, in;
     int64_t x_row, w_line, w_tap, y_row;
-    int64_t n_out, n; /* positions, channels */
+    int64_t n_out, from, n; /* positions, channels */
 } mr_depth_row;
 
 typedef void mr_depth_row_fn(void *y, const mr_depth_row *r);

@@ -68,6 +68,12 @@ typedef struct mr_fft_tier {
     void (*store)(const mr_fft_lines *to, int64_t n, const void *panel,
                   double scale);
     void (*pass)(const mr_fft_pass *f, const void *x, void *y);
+    /* The first pass, which loads, and the last of several, which scales and
+     * stores; false, and nothing done, where lines do not lie so that it pays:
+     * whole lines, lanes side by side. */
+    bool (*pass_from)(const mr_fft_pass *f, const mr_fft_lines *from, void *y);
+    bool (*pass_to)(const mr_fft_pass *f, const void *x, const mr_fft_lines *to,
+                    double scale);
     /* y[j] = x[j] * w[j] for n blocks; w is real pairs */
     void (*multiply)(void *y, const void *x, const void *w, int64_t n,
                      int places);
@@ -84,6 +90,11 @@ typedef struct mr_fft_tier {
      * becomes lane k % V of block (k / V) * n + j0 + c. */
     void (*turn)(void *t, int64_t n, int64_t j0, int32_t n_lanes, const void *y,
                  int64_t n_numbers, const void *fine, const void *coarse);
+    /* A line of dense pairs as a matrix of V rows of n2 numbers, n2 a multiple
+     * of V: transforms down its columns, times w (for each V columns V blocks,
+     * a row each), turned: n2 blocks, a row of the matrix a lane. */
+    void (*row)(void *panel, const void *line, bool swap, int64_t n2,
+                const void *w);
 
     /* ---- one line of real pairs, `step` reals between pairs, imaginary
      * parts `im` reals after the real ones */

@@ -25,6 +25,15 @@ typedef void mr_window_fn(float *const *c, const float *const *x, int64_t at,
                           int64_t segments, int64_t length, const float *w,
                           int64_t n, bool add);
 
+/* The same of two groups of channels side by side: the second has its outputs n
+ * further, its inputs `length` further, its weights w_apart further.  n is at
+ * most a vector; a tile of that width alone has too few sums for a processor
+ * that begins two multiply-adds of four cycles each cycle. */
+typedef void mr_window_pair_fn(float *const *c, const float *const *x,
+                               int64_t at, int64_t segments, int64_t length,
+                               const float *w, int64_t w_apart, int64_t n,
+                               bool add);
+
 /* Positions in a line: of x and of g, each step apart. */
 typedef struct mr_window_run {
     const float *x, *g;
@@ -71,6 +80,7 @@ typedef bool mr_window_out_fn(float *const *to, const float *from,
 typedef struct mr_window_tier {
     int32_t lanes, cols; /* of a vector, of a panel */
     mr_window_fn *taps;
+    mr_window_pair_fn *taps_pair;
     mr_window_back_fn *back;
     mr_window_deep_fn *deep;
     mr_window_in_fn *square_in;

@@ -282,6 +282,52 @@ conv__is_right_in_groups_of_one_channel(void **state)
                                   .spread = {1}});
 }
 
+/* Enough lines that tiles go down some of them, bands of channels, the last
+ * lines and channels fewer. */
+static void
+conv__is_right_down_lines_of_one_channel(void **state)
+{
+    static const mr_dtype types[] = {MR_FLOAT32, MR_FLOAT64, MR_BFLOAT16};
+
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 8; i++)
+            conv_case(types[t], (shape){.n = 2,
+                                        .batch = 3,
+                                        .channels = i & 4 ? 330 : 36,
+                                        .outputs = i & 4 ? 330 : 36,
+                                        .groups = i & 4 ? 330 : 36,
+                                        .in = {37, 25},
+                                        .kernel = {3, i & 2 ? 5 : 3},
+                                        .stride = {1, 1},
+                                        .low = {1, 1},
+                                        .high = {1, 1},
+                                        .dilation = {1, 1},
+                                        .spread = {1, 1},
+                                        .flip = i & 1});
+}
+
+/* Two groups of a vector of outputs at a time, and one that is left. */
+static void
+conv__is_right_in_pairs_of_groups(void **state)
+{
+    (void)state;
+    for (int groups = 2; groups < 6; groups++)
+        for (int each = 4; each <= 17; each += each < 8 ? 1 : 3)
+            conv_case(MR_FLOAT32, (shape){.n = 2,
+                                          .batch = 1,
+                                          .channels = groups * (each + 5),
+                                          .outputs = groups * each,
+                                          .groups = groups,
+                                          .in = {7, 11},
+                                          .kernel = {3, 3},
+                                          .stride = {1, 1},
+                                          .low = {1, 1},
+                                          .high = {1, 1},
+                                          .dilation = {1, 1},
+                                          .spread = {1, 1}});
+}
+
 /* Taps are lanes: pieces that overlap or lie apart, cut at both ends, wider
  * than a panel, deeper than a chunk. */
 static void
@@ -530,6 +576,8 @@ main(void)
         cmocka_unit_test(conv__is_right_for_special_shapes),
         cmocka_unit_test(conv__is_right_along_a_line),
         cmocka_unit_test(conv__is_right_in_groups_of_one_channel),
+        cmocka_unit_test(conv__is_right_down_lines_of_one_channel),
+        cmocka_unit_test(conv__is_right_in_pairs_of_groups),
         cmocka_unit_test(conv__is_right_for_few_outputs),
         cmocka_unit_test(conv__is_right_at_the_ends_of_many_lines),
         cmocka_unit_test(conv__is_right_in_narrow_groups),

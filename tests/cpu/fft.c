@@ -210,8 +210,9 @@ fft__is_the_defined_sum_for_small_lengths(void **state)
 static void
 fft__is_the_defined_sum_for_primes_and_powers(void **state)
 {
-    static const int64_t lengths[] = {97,  251, 1009, 2 * 509, 37 * 41, 5 * 97,
-                                      128, 256, 512,  1024,    1000};
+    static const int64_t lengths[] = {97,     251, 1009, 2 * 509, 37 * 41,
+                                      5 * 97, 128, 256,  512,     1024,
+                                      1000,   768, 320,  2048};
 
     (void)state;
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
@@ -232,7 +233,7 @@ fft__is_the_defined_sum_for_primes_and_powers(void **state)
 static void
 fft__takes_any_layout(void **state)
 {
-    static const int64_t lengths[] = {1, 5, 16, 45, 100, 331};
+    static const int64_t lengths[] = {1, 5, 16, 45, 100, 256, 331};
 
     (void)state;
     for (int how = 0; how < N_LAYOUTS; how++)
@@ -296,6 +297,7 @@ fft__long_lines_share_the_threads(void **state)
     (void)state;
     long_line_check(1 << 18, 1);
     long_line_check(1 << 14, 20);
+    long_line_check(1 << 12, 20);
     long_line_check(1000000, 1);
     long_line_check(131101, 2);
     long_line_check(2 * 65537, 1);
@@ -339,6 +341,39 @@ fft__several_axes_are_one_after_the_other(void **state)
     }
 }
 
+/* Images go through all axes while they are in cache, if there are enough of
+ * them; the bits are those of axis by axis. */
+static void
+fft__images_have_the_bits_of_axis_by_axis(void **state)
+{
+    static const mr_dtype types[] = {MR_COMPLEX64, MR_COMPLEX128};
+
+    (void)state;
+    for (int t = 0; t < 2; t++)
+        for (int how = 0; how < N_LAYOUTS; how++)
+            for (int inverse = 0; inverse < 2; inverse++) {
+                arr *x = ARR(types[t], (layout)how, 3, 16, 64, 256);
+                arr *all = ARR(types[t], PLAIN, 3, 16, 64, 256);
+                arr *part = ARR(types[t], PLAIN, 3, 16, 64, 256);
+                arr *both = ARR(types[t], PLAIN, 3, 16, 64, 256);
+                mr_fft_params p = {12, MR_INT_NONE, MR_FFT_ORTHO, inverse};
+
+                arr_noise(x, 5);
+                assert_int_equal(RUN(MR_OP_FFT_C2C, &p, all, x), MR_OK);
+                p.axes = 8;
+                assert_int_equal(RUN(MR_OP_FFT_C2C, &p, part, x), MR_OK);
+                p.axes = 4;
+                assert_int_equal(RUN(MR_OP_FFT_C2C, &p, both, part), MR_OK);
+                assert_memory_equal(all->view.data, both->view.data,
+                                    (size_t)all->view.size *
+                                        mr__dtype_size(types[t]));
+                arr_free(x);
+                arr_free(all);
+                arr_free(part);
+                arr_free(both);
+            }
+}
+
 static void
 fft__plans_are_kept_counted_and_dropped(void **state)
 {
@@ -369,13 +404,77 @@ fft__plans_are_kept_counted_and_dropped(void **state)
     assert_int_equal(mr_error_take().code, MR_E_NULL);
 }
 
+/* Passes from columns and to columns, of tiers a and b: the same bits, and
+ * those of a load, a pass and a store. */
+static void
+ends_check(const mr_fft_pass *f, char *x, bool wide,
+           const mr_fft_tier *const *tier)
+{
+    static _Alignas(64) char panel[32 * 128], y[3][32 * 128], z[3][32 * 128];
+    int64_t n = f->radix * f->m * f->s, item = wide ? 8 : 4;
+    mr_fft_lines l = {
+        .n_lanes = wide ? 8 : 16, .step = 128 / item, .im = 1, .n = n};
+
+    for (int swap = 0; swap < 2; swap++) {
+        l.swap = swap;
+        for (int k = 0; k < l.n_lanes; k++)
+            l.line[k] = x + 2 * k * item;
+        tier[0]->load(panel, n, &l);
+        tier[0]->pass(f, panel, y[2]);
+        for (int t = 0; t < 2; t++)
+            if (tier[t]->pass_from(f, &l, y[t]))
+                assert_memory_equal(y[t], y[2], (size_t)n * 128);
+            else
+                assert_true(f->radix != 4 && f->radix != 8 && f->radix != 16);
+        for (int t = 0; t < 3; t++) {
+            for (int k = 0; k < l.n_lanes; k++)
+                l.line[k] = z[t] + 2 * k * item;
+            if (t == 2)
+                tier[0]->store(&l, n, y[2], 0.5);
+            else if (!tier[t]->pass_to(f, panel, &l, 0.5))
+                return;
+        }
+        assert_memory_equal(z[0], z[2], (size_t)n * 128);
+        assert_memory_equal(z[1], z[2], (size_t)n * 128);
+    }
+}
+
+static void
+fft__rows_have_the_same_bits_in_tiers_with_fma(void **state)
+{
+    static _Alignas(64) char line[32 * 128], w[32 * 128], y[2][32 * 128];
+    const mr_fft_tier *a, *b;
+
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        int64_t lanes = wide ? 8 : 16, n = 2 * lanes * lanes;
+
+        a = mr__fft_of_tier(MR_TIER_AVX2, wide);
+        b = mr__fft_of_tier(MR_TIER_AVX512, wide);
+        if (!a || !b)
+            skip();
+        for (int64_t i = 0; i < 2 * n; i++) {
+            double d[2] = {sin((double)i), cos((double)i)};
+            float s[2] = {(float)d[0], (float)d[1]};
+
+            memcpy(line + i * (wide ? 8 : 4), wide ? (void *)d : (void *)s,
+                   wide ? 8 : 4);
+            memcpy(w + i * (wide ? 8 : 4), wide ? (void *)&d[1] : (void *)&s[1],
+                   wide ? 8 : 4);
+        }
+        a->row(y[0], line, wide, 2 * lanes, w);
+        b->row(y[1], line, wide, 2 * lanes, w);
+        assert_memory_equal(y[0], y[1], (size_t)n * (wide ? 16 : 8));
+    }
+}
+
 /* Butterflies of every radix, loads and stores: the same bits. */
 static void
 fft__tiers_with_fma_give_the_same_bits(void **state)
 {
-    static const int32_t radix[] = {2, 3, 4, 5, 7, 8, 13};
-    static _Alignas(64) char x[26 * 128], y[2][26 * 128], w[26 * 16],
-        root[13 * 16];
+    static const int32_t radix[] = {2, 3, 4, 5, 7, 8, 13, 16};
+    static _Alignas(64) char x[32 * 128], y[2][32 * 128], w[32 * 16],
+        root[16 * 16];
     const mr_fft_tier *tier[2][2];
 
     for (int wide = 0; wide < 2; wide++) {
@@ -401,6 +500,7 @@ fft__tiers_with_fma_give_the_same_bits(void **state)
             for (int t = 0; t < 2; t++)
                 tier[wide][t]->pass(&f, x, y[t]);
             assert_memory_equal(y[0], y[1], (size_t)radix[i] * 2 * 128);
+            ends_check(&f, x, wide, tier[wide]);
         }
     (void)state;
 }
@@ -473,8 +573,10 @@ main(void)
         cmocka_unit_test(fft__crops_and_fills_to_n),
         cmocka_unit_test(fft__long_lines_share_the_threads),
         cmocka_unit_test(fft__several_axes_are_one_after_the_other),
+        cmocka_unit_test(fft__images_have_the_bits_of_axis_by_axis),
         cmocka_unit_test(fft__plans_are_kept_counted_and_dropped),
         cmocka_unit_test(fft__tiers_with_fma_give_the_same_bits),
+        cmocka_unit_test(fft__rows_have_the_same_bits_in_tiers_with_fma),
         cmocka_unit_test(overlap_add__adds_frames_where_they_meet),
         cmocka_unit_test(overlap_add__can_refuse_sums_of_zero),
     };

@@ -84,6 +84,28 @@ slide(const int kind, R *sum, const mr_depth_row *r, const void *x,
     }
 }
 
+/* The same where all entries are there and a line has no more taps: no question
+ * and no product for an address.  x is entry `at`, a vector of channels. */
+INLINE void
+slide_inside(const int kind, R *sum, const char *x, int64_t row_bytes,
+             const lane *w, int64_t w_tap, const int taps)
+{
+    R weight[7];
+
+#pragma GCC unroll 7
+    for (int k = 0; k < taps; k++)
+        weight[k] = v_load(w + k * w_tap);
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE + taps - 1; i++, x += row_bytes) {
+        R entry = load_x(kind, x, 0, N_LANES);
+
+#pragma GCC unroll 8
+        for (int o = 0; o < TILE; o++)
+            if (i - o >= 0 && i - o < taps)
+                sum[o] = multiply_add(entry, weight[i - o], sum[o]);
+    }
+}
+
 /* The same with positions or taps some way apart. */
 INLINE void
 stride(const int kind, R *sum, const mr_depth_row *r, const void *x,
@@ -106,15 +128,14 @@ stride(const int kind, R *sum, const mr_depth_row *r, const void *x,
         }
 }
 
-/* The entries that the next positions are the first to meet: they are far
- * apart, which the processor does not foresee. */
+/* The entries that later positions are the first to meet: they are far apart,
+ * which the processor does not foresee. */
 INLINE void
 fetch_ahead(const mr_depth_row *r, int64_t at, int64_t c, int64_t item)
 {
     uintptr_t x = (uintptr_t)r->ahead;
 
-    x += (uintptr_t)(((at + TILE * r->stride + r->taps - 1) * r->x_row + c) *
-                     item);
+    x += (uintptr_t)(((at + r->taps - 1) * r->x_row + c) * item);
 #pragma GCC unroll 8
     for (int i = 0; i < TILE; i++)
         __builtin_prefetch(
@@ -157,12 +178,54 @@ row_vector(const int kind, lane *y, const mr_depth_row *r, int64_t o, int64_t c,
             store(y + (o + i) * r->y_row + c, sum[i], left);
 }
 
+/* Is that so for the positions from o on? */
+INLINE bool
+is_inside(const mr_depth_row *r, int64_t o, const int most, const bool apart)
+{
+    int64_t at = r->first + o;
+
+    return !apart && r->taps == most && o + TILE <= r->n_out && at >= 0 &&
+           at + TILE + most - 1 <= r->in;
+}
+
+/* Whole vectors of channels of such positions; where they end. */
+INLINE int64_t
+row_inside(const int kind, lane *y, const mr_depth_row *r, int64_t o,
+           const int most)
+{
+    int64_t at = r->first + o, item = item_of(kind), c = r->from;
+    int64_t row_bytes = r->x_row * item;
+
+    for (; c + N_LANES <= r->n; c += N_LANES) {
+        lane *to = y + o * r->y_row + c;
+        const lane *w = (const lane *)r->w + c;
+        R sum[TILE];
+
+#pragma GCC unroll 8
+        for (int i = 0; i < TILE; i++)
+            sum[i] = (R){0};
+        if (r->ahead)
+            fetch_ahead(r, at, c, item);
+        for (int64_t l = 0; l < r->n_lines; l++, w += r->w_line)
+            if (r->x[l])
+                slide_inside(kind, sum,
+                             (const char *)r->x[l] + at * row_bytes + c * item,
+                             row_bytes, w, r->w_tap, most);
+#pragma GCC unroll 8
+        for (int i = 0; i < TILE; i++, to += r->y_row)
+            v_store(to, sum[i]);
+    }
+    return c;
+}
+
 INLINE void
 row_of(const int kind, lane *y, const mr_depth_row *r, const int most,
        const bool apart)
 {
     for (int64_t o = 0; o < r->n_out; o += TILE) {
-        int64_t c = 0;
+        int64_t c = is_inside(r, o, most, apart)
+                        ? row_inside(kind, y, r, o, most)
+                        : r->from;
 
         for (; c + N_LANES <= r->n; c += N_LANES)
             row_vector(kind, y, r, o, c, N_LANES, most, apart);

@@ -65,6 +65,59 @@ z_mul(Z a, R re, R im)
 #include "kernels/tier/fft_move.h"
 #include "kernels/tier/fft_radix.h"
 
+/* ---- rows -----------------------------------------------------------------
+ * V columns at a time: their transforms while they are in registers, and a
+ * square that is turned. */
+
+#if MR_LANE_BITS == 32
+#define dft_lanes dft16
+#else
+#define dft_lanes dft8
+#endif
+
+INLINE void
+row_square(lane *square, const lane *x, int64_t step, const lane *w,
+           const int lay)
+{
+    for (int h = 0; h < V; h += N_LANES) {
+        Z z[V];
+
+#pragma GCC unroll 16
+        for (int j = 0; j < V; j++)
+            z[j] = place_load(x + j * step, h, lay);
+        dft_lanes(z, NULL);
+        z_store(square + h, z[0]);
+#pragma GCC unroll 16
+        for (int k = 1; k < V; k++) {
+            Z by = z_load(w + k * 2 * V + h);
+
+            z_store(square + k * 2 * V + h, z_mul(z[k], by.re, by.im));
+        }
+    }
+}
+
+INLINE void
+row_of(lane *to, const lane *x, int64_t n2, const lane *w, const int lay)
+{
+    _Alignas(64) lane square[V * 2 * V];
+
+    for (int64_t c = 0; c < n2; c += V, x += 2 * V, w += V * 2 * V) {
+        row_square(square, x, 2 * n2, w, lay);
+        for (int part = 0; part < 2 * V; part += V)
+            square_turn(to + part, square + part, V);
+        to += V * 2 * V;
+    }
+}
+
+static void
+row(void *panel, const void *line, bool swap, int64_t n2, const void *w)
+{
+    if (swap)
+        row_of(panel, line, n2, w, PAIRS_SWAPPED);
+    else
+        row_of(panel, line, n2, w, PAIRS_THERE);
+}
+
 /* ---- products -------------------------------------------------------------
  */
 
@@ -309,11 +362,14 @@ const mr_fft_tier MR_TIER_SYM(MR_TABLE) = {
     .load = panel_load,
     .store = panel_store,
     .pass = pass,
+    .pass_from = pass_from,
+    .pass_to = pass_to,
     .multiply = multiply,
     .untangle = untangle,
     .tangle = tangle,
     .mirror = mirror,
     .turn = turn,
+    .row = row,
     .line_multiply = line_multiply,
     .line_untangle = line_untangle,
     .line_tangle = line_tangle,

@@ -404,6 +404,25 @@ turn_twiddle(lane *out, const lane *y, int64_t k, int64_t n_numbers,
     }
 }
 
+/* V blocks' parts; of `count` of their lanes each becomes a block's part. */
+INLINE void
+square_turn(lane *to, const lane *square, int32_t count)
+{
+    for (int c = 0; c < count; c += N_LANES)
+        for (int i = 0; i < V; i += N_LANES) {
+            R r[N_LANES];
+
+#pragma GCC unroll 16
+            for (int q = 0; q < N_LANES; q++)
+                r[q] = v_load(square + (i + q) * 2 * V + c);
+            transpose_lanes(r);
+#pragma GCC unroll 16
+            for (int q = 0; q < N_LANES; q++)
+                if (c + q < count)
+                    v_store(to + (c + q) * 2 * V + i, r[q]);
+        }
+}
+
 static void
 turn(void *t, int64_t n, int64_t j0, int32_t n_lanes, const void *y,
      int64_t n_numbers, const void *fine, const void *coarse)
@@ -415,18 +434,6 @@ turn(void *t, int64_t n, int64_t j0, int32_t n_lanes, const void *y,
 
         turn_twiddle(square, y, k, n_numbers, fine, coarse);
         for (int part = 0; part < 2 * V; part += V)
-            for (int c = 0; c < n_lanes; c += N_LANES)
-                for (int i = 0; i < V; i += N_LANES) {
-                    R r[N_LANES];
-
-#pragma GCC unroll 16
-                    for (int q = 0; q < N_LANES; q++)
-                        r[q] = v_load(square + (i + q) * 2 * V + part + c);
-                    transpose_lanes(r);
-#pragma GCC unroll 16
-                    for (int q = 0; q < N_LANES; q++)
-                        if (c + q < n_lanes)
-                            v_store(to + (c + q) * 2 * V + part + i, r[q]);
-                }
+            square_turn(to + part, square + part, n_lanes);
     }
 }

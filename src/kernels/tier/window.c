@@ -155,6 +155,57 @@ taps(float *const *c, const float *const *x, int64_t at, int64_t segments,
     }
 }
 
+/* Two groups, a vector each. */
+INLINE void
+pair_add(R (*sum)[2], const float *const *a, int64_t p, int64_t far,
+         const float *w, int64_t w_apart)
+{
+    R b = v_load(w), d = v_load(w + w_apart);
+
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++) {
+        sum[i][0] = multiply_add(v_set(a[i][p]), b, sum[i][0]);
+        sum[i][1] = multiply_add(v_set(a[i][far]), d, sum[i][1]);
+    }
+}
+
+static void
+taps_pair(float *const *c, const float *const *x, int64_t at, int64_t segments,
+          int64_t length, const float *w, int64_t w_apart, int64_t n, bool add)
+{
+    R sum[ROWS][2];
+
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++)
+        sum[i][0] = sum[i][1] = (R){0};
+    for (int64_t s = 0; s < segments; s++, x += ROWS) {
+        const float *a[ROWS];
+        int64_t p = 0, far = length;
+
+        if (!x[0]) {
+            w += length * N_LANES;
+            continue;
+        }
+#pragma GCC unroll 6
+        for (int i = 0; i < ROWS; i++)
+            a[i] = x[i] + at;
+        for (; p + 4 <= length; p += 4, far += 4, w += 4 * N_LANES)
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++)
+                pair_add(sum, a, p + j, far + j, w + j * N_LANES, w_apart);
+        for (; p < length; p++, far++, w += N_LANES)
+            pair_add(sum, a, p, far, w, w_apart);
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; v++) {
+            float *to = c[i] + v * n;
+
+            store(to, add ? load(to, n) + sum[i][v] : sum[i][v], n);
+        }
+}
+
 INLINE void
 back_of(float *c, int64_t c_row, const mr_window_run *runs, int64_t n_runs,
         int64_t x_step, int64_t g_step, const int rows, const int vectors)
@@ -474,6 +525,7 @@ const mr_window_tier MR_TIER_SYM(mr__window_tier) = {
     .lanes = N_LANES,
     .cols = VECTORS * N_LANES,
     .taps = taps,
+    .taps_pair = taps_pair,
     .back = back,
     .deep = deep,
     .square_in = square_in,
