@@ -28,7 +28,7 @@
 enum {
     SMALL = 160 * 160 * 160,
     SMALL_TILE = 1000000,
-    PIECES_LEAST = 300 * 300 * 300,
+    PIECES_LEAST = 210 * 210 * 210,
     NARROW = 64,
     BLAS_TILE = 256,
     ALIGN = 64

@@ -35,7 +35,8 @@ enum {
     LIES_ALONE_BYTES = 2200 << 10,
     SPAN_BYTES = 2 << 20,
     PIECES_SPAN_BYTES = 32 << 20,
-    PIECES_ROWS = 128, /* of a block */
+    ALONE_FLOATS = 12 << 10, /* of a panel on the stack */
+    PIECES_ROWS = 128,       /* of a block */
     GROUP_BYTES = 32 << 20,
     AHEAD_COLS = 512, /* rows of a large a pass by fast: fetched ahead */
     AHEAD_BYTES = 2 << 20,
@@ -45,7 +46,8 @@ enum {
     GRAIN_SHARES = 4,
     BLOCK_NS = 10000,
     PIECES_DEPTH = 1024, /* of a chunk */
-    CUT_BLOCKS = 2,      /* the last ones that threads take, in so many parts */
+    PIECES_SMALL = 512 * 512,
+    CUT_BLOCKS = 2, /* the last ones that threads take, in so many parts */
     CUT_PARTS = 4,
     OWN_ROWS = 250, /* of c, for each thread */
     OWN_GRAINS = 2,
@@ -157,6 +159,14 @@ packing_plan(packed *s)
     s->pack_depth = !rows ? s->chunk : pairs ? 2 * PACK_STEPS : PACK_STEPS;
 }
 
+static double
+pack_ns_a_number(const packed *s)
+{
+    return s->form == MR_GEMM_IN_PIECES
+               ? PACK_NS_A_PIECE * mr__gemm_pieces(s->p->dtype)
+               : PACK_NS_A_NUMBER;
+}
+
 /* Does each thread pack a small b for itself?  What is packed for all has to
  * leave the caches of all that read it last time before it is written again,
  * which can take longer than packing; and there is no loop to wait for.  What
@@ -169,7 +179,7 @@ b_own(const packed *s)
 
     return s->alone && !s->lies && !p->pack_b && p->n_items == 1 &&
            s->n_slots * s->b_floats * 4 <= GROUP_BYTES &&
-           p->n * p->k <= grains * mr__cpu_grain(PACK_NS_A_NUMBER);
+           p->n * p->k <= grains * mr__cpu_grain(pack_ns_a_number(s));
 }
 
 /* Columns of a block at most. */
@@ -192,6 +202,9 @@ chunk_most(const mr_product *p)
     case MR_GEMM_IN_PAIRS:
         return MR_GEMM_PAIRS_DEPTH;
     case MR_GEMM_IN_PIECES:
+        if (p->n * p->k <= PIECES_SMALL && p->dtype != MR_BFLOAT16)
+            return ALONE_FLOATS / MR_GEMM_PIECES_LANES * 2 /
+                   mr__gemm_pieces(p->dtype);
         return p->dtype == MR_BFLOAT16 ? 2 * PIECES_DEPTH : PIECES_DEPTH;
     case MR_GEMM_FLOATS:
         break;
@@ -220,7 +233,7 @@ packed_plan(const mr_product *p, packed *s)
     s->b_shared = side_shared(&p->batch, 1);
     s->lies = p->form == MR_GEMM_FLOATS && b_lies(s);
     s->alone = s->b_panels <= BLOCK_COLS / s->cols &&
-               p->form != MR_GEMM_IN_PIECES &&
+               s->rows * steps_of(s, s->chunk) * words <= ALONE_FLOATS &&
                (p->n_items == 1 || !s->a_shared);
     packing_plan(s);
     packed_rooms(s, n_chunks);
@@ -482,8 +495,9 @@ static void
 chunk_alone(packed *s, const mr_gemm_side *a, const mr_gemm_chunk *chunk,
             const block *k, int64_t at, int64_t depth)
 {
-    _Alignas(64) float panel[MR_GEMM_MAX_ROWS * MR_GEMM_DEPTH];
-    bool ahead = a->depth_stride == 1 && s->p->n <= AHEAD_COLS &&
+    _Alignas(64) float panel[ALONE_FLOATS];
+    bool ahead = s->form != MR_GEMM_IN_PIECES && a->depth_stride == 1 &&
+                 s->p->n <= AHEAD_COLS &&
                  s->p->m * s->p->k * mr__dtype_size(a->dtype) >= AHEAD_BYTES;
     mr_gemm_chunk g = *chunk;
 
@@ -626,7 +640,7 @@ own_piece(void *ctx, int64_t begin, int64_t end)
 static void
 own_run(packed *s, double ns)
 {
-    double pack_ns = PACK_NS_A_NUMBER * (double)(s->p->n * s->depth);
+    double pack_ns = pack_ns_a_number(s) * (double)(s->p->n * s->depth);
     int64_t n = n_units(s);
     own o = {.s = s, .least = (int64_t)(pack_ns / ns)};
 
@@ -696,14 +710,11 @@ static void
 pack_all(packed *s)
 {
     double numbers = (double)(s->pack_depth * s->cols * s->pack_panels);
-    double ns = s->form == MR_GEMM_IN_PIECES
-                    ? PACK_NS_A_PIECE * mr__gemm_pieces(s->p->dtype)
-                    : PACK_NS_A_NUMBER;
 
     if (s->lies)
         numbers = (double)(s->chunk * s->rows);
-    units_run(s, (a_units(s) + b_units(s)) * s->n_chunks, ns * numbers,
-              pack_piece);
+    units_run(s, (a_units(s) + b_units(s)) * s->n_chunks,
+              pack_ns_a_number(s) * numbers, pack_piece);
 }
 
 static void
