@@ -17,6 +17,7 @@
  */
 #include <assert.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,6 +149,49 @@ mr__product_offset(const mr_product *p, int64_t item)
         return 0;
     mr__walk_seek(&w, item);
     return w.offset[1];
+}
+
+/* ---- ranges of operands ----------------------------------------------------
+ */
+
+void
+mr__ranges_begin(mr_ranges *r)
+{
+    for (int i = 0; i < 2; i++) {
+        atomic_init(&r->least[i], MR_GEMM_RANGE_NONE.least);
+        atomic_init(&r->most[i], MR_GEMM_RANGE_NONE.most);
+    }
+}
+
+static mr_gemm_range
+range_read(mr_ranges *r, int side)
+{
+    return (mr_gemm_range){
+        .least = atomic_load_explicit(&r->least[side], memory_order_relaxed),
+        .most = atomic_load_explicit(&r->most[side], memory_order_relaxed)};
+}
+
+bool
+mr__ranges_fit(mr_ranges *r, mr_dtype t)
+{
+    return mr__gemm_ranges_fit(t, range_read(r, 0), range_read(r, 1));
+}
+
+bool
+mr__ranges_take(mr_ranges *r, mr_dtype t, bool right, mr_gemm_range x)
+{
+    int old = atomic_load_explicit(&r->least[right], memory_order_relaxed);
+
+    while (x.least < old && !atomic_compare_exchange_weak_explicit(
+                                &r->least[right], &old, x.least,
+                                memory_order_relaxed, memory_order_relaxed))
+        ;
+    old = atomic_load_explicit(&r->most[right], memory_order_relaxed);
+    while (x.most > old && !atomic_compare_exchange_weak_explicit(
+                               &r->most[right], &old, x.most,
+                               memory_order_relaxed, memory_order_relaxed))
+        ;
+    return mr__ranges_fit(r, t);
 }
 
 /* c^T = b^T a^T. */

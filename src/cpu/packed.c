@@ -45,8 +45,8 @@ enum {
     PACK_STEPS = 64,                  /* and of so many depths (or pairs) */
     GRAIN_SHARES = 4,
     BLOCK_NS = 10000,
-    PIECES_DEPTH = 1024, /* of a chunk */
-    PIECES_SMALL = 512 * 512,
+    PIECES_DEPTH = 1024,      /* of a chunk */
+    PIECES_SMALL = 400 * 400, /* numbers of b */
     CUT_BLOCKS = 2, /* the last ones that threads take, in so many parts */
     CUT_PARTS = 4,
     OWN_ROWS = 250, /* of c, for each thread */
@@ -81,6 +81,7 @@ typedef struct packed {
     bool follows;                           /* blocks run what follows */
     float *a, *b, *sums;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
+    mr_ranges ranges;  /* in pieces */
     /* where the loops are */
     int64_t item0, n_items, depth0, depth, n_chunks; /* depth of the span */
     int64_t block_rows, block_cols;                  /* blocks of an item */
@@ -282,6 +283,15 @@ unfit(packed *s)
     return atomic_load_explicit(&s->unfit, memory_order_relaxed);
 }
 
+/* The same when a loop has ended: each thread has seen its own numbers beside
+ * those of others so far. */
+static bool
+unfit_now(packed *s)
+{
+    return unfit(s) || (s->form == MR_GEMM_IN_PIECES &&
+                        !mr__ranges_fit(&s->ranges, s->p->dtype));
+}
+
 /* The depth of a chunk of the span. */
 static int64_t
 chunk_depth(const packed *s, int64_t chunk)
@@ -323,8 +333,16 @@ static void
 panels_pack(packed *s, const mr_gemm_side *side, bool right, int64_t panel,
             int64_t n, int64_t depth0, int64_t depth, float *to, int64_t apart)
 {
-    if (!mr__gemm_pack_panels(side, right, panel, n, depth0, depth, s->form, to,
-                              apart))
+    bool fits;
+
+    if (s->form == MR_GEMM_IN_PIECES)
+        fits = mr__ranges_take(&s->ranges, s->p->dtype, right,
+                               mr__gemm_pack_pieces(side, right, panel, n,
+                                                    depth0, depth, to, apart));
+    else
+        fits = mr__gemm_pack_panels(side, right, panel, n, depth0, depth,
+                                    s->form, to, apart);
+    if (!fits)
         atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
 }
 
@@ -382,7 +400,7 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
     int64_t n_a = a_units(s), n_b = b_units(s);
     int64_t groups = b_groups(s), pieces = b_pieces(s);
 
-    for (int64_t k = begin; k < end; k++) {
+    for (int64_t k = begin; k < end && !unfit(s); k++) {
         int64_t u = k % (n_a + n_b), chunk = k / (n_a + n_b);
 
         if (u < n_a)
@@ -729,7 +747,7 @@ group_run(packed *s)
         s->n_chunks = (s->depth - 1) / s->chunk + 1;
         if (!s->own)
             pack_all(s);
-        if (unfit(s))
+        if (unfit_now(s))
             return;
         ns = ns_a_number(s) * (double)s->depth *
              (double)(s->a_panels * s->rows / s->block_rows) *
@@ -747,6 +765,7 @@ mr__product_packed(const mr_product *p, void *workspace)
     packed s;
 
     packed_plan(p, &s);
+    mr__ranges_begin(&s.ranges);
     /* Whether it can go in pairs is known once all is packed. */
     s.follows = p->after != NULL &&
                 (p->form == MR_GEMM_FLOATS ||
@@ -760,7 +779,9 @@ mr__product_packed(const mr_product *p, void *workspace)
         s.n_items = left < s.group ? left : s.group;
         group_run(&s);
     }
-    if (p->after != NULL && !s.follows && !unfit(&s))
+    if (unfit_now(&s))
+        return false;
+    if (p->after != NULL && !s.follows)
         mr__product_after_all(p);
-    return !unfit(&s);
+    return true;
 }

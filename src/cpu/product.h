@@ -43,6 +43,17 @@ typedef struct mr_product {
     mr_gemm_form form;
 } mr_product;
 
+/* What a product's operands hold, as far as threads have packed them in pieces:
+ * of all of an operand, so that neither its layout nor the threads show. */
+typedef struct mr_ranges {
+    _Atomic int least[2], most[2]; /* relaxed: read at loops' ends */
+} mr_ranges;
+
+void mr__ranges_begin(mr_ranges *r);
+/* x is in operand `right`.  False: it cannot go in pieces, it is known. */
+bool mr__ranges_take(mr_ranges *r, mr_dtype t, bool right, mr_gemm_range x);
+bool mr__ranges_fit(mr_ranges *r, mr_dtype t);
+
 /* The sides of one item. */
 void mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
                       mr_gemm_side *b, void **c);
@@ -77,6 +88,7 @@ bool mr__product_strips(const mr_product *p, void *workspace);
 typedef struct mr_strip {
     int64_t m, k, at;
     mr_gemm_form form;
+    mr_ranges *ranges; /* in pieces */
     const float *a;
     mr_gemm_side b;
     void (*pack_b)(const void *ctx, int64_t at, int width, int64_t panel,
@@ -86,7 +98,7 @@ typedef struct mr_strip {
 
 int64_t mr__strip_floats(mr_gemm_form form, mr_dtype t, int64_t m, int64_t k);
 bool mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel,
-                    mr_gemm_form form, float *to);
+                    mr_gemm_form form, mr_ranges *ranges, float *to);
 /* The same of rows that lie anywhere. */
 void mr__strip_pack_rows(const float *const *x, int64_t m, int64_t k,
                          int64_t panel, float *to);

@@ -44,10 +44,23 @@ mr__strip_floats(mr_gemm_form form, mr_dtype t, int64_t m, int64_t k)
     return (lanes * mr__gemm_steps(form, t, k) + 15) / 16 * 16;
 }
 
+/* Panels in a form; false when these numbers must not have it. */
+static bool
+panels_pack(const mr_gemm_side *side, bool right, int64_t panel, int64_t at,
+            int64_t depth, mr_gemm_form form, mr_ranges *ranges, float *to)
+{
+    if (form != MR_GEMM_IN_PIECES)
+        return mr__gemm_pack_panels(side, right, panel, 1, at, depth, form, to,
+                                    0);
+    return mr__ranges_take(
+        ranges, side->dtype, right,
+        mr__gemm_pack_pieces(side, right, panel, 1, at, depth, to, 0));
+}
+
 /* Rows of a go to panels, those of a piece of depth together. */
 bool
 mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel,
-               mr_gemm_form form, float *to)
+               mr_gemm_form form, mr_ranges *ranges, float *to)
 {
     int64_t rows = mr__gemm_form_rows(form), panels = panels_of(form, a->lanes);
     int64_t most = piece_depth(form, a->dtype), depth;
@@ -58,8 +71,8 @@ mr__strip_pack(const mr_gemm_side *a, int64_t k, int64_t panel,
 
         depth = k - at < most ? k - at : most;
         steps = mr__gemm_steps(form, a->dtype, depth);
-        fine &= mr__gemm_pack_panels(a, false, panel, 1, at, depth, form,
-                                     to + panel * rows * steps, 0);
+        fine &= panels_pack(a, false, panel, at, depth, form, ranges,
+                            to + panel * rows * steps);
         to += panels * rows * steps;
     }
     return fine;
@@ -91,8 +104,8 @@ piece_pack(const mr_strip *s, int64_t strip, int64_t at, int64_t depth,
            float *to)
 {
     if (s->pack_b == NULL)
-        return mr__gemm_pack_panels(&s->b, true, strip, 1, at, depth, s->form,
-                                    to, 0);
+        return panels_pack(&s->b, true, strip, at, depth, s->form, s->ranges,
+                           to);
     s->pack_b(s->pack_ctx, s->at, mr__gemm_cols(), strip, at, depth, to);
     return true;
 }
@@ -135,6 +148,7 @@ mr__strip_run(const mr_strip *s, int64_t strip, float *y)
 typedef struct strips {
     const mr_product *p;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
+    mr_ranges ranges;  /* in pieces */
     bool a_shared;
     int64_t cols;                     /* of a strip */
     int64_t panels, floats, per_item; /* of a; strips of an item */
@@ -188,7 +202,7 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         void *c;
 
         mr__product_item(s->p, item, &a, &b, &c);
-        if (!mr__strip_pack(&a, s->p->k, u % s->panels, s->p->form,
+        if (!mr__strip_pack(&a, s->p->k, u % s->panels, s->p->form, &s->ranges,
                             s->a + item * s->floats))
             atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
     }
@@ -223,6 +237,7 @@ strip_piece(void *ctx, int64_t begin, int64_t end)
         mr_strip strip = {.m = p->m,
                           .k = p->k,
                           .form = p->form,
+                          .ranges = &s->ranges,
                           .a = s->a + (s->a_shared ? 0 : item) * s->floats,
                           .pack_b = p->pack_b,
                           .pack_ctx = p->pack_ctx};
@@ -270,12 +285,16 @@ mr__product_strips(const mr_product *p, void *workspace)
     double cols = (double)s.cols;
 
     s.a = workspace;
+    mr__ranges_begin(&s.ranges);
     mr__cpu_for((s.a_shared ? 1 : p->n_items) * s.panels,
                 mr__cpu_grain(0.2 * depth * rows), pack_piece, &s);
     mr__cpu_for(p->n_items * s.per_item,
                 mr__cpu_grain(depth * cols * (0.2 + 0.02 * (double)p->m)),
                 joined ? joined_piece : strip_piece, &s);
-    if (p->after != NULL && !joined && !unfit(&s))
+    if (unfit(&s) ||
+        (p->form == MR_GEMM_IN_PIECES && !mr__ranges_fit(&s.ranges, p->dtype)))
+        return false;
+    if (p->after != NULL && !joined)
         mr__product_after_all(p);
-    return !unfit(&s);
+    return true;
 }

@@ -409,7 +409,7 @@ mr__gemm_pieces(mr_dtype t)
 
 /* Neither lanes nor depths are adjacent: a step of each panel at a time is
  * brought together first. */
-static bool
+static mr_gemm_range
 pieces_gathered(const mr_gemm_side *s, bool right, int64_t panel,
                 const panels *o, int64_t depth0, int64_t depth)
 {
@@ -417,7 +417,7 @@ pieces_gathered(const mr_gemm_side *s, bool right, int64_t panel,
     int64_t each = mr__gemm_steps(MR_GEMM_IN_PIECES, s->dtype, STEP) * LANES;
     int64_t size = is_half(s->dtype) ? 2 : 4;
     float dense[LANES * STEP];
-    bool fits = true;
+    mr_gemm_range all = MR_GEMM_RANGE_NONE;
 
     for (int64_t k = 0; k < o->n; k++)
         for (int64_t d = 0; d < depth; d += STEP) {
@@ -431,22 +431,64 @@ pieces_gathered(const mr_gemm_side *s, bool right, int64_t panel,
                     (char *)dense + l * STEP * size,
                     side_at(s, lane0 + l, depth0 + d), s->depth_stride * size,
                     n);
-            fits &= gemm_matrix()->pack[side_kind(s)](
-                &x, right, 0, 1, 0, n, o->to + k * o->apart + d / STEP * each,
-                0);
+            all = mr__gemm_range_join(
+                all, gemm_matrix()->pack[side_kind(s)](
+                         &x, right, 0, 1, 0, n,
+                         o->to + k * o->apart + d / STEP * each, 0));
         }
-    return fits;
+    return all;
 }
 
+mr_gemm_range
+mr__gemm_pack_pieces(const mr_gemm_side *s, bool right, int64_t panel,
+                     int64_t n, int64_t depth0, int64_t depth, float *to,
+                     int64_t apart)
+{
+    panels o = {to, n, apart};
+
+    if (s->lane_stride != 1 && s->depth_stride != 1)
+        return pieces_gathered(s, right, panel, &o, depth0, depth);
+    return gemm_matrix()->pack[side_kind(s)](
+        s, right, panel * MR_GEMM_PIECES_LANES, n, depth0, depth, to, apart);
+}
+
+mr_gemm_range
+mr__gemm_range_join(mr_gemm_range x, mr_gemm_range y)
+{
+    return (mr_gemm_range){.least = x.least < y.least ? x.least : y.least,
+                           .most = x.most > y.most ? x.most : y.most};
+}
+
+bool
+mr__gemm_ranges_fit(mr_dtype t, mr_gemm_range a, mr_gemm_range b)
+{
+    enum { NORMAL = -126, LEAST = -100, MOST = 60 };
+    int least = a.least < b.least ? a.least : b.least;
+    int most = a.most > b.most ? a.most : b.most;
+
+    if (t == MR_FLOAT16)
+        return most < 128;
+    if (t == MR_BFLOAT16)
+        return least >= NORMAL && a.least + b.least >= NORMAL;
+    return most < MOST && least >= LEAST && a.least + b.least >= LEAST;
+}
+
+/* The same beside any numbers of 2^-50 and more that are no larger than 2^60
+ * (bfloat16: 2^-63). */
 static bool
 pieces_pack(const mr_gemm_side *s, bool right, int64_t panel, const panels *o,
             int64_t depth0, int64_t depth)
 {
-    if (s->lane_stride != 1 && s->depth_stride != 1)
-        return pieces_gathered(s, right, panel, o, depth0, depth);
-    return gemm_matrix()->pack[side_kind(s)](s, right,
-                                             panel * MR_GEMM_PIECES_LANES, o->n,
-                                             depth0, depth, o->to, o->apart);
+    enum { LARGE = -50, LEAST = -63 };
+    mr_gemm_range r = mr__gemm_pack_pieces(s, right, panel, o->n, depth0, depth,
+                                           o->to, o->apart);
+
+    if (r.least == MR_GEMM_RANGE_NONE.least)
+        return true;
+    if (s->dtype == MR_BFLOAT16)
+        return r.least >= LEAST;
+    return mr__gemm_ranges_fit(s->dtype, r, MR_GEMM_RANGE_NONE) &&
+           (s->dtype == MR_FLOAT16 || r.most >= LARGE);
 }
 
 /* ---- several panels --------------------------------------------------------
@@ -733,19 +775,24 @@ pieces_steps(const mr_gemm_chunk *g, const part *c, int64_t i, int64_t j,
                                                    c->row, c->add || at > 0);
 }
 
-/* A tile of float32: straight into c where it fits, else through a buffer. */
+/* A tile of float32: straight into c where it fits, else through a buffer.  A
+ * chunk adds up from 0 before it is added to c, as in floats: a chain through
+ * all of them would be rounded more often.  Sums of two and fewer products of
+ * pieces go on from c. */
 static void
 pieces_float(const mr_gemm_chunk *g, int64_t i, int64_t j)
 {
     _Alignas(64) float buffer[PIECES_TILE];
     float *to = (float *)g->c + (i * g->c_row + j) * PIECES_LANES;
+    bool many = g->pieces == 2 || g->pieces == 3, straight;
     part c = pieces_part(g, i, j);
 
-    c.to = c.whole ? to : buffer;
-    c.row = c.whole ? g->c_row : PIECES_LANES;
-    c.add = c.whole && !g->first;
+    straight = c.whole && (g->first || !many);
+    c.to = straight ? to : buffer;
+    c.row = straight ? g->c_row : PIECES_LANES;
+    c.add = straight && !g->first;
     pieces_steps(g, &c, i, j, 0, g->depth);
-    if (c.whole)
+    if (straight)
         return;
     c.to = to;
     c.row = g->c_row;
@@ -759,21 +806,26 @@ static void
 pieces_halves(const mr_gemm_chunk *g, int64_t i, int64_t j0, int64_t j1)
 {
     _Alignas(64) float buffer[PIECES_SIDE * PIECES_TILE];
+    bool here = g->sums == NULL || !g->first;
     int64_t near = g->pieces == 1 ? PIECES_NEAR : g->depth;
     int64_t per_row = (g->n + PIECES_LANES - 1) / PIECES_LANES;
     part c[PIECES_SIDE];
 
     for (int64_t k = 0; k < j1 - j0; k++) {
         c[k] = pieces_part(g, i, j0 + k);
-        c[k].to = g->sums ? g->sums + (i * per_row + j0 + k) * PIECES_TILE
-                          : buffer + k * PIECES_TILE;
+        c[k].to = here ? buffer + k * PIECES_TILE
+                       : g->sums + (i * per_row + j0 + k) * PIECES_TILE;
         c[k].row = PIECES_LANES;
-        c[k].add = !g->first;
     }
     for (int64_t at = 0; at < g->depth; at += near)
         for (int64_t k = 0; k < j1 - j0; k++)
             pieces_steps(g, &c[k], i, j0 + k, at,
                          near < g->depth - at ? near : g->depth - at);
+    for (int64_t k = 0; g->sums && here && k < j1 - j0; k++) {
+        c[k].to = g->sums + (i * per_row + j0 + k) * PIECES_TILE;
+        c[k].add = true;
+        take_f32(&c[k], buffer + k * PIECES_TILE, PIECES_LANES);
+    }
     for (int64_t k = 0; g->last && k < j1 - j0; k++)
         part_round(g, PIECES_LANES, &c[k], c[k].to, i * PIECES_LANES,
                    (j0 + k) * PIECES_LANES);

@@ -47,7 +47,7 @@
  * float16 two, float32 three, and pieces are multiplied.  Panels have 32 lanes
  * and whole steps of MR_GEMM_PIECES_STEP depths.  Errors are no larger than
  * those of floats; the last bits are others.  Which operands must not go in
- * pieces, range_fits in tier/gemm_matrix.c says; packing finds out.
+ * pieces, mr__gemm_ranges_fit says; packing finds out.
  */
 typedef enum mr_gemm_form {
     MR_GEMM_FLOATS,
@@ -126,9 +126,34 @@ int mr__gemm_form_cols(mr_gemm_form f);
 /* Elements (floats; float64: doubles) of a panel's lane for so much depth. */
 int64_t mr__gemm_steps(mr_gemm_form f, mr_dtype t, int64_t depth);
 
+/* The exponents (of 2) of the least number that is not 0 and of the largest
+ * one, 128 for what is infinite or none (bfloat16: the least alone). */
+typedef struct mr_gemm_range {
+    int least, most;
+} mr_gemm_range;
+
+/* Of zeros. */
+#define MR_GEMM_RANGE_NONE ((mr_gemm_range){.least = 1000, .most = -1000})
+
+mr_gemm_range mr__gemm_range_join(mr_gemm_range x, mr_gemm_range y);
+/* May the product of such operands go in pieces?  The unit takes numbers and
+ * results below 2^-126 for 0.  Float32: the largest products stay finite,
+ * pieces are whole, and of any two numbers the products of pieces that are lost
+ * are below 2^-24 of theirs.  Float16: all are finite, since the pieces of
+ * infinite ones would meet others of both signs.  Bfloat16: no product is
+ * below the normal range. */
+bool mr__gemm_ranges_fit(mr_dtype t, mr_gemm_range a, mr_gemm_range b);
+
+/* As mr__gemm_pack_panels in pieces: what the numbers are is for the caller to
+ * judge. */
+mr_gemm_range mr__gemm_pack_pieces(const mr_gemm_side *s, bool right,
+                                   int64_t panel, int64_t n, int64_t depth0,
+                                   int64_t depth, float *to, int64_t apart);
+
 /* Panels [panel, panel + n), each `apart` floats behind the one before, in any
  * form: where lanes are adjacent, a row of all of them at a time.  `right`: of
- * b.  False when these numbers must not have that form. */
+ * b.  False when these numbers must not have that form, whatever the other
+ * side's (in pieces of float32: beside numbers of 2^-50 and more). */
 bool mr__gemm_pack_panels(const mr_gemm_side *s, bool right, int64_t panel,
                           int64_t n, int64_t depth0, int64_t depth,
                           mr_gemm_form form, float *to, int64_t apart);
@@ -251,9 +276,9 @@ typedef struct mr_gemm_pairs {
 } mr_gemm_pairs;
 
 /* The matrix unit (tier/gemm_matrix.c); all NULL where a tier has none. */
-typedef bool mr_gemm_split_fn(const mr_gemm_side *s, bool right, int64_t lane0,
-                              int64_t n, int64_t depth0, int64_t depth,
-                              float *to, int64_t apart);
+typedef mr_gemm_range mr_gemm_split_fn(const mr_gemm_side *s, bool right,
+                                       int64_t lane0, int64_t n, int64_t depth0,
+                                       int64_t depth, float *to, int64_t apart);
 typedef struct mr_gemm_matrix {
     /* A thread's tiles are its own from one to the other. */
     void (*enter)(void);

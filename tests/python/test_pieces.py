@@ -130,6 +130,50 @@ def test_products__of_two_small_sides_are_right() -> None:
     assert (abs(wide(mx.array(a) @ mx.array(b)) - right) <= 514 * 2.0**-24 * size + 512 * 2.0**-149).all()
 
 
+@pytest.mark.parametrize("depth", [600, 3000, 9000])
+@pytest.mark.parametrize("what", ["one sign", "normal", "sparse"])
+def test_products__stay_exact_however_deep(what: str, depth: int) -> None:
+    """Sums of one sign grow as they are made: each chunk of them adds up apart."""
+    rng = np.random.default_rng(depth)
+    a, b = rng.random((128, depth)), rng.random((depth, 192))
+    if what != "one sign":
+        a, b = rng.standard_normal(a.shape), rng.standard_normal(b.shape)
+    if what == "sparse":
+        a *= rng.random(a.shape) < 0.05
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    right, size = a.astype(np.float64) @ b, abs(a).astype(np.float64) @ abs(b)
+    off = (wide(mx.array(a) @ mx.array(b)) - right) / np.maximum(size, 1e-30)
+    assert np.sqrt((off**2).mean()) < {"one sign": 6.0, "normal": 0.6, "sparse": 0.6}[what] * 2.0**-24
+
+
+@pytest.mark.parametrize("small", [-45, -60, -75])
+def test_products__of_small_numbers_beside_large_ones(small: int) -> None:
+    """Some columns are tiny: their own elements are as exact as others."""
+    rng = np.random.default_rng(7)
+    a = (rng.random((300, 80)) * 2.0**-45).astype(np.float32)
+    b = rng.random((80, 640)).astype(np.float32)
+    b[:, ::7] *= np.float32(2.0) ** small
+    right = a.astype(np.float64) @ b
+    assert (abs(wide(mx.array(a) @ mx.array(b)) - right) <= 82 * 2.0**-24 * right).all()
+
+
+def test_products__have_the_same_bits_in_any_layout() -> None:
+    """Whether numbers are pieces is a matter of the numbers, not of how they lie."""
+    rng = np.random.default_rng(8)
+    a, b = rng.standard_normal((256, 512)).astype(np.float32), rng.standard_normal((512, 512)).astype(np.float32)
+    for low in (-60, -90, -110):
+        b[64:96] *= np.float32(2.0) ** low
+        x, y = mx.array(a), mx.array(b)
+        want = np.array(x @ y)
+        gaps = mx.array(np.repeat(b, 2, axis=1))[:, ::2]
+        turned = mx.array(np.ascontiguousarray(b.T)).T
+        apart = mx.array(np.repeat(np.repeat(a, 2, axis=0), 3, axis=1))[::2, ::3]
+        assert np.array_equal(np.array(x @ gaps), want)
+        assert np.array_equal(np.array(x @ turned), want)
+        assert np.array_equal(np.array(apart @ y), want)
+        assert np.array_equal(np.array(x @ y[:, ::-1])[:, ::-1], want)
+
+
 @pytest.mark.parametrize("dtype", HALF_ULP)
 def test_products__in_batches_and_views(dtype: str) -> None:
     rng = np.random.default_rng(6)

@@ -12,8 +12,8 @@
  * are rounded less often than in a chain of multiply-adds.
  *
  * It takes numbers and results below 2^-126 for 0, and an infinite piece would
- * meet others of both signs: packing says when operands are such, and the
- * caller takes floats then.
+ * meet others of both signs: packing says what the range of numbers is, and the
+ * caller takes floats where that is too wide.
  *
  * A panel has 32 lanes (rows of a, columns of b), two tiles of 1 KB for each
  * piece of 32 depths.  A tile of a has a row for each lane, one of b for each
@@ -105,7 +105,9 @@ leave(void)
     MULTIPLY(two_rows, two_cols);                                              \
     LOAD_B(1, two_cols);                                                       \
     MULTIPLY(two_rows, two_cols)
-#define STEP_3(two_rows, two_cols)                                             \
+/* Three: the products of lesser pieces first, of all depths, then those of the
+ * largest, so that large sums are rounded once for 32 depths. */
+#define STEP_LESSER(two_rows, two_cols)                                        \
     LOAD_A(2, two_rows);                                                       \
     LOAD_B(0, two_cols);                                                       \
     MULTIPLY(two_rows, two_cols);                                              \
@@ -116,8 +118,6 @@ leave(void)
     LOAD_A(0, two_rows);                                                       \
     MULTIPLY(two_rows, two_cols);                                              \
     LOAD_B(2, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(0, two_cols);                                                       \
     MULTIPLY(two_rows, two_cols)
 
 /* One side in one piece, the other in two. */
@@ -146,11 +146,8 @@ leave(void)
             what(3, c + LANES * c_row + LANES, c_row * 4);                     \
     } while (0)
 
-#define TILE(name, step, a_pieces, b_pieces, two_rows, two_cols)               \
-    UNIT static void name(int64_t depth, const float *a, const float *b,       \
-                          int64_t b_row, float *c, int64_t c_row, bool add)    \
-    {                                                                          \
-        (void)b_row;                                                           \
+#define SUMS_BEGIN(add, two_rows, two_cols)                                    \
+    do {                                                                       \
         MEMORY_SEEN;                                                           \
         if (add) {                                                             \
             SUMS(_tile_loadd, two_rows, two_cols);                             \
@@ -160,11 +157,39 @@ leave(void)
             _tile_zero(2);                                                     \
             _tile_zero(3);                                                     \
         }                                                                      \
-        for (; depth > 0; depth -= PAIRS * (a_pieces)) {                       \
-            STEP_##step(two_rows, two_cols);                                   \
-            a += 2 * (a_pieces)*TILE_FLOATS;                                   \
-            b += 2 * (b_pieces)*TILE_FLOATS;                                   \
-        }                                                                      \
+    } while (0)
+#define STEPS(step, a_pieces, b_pieces, two_rows, two_cols)                    \
+    for (; left > 0; left -= PAIRS * (a_pieces)) {                             \
+        step(two_rows, two_cols);                                              \
+        a += 2 * (a_pieces)*TILE_FLOATS;                                       \
+        b += 2 * (b_pieces)*TILE_FLOATS;                                       \
+    }
+#define TILE(name, step, a_pieces, b_pieces, two_rows, two_cols)               \
+    UNIT static void name(int64_t depth, const float *a, const float *b,       \
+                          int64_t b_row, float *c, int64_t c_row, bool add)    \
+    {                                                                          \
+        int64_t left = depth;                                                  \
+                                                                               \
+        (void)b_row;                                                           \
+        SUMS_BEGIN(add, two_rows, two_cols);                                   \
+        STEPS(STEP_##step, a_pieces, b_pieces, two_rows, two_cols)             \
+        SUMS(_tile_stored, two_rows, two_cols);                                \
+        MEMORY_SEEN;                                                           \
+    }
+#define TILE_3(name, two_rows, two_cols)                                       \
+    UNIT static void name(int64_t depth, const float *a, const float *b,       \
+                          int64_t b_row, float *c, int64_t c_row, bool add)    \
+    {                                                                          \
+        const float *a0 = a, *b0 = b;                                          \
+        int64_t left = depth;                                                  \
+                                                                               \
+        (void)b_row;                                                           \
+        SUMS_BEGIN(add, two_rows, two_cols);                                   \
+        STEPS(STEP_LESSER, 3, 3, two_rows, two_cols)                           \
+        left = depth;                                                          \
+        a = a0;                                                                \
+        b = b0;                                                                \
+        STEPS(STEP_1, 3, 3, two_rows, two_cols)                                \
         SUMS(_tile_stored, two_rows, two_cols);                                \
         MEMORY_SEEN;                                                           \
     }
@@ -175,7 +200,10 @@ leave(void)
     TILE(tile_##n##_whole, n, a_pieces, b_pieces, 1, 1)
 TILES(1, 1, 1)
 TILES(2, 2, 2)
-TILES(3, 3, 3)
+TILE_3(tile_3_quarter, 0, 0)
+TILE_3(tile_3_upper, 0, 1)
+TILE_3(tile_3_left, 1, 0)
+TILE_3(tile_3_whole, 1, 1)
 TILES(1_BY_2, 1, 2)
 TILES(2_BY_1, 2, 1)
 #define TILES_OF(n)                                                            \
@@ -381,32 +409,31 @@ rows_pack(const source *s, int64_t n, float *to, int64_t apart, range *r,
     }
 }
 
-/* Numbers of float32 are 0 or from 2^-100 to 2^60, where all pieces are whole
- * and no sum is infinite that the true one is not; some number is 2^-50 or
- * more, beside which products that vanish are nothing.  Float16: finite.
- * bfloat16 as in pairs. */
-#define BITS(exponent) ((unsigned)(127 + (exponent)) << 24)
-
-INLINE bool
-range_fits(const range *r, const mr_gemm_kind kind)
+/* The exponents of both, from bits without signs, the least with one less. */
+INLINE mr_gemm_range
+range_of(const range *r, const mr_gemm_kind kind)
 {
+    enum { BIAS = 127, SHIFT = 24 };
     unsigned most = _mm512_reduce_max_epu32(r->most), least;
 
-    if (kind == MR_GEMM_FLOAT16)
-        return most < BITS(128);
-    if (kind == MR_GEMM_BFLOAT16) {
+    if (kind == MR_GEMM_BFLOAT16) { /* in halves, their signs masked */
         __m512i low = _mm512_and_si512(r->least, _mm512_set1_epi32(0xFFFF));
 
         least = _mm512_reduce_min_epu32(
             _mm512_min_epu32(low, _mm512_srli_epi32(r->least, 16)));
-        return least >= (BITS(-63) >> 17) - 1;
+        if (least == 0xFFFF)
+            return MR_GEMM_RANGE_NONE;
+        return (mr_gemm_range){.least = (int)((least + 1) >> 7) - BIAS,
+                               .most = 0};
     }
     least = _mm512_reduce_min_epu32(r->least);
-    return most == 0 ||
-           (most >= BITS(-50) && most <= BITS(60) && least >= BITS(-100) - 1);
+    if (most == 0)
+        return MR_GEMM_RANGE_NONE;
+    return (mr_gemm_range){.least = (int)((least + 1) >> SHIFT) - BIAS,
+                           .most = (int)(most >> SHIFT) - BIAS};
 }
 
-INLINE bool
+INLINE mr_gemm_range
 pack(const mr_gemm_side *s, bool right, int64_t lane0, int64_t n,
      int64_t depth0, int64_t depth, float *to, int64_t apart, bool adjacent,
      const mr_gemm_kind kind, const int n_pieces)
@@ -435,13 +462,13 @@ pack(const mr_gemm_side *s, bool right, int64_t lane0, int64_t n,
             x.lanes -= LANES;
         }
     }
-    return range_fits(&r, kind);
+    return range_of(&r, kind);
 }
 
 #define PACK(name, kind, n_pieces)                                             \
-    static bool name(const mr_gemm_side *s, bool right, int64_t lane0,         \
-                     int64_t n, int64_t depth0, int64_t depth, float *to,      \
-                     int64_t apart)                                            \
+    static mr_gemm_range name(const mr_gemm_side *s, bool right,               \
+                              int64_t lane0, int64_t n, int64_t depth0,        \
+                              int64_t depth, float *to, int64_t apart)         \
     {                                                                          \
         if (s->depth_stride == 1)                                              \
             return pack(s, right, lane0, n, depth0, depth, to, apart, true,    \
