@@ -117,7 +117,8 @@ typedef enum mr_check_mode {
 MR_API mr_check_mode mr_check_set(mr_check_mode mode);
 
 /* The instruction set that the kernels use: "baseline", "avx2", "avx512", "amx"
- * (avx512, and the matrix unit for products), "neon"; NULL when MARRAM_CPU asks for one that is not to be had. */
+ * (avx512, and the matrix unit for products), "neon"; NULL when MARRAM_CPU asks
+ * for one that is not to be had. */
 MR_API const char *mr_cpu_tier(void);
 /* The digest of all sources of the kernels that the library was built from, 16
  * hexadecimal digits, and the instruction sets that it has them for. */

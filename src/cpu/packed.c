@@ -398,10 +398,10 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     packed *s = ctx;
     int64_t n_a = a_units(s), n_b = b_units(s);
-    int64_t groups = b_groups(s), pieces = b_pieces(s);
+    int64_t groups = b_groups(s), pieces = b_pieces(s), each = n_a + n_b;
 
-    for (int64_t k = begin; k < end && !unfit(s); k++) {
-        int64_t u = k % (n_a + n_b), chunk = k / (n_a + n_b);
+    for (int64_t k = begin; each > 0 && k < end && !unfit(s); k++) {
+        int64_t u = k % each, chunk = k / each;
 
         if (u < n_a)
             a_pack(s, chunk, u / s->a_panels, u % s->a_panels);
@@ -738,7 +738,11 @@ pack_all(packed *s)
 static void
 group_run(packed *s)
 {
+    int64_t rows, cols; /* of a block, about */
+
     blocks_plan(s);
+    rows = s->a_panels * s->rows / s->block_rows;
+    cols = s->b_panels * s->cols / s->block_cols;
     for (s->depth0 = 0; s->depth0 < s->p->k; s->depth0 += s->depth) {
         int64_t left = s->p->k - s->depth0;
         double ns;
@@ -749,9 +753,7 @@ group_run(packed *s)
             pack_all(s);
         if (unfit_now(s))
             return;
-        ns = ns_a_number(s) * (double)s->depth *
-             (double)(s->a_panels * s->rows / s->block_rows) *
-             (double)(s->b_panels * s->cols / s->block_cols);
+        ns = ns_a_number(s) * (double)s->depth * (double)(rows * cols);
         if (s->own)
             own_run(s, ns);
         else

@@ -13,6 +13,7 @@
  * they nor the sample show in the result.
  * Called by: device.c.  Calls: kernels/sort.h, the pool.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -337,6 +338,7 @@ row_short(cut *c)
     mr_sort_deal d = {.low = c->first > 0 ? NULL : c->to};
     int64_t count[2], at;
 
+    assert(keys != NULL);
     if (c->keys)
         keys_piece(c, 0, c->n_pieces);
     memcpy(c->copy, keys, (size_t)(c->n * c->word));

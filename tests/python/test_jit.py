@@ -132,7 +132,8 @@ def test_background__a_loss_of_many_points_is_hot_as_well(llvm: None) -> None:
     assert got.stdout.split() == ["background", "True", "1", "0"], got.stderr
 
 
-TWICE = HOT.replace("range(100)", "range(400)").replace("for _ in range(3)", """while native.info().compiled < 2 and time.perf_counter() < end:
+TWICE = HOT.replace("range(100)", "range(400)")
+TWICE = TWICE.replace("for _ in range(3)", """while native.info().compiled < 2 and time.perf_counter() < end:
     assert (np.array(g(x, y)) == want).all()
 for _ in range(3)""").replace("import numpy", "import time; end = time.perf_counter() + 60\nimport numpy")
 
