@@ -474,7 +474,7 @@ mr__gemm_ranges_fit(mr_dtype t, mr_gemm_range a, mr_gemm_range b)
 }
 
 /* The same beside any numbers of 2^-50 and more that are no larger than 2^60
- * (bfloat16: 2^-63). */
+ * (bfloat16: 2^-63, finite, since the other side may have two pieces). */
 static bool
 pieces_pack(const mr_gemm_side *s, bool right, int64_t panel, const panels *o,
             int64_t depth0, int64_t depth)
@@ -486,7 +486,7 @@ pieces_pack(const mr_gemm_side *s, bool right, int64_t panel, const panels *o,
     if (r.least == MR_GEMM_RANGE_NONE.least)
         return true;
     if (s->dtype == MR_BFLOAT16)
-        return r.least >= LEAST;
+        return r.least >= LEAST && r.most < 128;
     return mr__gemm_ranges_fit(s->dtype, r, MR_GEMM_RANGE_NONE) &&
            (s->dtype == MR_FLOAT16 || r.most >= LARGE);
 }

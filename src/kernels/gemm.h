@@ -127,7 +127,7 @@ int mr__gemm_form_cols(mr_gemm_form f);
 int64_t mr__gemm_steps(mr_gemm_form f, mr_dtype t, int64_t depth);
 
 /* The exponents (of 2) of the least number that is not 0 and of the largest
- * one, 128 for what is infinite or none (bfloat16: the least alone). */
+ * one, 128 for what is infinite or none. */
 typedef struct mr_gemm_range {
     int least, most;
 } mr_gemm_range;

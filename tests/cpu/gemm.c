@@ -388,9 +388,10 @@ pieces__find_every_number_out_of_range(void **state)
         mr_dtype dtype;
         double bad;
     } cases[] = {
-        {MR_FLOAT32, 0x1p-101}, {MR_FLOAT32, -0x1.8p60},
-        {MR_FLOAT32, INFINITY}, {MR_FLOAT16, -INFINITY},
-        {MR_BFLOAT16, 0x1p-64}, {MR_BFLOAT16, -0x1p-130},
+        {MR_FLOAT32, 0x1p-101},   {MR_FLOAT32, -0x1.8p60},
+        {MR_FLOAT32, INFINITY},   {MR_FLOAT16, -INFINITY},
+        {MR_BFLOAT16, INFINITY},  {MR_BFLOAT16, 0x1p-64},
+        {MR_BFLOAT16, -0x1p-130},
     };
     float *to = aligned_alloc(64, P_PANELS * 32 * 96 * 2 * 4 * 3);
     static char from[P_LANES * P_DEEP * 4];

@@ -363,3 +363,16 @@ def test_attention__a_row_that_keeps_nothing_is_the_mean_from_bools_and_nan_from
     infinite = np.array(mx.fast.scaled_dot_product_attention(q, k, v, scale=0.5, mask=added))
     assert np.isnan(infinite[:, :, 1]).all()
     np.testing.assert_array_equal(infinite[:, :, ::2], got[:, :, ::2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_attention__of_an_infinite_value_is_infinite(dtype: str) -> None:
+    """Its weight may be a sum of pieces, of which some are 0."""
+    t = getattr(mx, dtype)
+    v = np.ones((1, 1, 32, 32), np.float32)
+    v[0, 0, 3, 5] = -np.inf
+    q, k = mx.ones((1, 1, 33, 32)).astype(t), mx.ones((1, 1, 32, 32)).astype(t)
+    y = np.array(mx.fast.scaled_dot_product_attention(q, k, mx.array(v).astype(t), scale=0.1).astype(mx.float32))
+    want = np.ones((1, 1, 33, 32), np.float32)
+    want[..., 5] = -np.inf
+    assert np.array_equal(y, want)

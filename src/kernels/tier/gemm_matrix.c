@@ -233,12 +233,13 @@ range_take(range *r, __m512i bits)
                                 _mm512_sub_epi32(size, _mm512_set1_epi32(1)));
 }
 
-/* The same of the least of halves, in halves, signs masked. */
+/* The same of halves, in halves, signs masked. */
 INLINE void
 range_take_halves(range *r, __m512i bits)
 {
     __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFF7FFF));
 
+    r->most = _mm512_max_epu16(r->most, size);
     r->least = _mm512_min_epu16(r->least,
                                 _mm512_sub_epi16(size, _mm512_set1_epi16(1)));
 }
@@ -423,8 +424,11 @@ range_of(const range *r, const mr_gemm_kind kind)
             _mm512_min_epu32(low, _mm512_srli_epi32(r->least, 16)));
         if (least == 0xFFFF)
             return MR_GEMM_RANGE_NONE;
+        low = _mm512_and_si512(r->most, _mm512_set1_epi32(0xFFFF));
+        most = _mm512_reduce_max_epu32(
+            _mm512_max_epu32(low, _mm512_srli_epi32(r->most, 16)));
         return (mr_gemm_range){.least = (int)((least + 1) >> 7) - BIAS,
-                               .most = 0};
+                               .most = (int)(most >> 7) - BIAS};
     }
     least = _mm512_reduce_min_epu32(r->least);
     if (most == 0)
