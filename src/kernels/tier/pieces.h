@@ -2,7 +2,7 @@
  *
  * pieces.h -- numbers as sums of bfloat16 pieces, of AVX-512.
  *
- * Included by: gemm_matrix.c, attend_matrix.c.
+ * Included by: gemm_matrix.c, quant_pieces.c, attend_pieces.h.
  */
 #ifndef MR_KERNELS_TIER_PIECES_H
 #define MR_KERNELS_TIER_PIECES_H

@@ -21,6 +21,7 @@
 
 #if MR_TIER_ID == MR_TIER_AVX512
 
+#include "kernels/tier/pieces.h"
 #include "kernels/tier/turn.h"
 
 #define WITH   __attribute__((target("avx512vbmi,avx512bw,avx512fp16")))
@@ -318,23 +319,6 @@ unfit(__m512 x)
                        _mm512_sub_epi32(size, _mm512_set1_epi32(1)),
                        _mm512_set1_epi32((int)LEAST - 1)) |
                    _mm512_cmpge_epu32_mask(size, _mm512_set1_epi32((int)MOST)));
-}
-
-/* x = the sum of its pieces, each in the upper half of its lane
- * (gemm_matrix.c). */
-INLINE void
-split(const int n_pieces, __m512 x, __m512i piece[3])
-{
-    __m512i half = _mm512_set1_epi32(0x8000),
-            mask = _mm512_set1_epi32(-0x10000);
-
-#pragma GCC unroll 3
-    for (int k = 0; k < n_pieces - 1; k++) {
-        piece[k] = _mm512_and_si512(
-            _mm512_add_epi32(_mm512_castps_si512(x), half), mask);
-        x = _mm512_sub_ps(x, _mm512_castsi512_ps(piece[k]));
-    }
-    piece[n_pieces - 1] = _mm512_castps_si512(x);
 }
 
 /* 32 depths of a row as 16 pairs of each piece. */
