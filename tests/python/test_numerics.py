@@ -137,6 +137,7 @@ def test_threads__their_number_changes_no_bit():
     assert len(one) > 350
     assert run(2) == one
     assert run(5) == one
+    assert run(16) == one
 
 
 # ---- sizes and counts ----------------------------------------------------------
