@@ -672,18 +672,26 @@ typedef struct split {
     int64_t tile, inner;
 } split;
 
-static void
-split_piece(mr_run *r, const split *s, int64_t piece)
+/* The part of a block that is gone over as the i-th: one after the other have
+ * rows that are neighbours. */
+static int
+part_at(int i, int parts)
 {
-    int parts = r->s->g.parts;
-    int64_t b = piece / parts;
+    return (int)leaf_lane(i) * parts / MR_LANES;
+}
+
+static void
+split_piece(mr_run *r, const split *s, int64_t i)
+{
+    int parts = r->s->g.parts, part = part_at((int)(i % parts), parts);
+    int64_t b = i / parts, piece = b * parts + part;
     int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
     _Alignas(64) char one[16];
     int fold = 0;
 
-    piece_run(r, s->pass, b, (int)(piece % parts), parts, s->inner, true);
-    for (int i = 0; i < s->pass->n; i++) {
-        const mr_step *t = &r->low->step[s->pass->step[i]];
+    piece_run(r, s->pass, b, part, parts, s->inner, true);
+    for (int k = 0; k < s->pass->n; k++) {
+        const mr_step *t = &r->low->step[s->pass->step[k]];
         partial to = partial_at(r, s->scratch, s->tile, piece, fold);
         const void *acc = mr__at_lanes(r, t->dst);
 
