@@ -6,7 +6,8 @@
  * entry is combined with the sum of those before it.  Lines longer than BLOCK
  * are cut into blocks of that length; the blocks' totals, each made in the
  * same order from its first entry, are combined in order, and each block
- * starts from the total of those before it.  Sums of floats carry float64.
+ * starts from the total of those before it.  Sums of floats, of their
+ * exponentials too, carry float64.
  *
  * A line of adjacent entries is one chain, each step of which waits for the
  * one before: GROUP blocks (or lines) are run at a time, in plain loops where
@@ -811,12 +812,13 @@ neutral_fill(scan *s)
     }
 }
 
-/* Sums carry float64, so that each entry of a long one is rounded once; the
- * rest of halves' scans float32. */
+/* Sums carry float64, so that each entry of a long one is rounded once, and
+ * so do sums of exponentials (of a million zeros the log was wrong by 0.004);
+ * the rest of halves' scans float32. */
 static mr_dtype
 carried_dtype(mr_scan_mode mode, mr_dtype t)
 {
-    if (mode == MR_SCAN_SUM &&
+    if ((mode == MR_SCAN_SUM || mode == MR_SCAN_LOGADDEXP) &&
         (t == MR_FLOAT16 || t == MR_BFLOAT16 || t == MR_FLOAT32))
         return MR_FLOAT64;
     if (mode == MR_SCAN_SUM && t == MR_COMPLEX64)
