@@ -146,18 +146,6 @@ mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r, float *to)
         to[i] *= j->scale;
 }
 
-void
-mr__attend_scale(const mr_attend_job *j, float *s, int64_t row, int64_t n_rows,
-                 int64_t width)
-{
-    float scale[MR_GEMM_MAX_COLS];
-
-    for (int64_t i = 0; i < width; i++)
-        scale[i] = j->scale;
-    if (j->late)
-        mr__attend()->multiply(s, row, n_rows, width, scale);
-}
-
 bool
 mr__attend_narrow(const float *from, int64_t n, uint16_t *to)
 {
@@ -674,25 +662,42 @@ panel_product(mr_gemm_chunk *g, int64_t m, const float *a, const float *b,
     mr__gemm_block(g, 0, (m - 1) / mr__gemm_form_rows(g->form) + 1, 0, 1);
 }
 
-/* The sums of the panel's rows += values times weights.  A panel of values has
- * all keys of the tile. */
+/* The sums of the panel's rows += values times weights of n keys, the first of
+ * which is number `at` of the tile; a panel of values has all keys of that. */
+static void
+values_add(const block *b, mr_gemm_chunk *g, int64_t at, int64_t n,
+           const float *w, float *o)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t lanes = j->width, all;
+    const float *v = b->v;
+
+    g->depth = mr__gemm_steps(g->form, j->dtype, n);
+    if (n < b->n_keys)
+        lanes = mr__gemm_form_rows(g->form);
+    all = mr__gemm_steps(g->form, j->dtype, b->n_keys) * lanes;
+    v += mr__gemm_steps(g->form, j->dtype, at) * lanes;
+    for (int64_t i = 0; i < j->width; i += lanes, v += all)
+        panel_product(g, j->width - i < lanes ? j->width - i : lanes, v, w,
+                      o + i * b->t->cols);
+}
+
+/* The same of all that a panel takes of the tile.  Floats are taken KEYS at a
+ * time, however many there are: errors of a chain grow with its length. */
 static void
 panel_values(const block *b, mr_gemm_chunk *g, float *o)
 {
     const mr_attend_job *j = b->t->j;
-    const float *v = b->v, *w = b->v_fits ? b->w : b->s;
-    int64_t lanes = j->width, all;
 
     g->form = b->v_fits ? MR_GEMM_IN_PIECES : MR_GEMM_FLOATS;
-    g->depth = mr__gemm_steps(g->form, j->dtype, b->n);
     g->pieces = j->pieces == 1 ? MR_GEMM_1_BY_2 : j->pieces;
-    if (b->n < b->n_keys)
-        lanes = MR_GEMM_PIECES_LANES;
-    all = mr__gemm_steps(g->form, j->dtype, b->n_keys) * lanes;
-    v += mr__gemm_steps(g->form, j->dtype, b->first) * lanes;
-    for (int64_t i = 0; i < j->width; i += lanes, v += all)
-        panel_product(g, j->width - i < lanes ? j->width - i : lanes, v, w,
-                      o + i * b->t->cols);
+    if (b->v_fits) {
+        values_add(b, g, b->first, b->n, b->w, o);
+        return;
+    }
+    for (int64_t i = 0; i < b->n; i += KEYS, g->first = false)
+        values_add(b, g, b->first + i, b->n - i < KEYS ? b->n - i : KEYS,
+                   b->s + i * b->t->cols, o);
 }
 
 /* Keys b->first ... of the tile, b->n of them; in pieces steps of them, else

@@ -49,9 +49,6 @@ void mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r,
 /* Row r of an item of x (B, Hq, Lq, n), as n floats. */
 void mr__attend_row(const mr_attend_job *j, const mr_kernel_view *x,
                     int64_t item, int64_t r, int64_t n, float *to);
-/* The scale of a panel of scores, where it is late. */
-void mr__attend_scale(const mr_attend_job *j, float *s, int64_t row,
-                      int64_t n_rows, int64_t width);
 /* n floats as bfloat16, which may lie over them; false when one is none, or is
  * below 2^-126. */
 bool mr__attend_narrow(const float *from, int64_t n, uint16_t *to);

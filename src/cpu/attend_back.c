@@ -796,7 +796,9 @@ panel_pieces(unit *u, int64_t at, int64_t n, int64_t step, int64_t all_keys)
     if (left == 0)
         return;
     pieces_product(u->q + first * u->k_steps, left, u->k + at * u->k_steps,
-                   LANES, u->k_steps, j->pieces, u->s, LANES, false);
+                   LANES, u->k_steps,
+                   j->pieces == 3 ? MR_GEMM_3_TURNED : j->pieces, u->s, LANES,
+                   false);
     pieces_product(u->g + first * u->v_steps, left, u->v + at * u->v_steps,
                    LANES, u->v_steps, j->pieces, u->ds, LANES, false);
     masks = panel_masks(u, at, n, first, limit);
@@ -830,10 +832,10 @@ panel_run(unit *u, int64_t at, float *s, float *ds, int64_t n)
                u->k_steps, s + first * b->cols, b->cols, false, u->k_pairs);
     product_of(u->g + first * u->v_steps, left, u->v + at * u->v_steps, b->cols,
                u->v_steps, ds + first * b->cols, b->cols, false, u->v_pairs);
-    mr__attend_scale(j, s + first * b->cols, b->cols, left, b->cols);
     masks = panel_masks(u, at, n, first, limit);
     b->tier->back(s + first * b->cols, ds + first * b->cols, b->cols, left,
-                  b->cols, &masks, b->top + row + first, b->scale + row + first,
+                  b->cols, &masks, j->late ? j->scale : 1.0F,
+                  b->top + row + first, b->scale + row + first,
                   b->dot + row + first);
     if (b->want == WANT_Q)
         return;
