@@ -164,6 +164,25 @@ mr__attend_narrow(const float *from, int64_t n, uint16_t *to)
     return lost == 0;
 }
 
+bool
+mr__attend_pack(const mr_gemm_side *s, bool right, int64_t depth,
+                mr_gemm_form form, float *to)
+{
+    int64_t width = right ? mr__gemm_form_cols(form) : mr__gemm_form_rows(form);
+    int64_t each = width * mr__gemm_steps(form, s->dtype, depth);
+    bool fits = true;
+
+    for (int64_t p = 0, n; p * width < s->lanes; p += n) {
+        n = (s->lanes - 1) / width + 1 - p;
+        n = n < MR_GEMM_MAX_PANELS ? n : MR_GEMM_MAX_PANELS;
+        fits &= mr__gemm_pack_panels(s, right, p, n, 0, depth, form,
+                                     to + p * each, each);
+        if (!fits && form == MR_GEMM_IN_PAIRS)
+            break;
+    }
+    return fits;
+}
+
 mr_gemm_kind
 mr__attend_kind(mr_dtype t)
 {
@@ -228,6 +247,7 @@ typedef struct tiles {
 /* A unit at work. */
 typedef struct block {
     const tiles *t;
+    mr_gemm_form form; /* of what may have it, in this item */
     int64_t item, row0, n_rows, n_panels;
     int64_t key0, n_keys; /* the tile */
     int64_t first, n;     /* what a panel takes of it */
@@ -243,18 +263,6 @@ typedef struct block {
 } block;
 
 static int64_t
-lines(int64_t floats)
-{
-    return (floats + 15) / 16 * 16;
-}
-
-static int64_t
-up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-static int64_t
 most_of(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -264,12 +272,12 @@ most_of(int64_t a, int64_t b)
 static int64_t
 side_floats(const tiles *t, int64_t lanes, int64_t depth)
 {
-    int64_t floats = up(lanes, mr__gemm_rows()) * depth, other = 0;
+    int64_t floats = mr__attend_up(lanes, mr__gemm_rows()) * depth, other = 0;
 
     if (t->form == MR_GEMM_IN_PIECES)
-        other = up(lanes, MR_GEMM_PIECES_LANES) *
+        other = mr__attend_up(lanes, MR_GEMM_PIECES_LANES) *
                 mr__gemm_steps(t->form, t->j->dtype, depth);
-    return lines(most_of(floats, other));
+    return mr__attend_lines(most_of(floats, other));
 }
 
 /* As many rows as fit the cache, in blocks alike; shorter ones where threads
@@ -287,7 +295,7 @@ block_plan(tiles *t)
     n = (pieces ? PIECES_FLOATS : BLOCK_FLOATS) / per / MIN_ROWS * MIN_ROWS;
     n = n < MIN_ROWS ? MIN_ROWS : n > most ? most : n;
     n = (j->rows - 1) / n + 1;
-    t->block = up((j->rows - 1) / n + 1, MIN_ROWS);
+    t->block = mr__attend_up((j->rows - 1) / n + 1, MIN_ROWS);
     while (t->block > MIN_ROWS && items * (j->rows / t->block) < 3 * j->n_slots)
         t->block -= MIN_ROWS;
     t->n_blocks = (j->rows - 1) / t->block + 1;
@@ -309,12 +317,13 @@ tiles_plan(const mr_attend_job *j, tiles *t)
     block_plan(t);
     t->panels = (t->block - 1) / t->cols + 1;
     t->q_floats = side_floats(t, t->cols, j->depth);
-    t->o_floats = lines(t->cols * j->width);
+    t->o_floats = mr__attend_lines(t->cols * j->width);
     t->s_floats = t->keys * t->cols;
     t->v_floats = side_floats(t, j->width, t->keys);
     /* dense queries before they are turned; the output's rows */
-    t->k_floats = most_of(side_floats(t, t->keys, j->depth),
-                          lines(t->cols * most_of(j->depth, j->width)));
+    t->k_floats =
+        most_of(side_floats(t, t->keys, j->depth),
+                mr__attend_lines(t->cols * most_of(j->depth, j->width)));
 }
 
 static int64_t
@@ -322,7 +331,7 @@ tiles_slot_floats(const tiles *t)
 {
     return t->panels * (t->q_floats + t->o_floats) + t->k_floats + t->v_floats +
            t->s_floats + t->w_floats + (t->j->mask ? 2 * t->s_floats : 0) +
-           2 * lines(t->panels * t->cols);
+           2 * mr__attend_lines(t->panels * t->cols);
 }
 
 static void
@@ -331,7 +340,9 @@ block_open(const tiles *t, int64_t unit, char *slot, block *b)
     const mr_attend_job *j = t->j;
 
     /* the last rows of an item first: in causal attention they take longest */
-    *b = (block){.t = t, .item = unit % (j->batch * j->heads)};
+    *b = (block){.t = t, .form = t->form, .item = unit % (j->batch * j->heads)};
+    if (j->in_pieces && !j->in_pieces[b->item] && t->split)
+        b->form = MR_GEMM_FLOATS;
     b->row0 = (t->n_blocks - 1 - unit / (j->batch * j->heads)) * t->block;
     b->n_rows = j->rows - b->row0 < t->block ? j->rows - b->row0 : t->block;
     b->n_panels = (b->n_rows - 1) / t->cols + 1;
@@ -340,8 +351,8 @@ block_open(const tiles *t, int64_t unit, char *slot, block *b)
     b->s = b->v + t->v_floats;
     b->w = b->s + t->s_floats;
     b->top = b->w + t->w_floats;
-    b->sum = b->top + lines(t->panels * t->cols);
-    b->q = b->sum + lines(t->panels * t->cols);
+    b->sum = b->top + mr__attend_lines(t->panels * t->cols);
+    b->q = b->sum + mr__attend_lines(t->panels * t->cols);
     b->o = b->q + t->panels * t->q_floats;
     b->mask = b->o + t->panels * t->o_floats;
 }
@@ -454,25 +465,7 @@ block_begin(block *b)
         b->sum[i] = j->sinks ? 1.0F : 0.0F;
     }
     for (int64_t p = 0; p < b->n_panels; p++)
-        b->q_fits[p] = queries_pack(b, p, t->form);
-}
-
-/* All lanes of a side of `depth`, panel after panel; false when they must not
- * have that form. */
-static bool
-side_pack(const mr_gemm_side *s, int64_t depth, mr_gemm_form form, float *to)
-{
-    int64_t width = mr__gemm_form_rows(form);
-    int64_t each = width * mr__gemm_steps(form, s->dtype, depth);
-    bool fits = true;
-
-    for (int64_t p = 0, n; fits && p * width < s->lanes; p += n) {
-        n = (s->lanes - 1) / width + 1 - p;
-        n = n < MR_GEMM_MAX_PANELS ? n : MR_GEMM_MAX_PANELS;
-        fits = mr__gemm_pack_panels(s, false, p, n, 0, depth, form,
-                                    to + p * each, each);
-    }
-    return fits;
+        b->q_fits[p] = queries_pack(b, p, b->form);
 }
 
 static bool
@@ -487,7 +480,7 @@ keys_pack(block *b, mr_gemm_form form)
                          b->key0 * j->k.stride[2]);
     b->k_packed = true;
     b->k_form = form;
-    return side_pack(&k, j->depth, form, b->k);
+    return mr__attend_pack(&k, false, j->depth, form, b->k);
 }
 
 static bool
@@ -499,7 +492,7 @@ values_pack(block *b, mr_gemm_form form)
     v.data = element(j->v.data, j->dtype,
                      mr__attend_offset(&j->v, b->item, j->heads) +
                          b->key0 * j->v.stride[2]);
-    return side_pack(&v, b->n_keys, form, b->v);
+    return mr__attend_pack(&v, false, b->n_keys, form, b->v);
 }
 
 static void
@@ -510,9 +503,10 @@ tile_pack(block *b, int64_t key0)
 
     b->key0 = key0;
     b->n_keys = left < t->keys ? left : t->keys;
-    b->k_fits = keys_pack(b, t->form);
+    b->k_fits = keys_pack(b, b->form);
     b->k_packed = b->k_fits;
-    b->v_fits = t->split && values_pack(b, MR_GEMM_IN_PIECES);
+    b->v_fits =
+        b->form == MR_GEMM_IN_PIECES && values_pack(b, MR_GEMM_IN_PIECES);
     if (!b->v_fits)
         (void)values_pack(b, MR_GEMM_FLOATS);
 }
@@ -559,7 +553,7 @@ static mr_gemm_form
 panel_form(block *b, int64_t panel)
 {
     mr_gemm_form form =
-        b->q_fits[panel] && b->k_fits ? b->t->form : MR_GEMM_FLOATS;
+        b->q_fits[panel] && b->k_fits ? b->form : MR_GEMM_FLOATS;
 
     if (b->q_form[panel] != form)
         (void)queries_pack(b, panel, form);
@@ -748,7 +742,7 @@ panel_run(block *b, int64_t panel, int64_t limit)
 {
     mr_gemm_form form = panel_form(b, panel);
     bool parts = form == MR_GEMM_IN_PIECES && b->v_fits;
-    int64_t end = up(limit + 1 - b->key0, MR_GEMM_PIECES_STEP);
+    int64_t end = mr__attend_up(limit + 1 - b->key0, MR_GEMM_PIECES_STEP);
 
     end = parts && end < b->n_keys ? end : b->n_keys;
     b->first = b->end[panel] > b->key0 ? b->end[panel] - b->key0 : 0;

@@ -36,13 +36,33 @@ typedef struct mr_attend_job {
     /* set: only these are wanted, for each row of each item: the largest score
      * and the sum of exp(score - top); width is 0 */
     float *top, *sum;
+    /* or NULL: of each item, may it be in pieces?  Else nothing of it is */
+    const bool *in_pieces;
 } mr_attend_job;
+
+/* n to a multiple of `to`; floats to whole lines of the caches. */
+static inline int64_t
+mr__attend_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+static inline int64_t
+mr__attend_lines(int64_t floats)
+{
+    return mr__attend_up(floats, 16);
+}
 
 /* The operands and parameters of a call; the first three inputs are q, k, v. */
 void mr__attend_job(const mr_kernel_args *a, mr_attend_job *j);
 
 /* Elements of a key head's matrices from the start of the operand. */
 int64_t mr__attend_offset(const mr_kernel_view *x, int64_t item, int64_t heads);
+/* That element. */
+static inline const void *
+mr__attend_place(const mr_kernel_view *x, int64_t at)
+{
+    return (const char *)x->data + at * mr__dtype_size(x->dtype);
+}
 /* Row r of an item's queries, scaled, `depth` floats. */
 void mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r,
                       float *to);
@@ -52,6 +72,10 @@ void mr__attend_row(const mr_attend_job *j, const mr_kernel_view *x,
 /* n floats as bfloat16, which may lie over them; false when one is none, or is
  * below 2^-126. */
 bool mr__attend_narrow(const float *from, int64_t n, uint16_t *to);
+/* All lanes of a side of `depth`, panel after panel, a right side or a left
+ * one; false when they must not have that form. */
+bool mr__attend_pack(const mr_gemm_side *s, bool right, int64_t depth,
+                     mr_gemm_form form, float *to);
 mr_gemm_kind mr__attend_kind(mr_dtype t);
 /* The last key that row r of an item sees, causally. */
 static inline int64_t

@@ -266,16 +266,55 @@ typedef struct back_of {
     int64_t n_rows, n_keys;
 } back_of;
 
+/* What a row's vectors share. */
+typedef struct line {
+    int64_t row;
+    R low, by; /* of the state */
+    R from, scale, dot;
+    exponent x;
+    bool far;
+} line;
+
+/* from_of, of one top: a branch that is never taken costs nothing. */
+INLINE float
+line_from(const back_of *b, float top)
+{
+    if (top > MR_ATTEND_MASKED || top != top)
+        return top;
+    if (top < MR_ATTEND_MASKED)
+        return 0.0F;
+    return b->is_late ? DROPPED * b->late : MR_ATTEND_MASKED;
+}
+
+INLINE line
+line_of(const back_of *b, int64_t row, const int n_pieces)
+{
+    state now = state_of(b->is_late, b->late);
+    float from = line_from(b, b->top[row]);
+    line l = {.row = row,
+              .low = now.low,
+              .by = now.by,
+              .from = v_set(from),
+              .scale = v_set(b->scale[row]),
+              .dot = v_set(b->dot[row]),
+              .x = exponent_of(now.by, v_set(from), n_pieces),
+              .far = n_pieces < 3 && __builtin_fabsf(from) >= FAR};
+
+    if (l.far)
+        l.x = (exponent){C(LOG2_E), (R){0}};
+    return l;
+}
+
 /* Scores of half a row after masks; `there`: those that count. */
 INLINE R
-back_masked(const back_of *b, int64_t at, int64_t row, int64_t c,
-            const state *now, M *there)
+back_masked(const back_of *b, const line *l, int64_t at, int64_t c, M *there)
 {
     const mr_attend_masks *m = b->masks;
-    R x = v_load(b->s + at), low = now->low;
+    R x = v_load(b->s + at), low = l->low;
 
     if (m->limit)
-        *there = m_and(*there, v_le(v_load(column + c), v_set(m->limit[row])));
+        *there =
+            m_and(*there, v_le(v_load(column + c), v_set(m->limit[l->row])));
     if (m->keep)
         *there = m_and(*there, m_load(m->keep + at));
     if (!b->is_late)
@@ -286,24 +325,17 @@ back_masked(const back_of *b, int64_t at, int64_t row, int64_t c,
 /* The weights of half a row, bit for bit those that were summed, and what comes
  * back to its scores. */
 INLINE void
-back_vectors(const back_of *b, int64_t row, int64_t c, const int n_pieces,
+back_vectors(const back_of *b, const line *l, int64_t c, const int n_pieces,
              R *weight, R *slope)
 {
-    int64_t at = row * MR_GEMM_PIECES_LANES + c;
-    state now = state_of(b->is_late, b->late);
-    M there = m_below(b->n_keys - c), far;
-    R s = back_masked(b, at, row, c, &now, &there);
-    R from = from_of(&now, v_set(b->top[row]));
-    exponent x = exponent_of(now.by, from, n_pieces);
+    int64_t at = l->row * MR_GEMM_PIECES_LANES + c;
+    M there = m_below(b->n_keys - c);
+    R s = back_masked(b, l, at, c, &there);
 
-    far = v_le(C(FAR), v_abs(from));
-    if (n_pieces < 3 && m_any(far)) {
-        s = v_fma(s, now.by, v_neg(from));
-        x = exponent_far(x, far);
-    }
-    *weight = weight_of(s, &x, n_pieces) * v_set(b->scale[row]);
-    *slope = v_select(there, *weight * (v_load(b->g + at) - v_set(b->dot[row])),
-                      (R){0});
+    if (l->far)
+        s = v_fma(s, l->by, v_neg(l->from));
+    *weight = weight_of(s, &l->x, n_pieces) * l->scale;
+    *slope = v_select(there, *weight * (v_load(b->g + at) - l->dot), (R){0});
 }
 
 /* Pairs of neighbours: of x, then of y. */
@@ -358,12 +390,14 @@ back_pair(const back_of *b, const int64_t row[2], int64_t right,
         float *left = to->left +
                       row[i] / MR_GEMM_PIECES_LANES * to->left_apart +
                       r / PAIRS * TILE_FLOATS + r % PAIRS * N_LANES;
+        line l;
 
         if (row[i] >= b->n_rows)
             continue;
+        l = line_of(b, row[i], n_pieces);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++)
-            back_vectors(b, row[i], h * N_LANES, n_pieces, &weight[i][h],
+            back_vectors(b, &l, h * N_LANES, n_pieces, &weight[i][h],
                          &slope[i][h]);
         left_store(left, slope[i][0], slope[i][1], n_pieces, apart);
     }

@@ -105,6 +105,17 @@ leave(void)
     MULTIPLY(two_rows, two_cols);                                              \
     LOAD_B(1, two_cols);                                                       \
     MULTIPLY(two_rows, two_cols)
+/* The same with a and b exchanged. */
+#define STEP_2_TURNED(two_rows, two_cols)                                      \
+    LOAD_B(1, two_cols);                                                       \
+    LOAD_A(1, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(0, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(0, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(1, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols)
 /* Three: the products of lesser pieces first, of all depths, then those of the
  * largest, so that large sums are rounded once for 32 depths. */
 #define STEP_LESSER(two_rows, two_cols)                                        \
@@ -213,6 +224,7 @@ leave(void)
     TILE(tile_##n##_whole, n, a_pieces, b_pieces, 1, 1)
 TILES(1, 1, 1)
 TILES(2, 2, 2)
+TILES(2_TURNED, 2, 2)
 TILE_3(tile_3_quarter, STEP_LESSER, 0, 0)
 TILE_3(tile_3_upper, STEP_LESSER, 0, 1)
 TILE_3(tile_3_left, STEP_LESSER, 1, 0)
@@ -505,7 +517,7 @@ const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
     .enter = enter,
     .leave = leave,
     .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3), TILES_OF(1_BY_2),
-             TILES_OF(2_BY_1), TILES_OF(3_TURNED)},
+             TILES_OF(2_BY_1), TILES_OF(2_TURNED), TILES_OF(3_TURNED)},
     .pack = {pack_f32, pack_f16, pack_bf16},
 };
 
