@@ -33,6 +33,7 @@
 enum {
     KEYS = 144,        /* a multiple of every tier's rows */
     PIECES_KEYS = 256, /* of the steps of the matrix unit */
+    PART = 96,         /* of both */
     MAX_ROWS = 512,
     PIECES_ROWS = 1024,
     MIN_ROWS = 32,
@@ -49,7 +50,6 @@ enum {
 void
 mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
 {
-    int exponent;
     const mr_attention_params *p = a->params;
     int next = 3;
 
@@ -68,11 +68,10 @@ mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
     j->depth = j->q.dim[3];
     j->width = j->v.dim[3];
     j->rows = j->group * j->lq;
-    /* bfloat16 times a power of two still is bfloat16, which goes in pairs;
-     * then the same in every tier.  What is split into pieces is as it came. */
+    mr__attend_by_vectors(j);
+    /* what is split into pieces is as it came */
     j->pieces = mr__gemm_pieces(j->dtype);
-    j->late = j->pieces > 0 ||
-              (j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F);
+    j->late = j->late || j->pieces > 0;
     if (p->has_mask) {
         j->mask = &a->in[next++];
         for (int i = 0; i < 4; i++)
@@ -85,6 +84,17 @@ mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
     }
     j->n_slots = mr__pool_threads();
     j->n_slots = j->n_slots < MAX_SLOTS ? j->n_slots : MAX_SLOTS;
+}
+
+void
+mr__attend_by_vectors(mr_attend_job *j)
+{
+    int exponent;
+
+    /* bfloat16 times a power of two still is bfloat16, which goes in pairs;
+     * then the same in every tier */
+    j->late = j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F;
+    j->pieces = 0;
 }
 
 int64_t
@@ -247,7 +257,6 @@ typedef struct tiles {
 /* A unit at work. */
 typedef struct block {
     const tiles *t;
-    mr_gemm_form form; /* of what may have it, in this item */
     int64_t item, row0, n_rows, n_panels;
     int64_t key0, n_keys; /* the tile */
     int64_t first, n;     /* what a panel takes of it */
@@ -340,9 +349,7 @@ block_open(const tiles *t, int64_t unit, char *slot, block *b)
     const mr_attend_job *j = t->j;
 
     /* the last rows of an item first: in causal attention they take longest */
-    *b = (block){.t = t, .form = t->form, .item = unit % (j->batch * j->heads)};
-    if (j->in_pieces && !j->in_pieces[b->item] && t->split)
-        b->form = MR_GEMM_FLOATS;
+    *b = (block){.t = t, .item = unit % (j->batch * j->heads)};
     b->row0 = (t->n_blocks - 1 - unit / (j->batch * j->heads)) * t->block;
     b->n_rows = j->rows - b->row0 < t->block ? j->rows - b->row0 : t->block;
     b->n_panels = (b->n_rows - 1) / t->cols + 1;
@@ -465,7 +472,7 @@ block_begin(block *b)
         b->sum[i] = j->sinks ? 1.0F : 0.0F;
     }
     for (int64_t p = 0; p < b->n_panels; p++)
-        b->q_fits[p] = queries_pack(b, p, b->form);
+        b->q_fits[p] = queries_pack(b, p, t->form);
 }
 
 static bool
@@ -503,10 +510,9 @@ tile_pack(block *b, int64_t key0)
 
     b->key0 = key0;
     b->n_keys = left < t->keys ? left : t->keys;
-    b->k_fits = keys_pack(b, b->form);
+    b->k_fits = keys_pack(b, t->form);
     b->k_packed = b->k_fits;
-    b->v_fits =
-        b->form == MR_GEMM_IN_PIECES && values_pack(b, MR_GEMM_IN_PIECES);
+    b->v_fits = t->split && values_pack(b, MR_GEMM_IN_PIECES);
     if (!b->v_fits)
         (void)values_pack(b, MR_GEMM_FLOATS);
 }
@@ -553,7 +559,7 @@ static mr_gemm_form
 panel_form(block *b, int64_t panel)
 {
     mr_gemm_form form =
-        b->q_fits[panel] && b->k_fits ? b->form : MR_GEMM_FLOATS;
+        b->q_fits[panel] && b->k_fits ? b->t->form : MR_GEMM_FLOATS;
 
     if (b->q_form[panel] != form)
         (void)queries_pack(b, panel, form);
@@ -656,46 +662,28 @@ panel_product(mr_gemm_chunk *g, int64_t m, const float *a, const float *b,
     mr__gemm_block(g, 0, (m - 1) / mr__gemm_form_rows(g->form) + 1, 0, 1);
 }
 
-/* The sums of the panel's rows += values times weights of n keys, the first of
- * which is number `at` of the tile; a panel of values has all keys of that. */
+/* The sums of the panel's rows += values times weights.  A panel of values has
+ * all keys of the tile. */
 static void
-values_add(const block *b, mr_gemm_chunk *g, int64_t at, int64_t n,
-           const float *w, float *o)
+panel_values(const block *b, mr_gemm_chunk *g, float *o)
 {
     const mr_attend_job *j = b->t->j;
+    const float *v = b->v, *w = b->v_fits ? b->w : b->s;
     int64_t lanes = j->width, all;
-    const float *v = b->v;
 
-    g->depth = mr__gemm_steps(g->form, j->dtype, n);
-    if (n < b->n_keys)
+    g->form = b->v_fits ? MR_GEMM_IN_PIECES : MR_GEMM_FLOATS;
+    g->depth = mr__gemm_steps(g->form, j->dtype, b->n);
+    g->pieces = j->pieces == 1 ? MR_GEMM_1_BY_2 : j->pieces;
+    if (b->n < b->n_keys)
         lanes = mr__gemm_form_rows(g->form);
     all = mr__gemm_steps(g->form, j->dtype, b->n_keys) * lanes;
-    v += mr__gemm_steps(g->form, j->dtype, at) * lanes;
+    v += mr__gemm_steps(g->form, j->dtype, b->first) * lanes;
     for (int64_t i = 0; i < j->width; i += lanes, v += all)
         panel_product(g, j->width - i < lanes ? j->width - i : lanes, v, w,
                       o + i * b->t->cols);
 }
 
-/* The same of all that a panel takes of the tile.  Floats are taken KEYS at a
- * time, however many there are: errors of a chain grow with its length. */
-static void
-panel_values(const block *b, mr_gemm_chunk *g, float *o)
-{
-    const mr_attend_job *j = b->t->j;
-
-    g->form = b->v_fits ? MR_GEMM_IN_PIECES : MR_GEMM_FLOATS;
-    g->pieces = j->pieces == 1 ? MR_GEMM_1_BY_2 : j->pieces;
-    if (b->v_fits) {
-        values_add(b, g, b->first, b->n, b->w, o);
-        return;
-    }
-    for (int64_t i = 0; i < b->n; i += KEYS, g->first = false)
-        values_add(b, g, b->first + i, b->n - i < KEYS ? b->n - i : KEYS,
-                   b->s + i * b->t->cols, o);
-}
-
-/* Keys b->first ... of the tile, b->n of them; in pieces steps of them, else
- * all. */
+/* Keys b->first ... of the tile, b->n of them: in pieces whole steps. */
 static void
 panel_keys(block *b, int64_t panel, mr_gemm_form form)
 {
@@ -735,21 +723,24 @@ panel_keys(block *b, int64_t panel, mr_gemm_form form)
     b->begun[panel] = true;
 }
 
-/* What a panel has not taken of the tile's keys: up to its limit or all, where
- * parts of tiles can be. */
+/* What a panel has not taken of the tile's keys.  In pieces up to its limit; in
+ * floats all, where tiles are long a part at a time, since errors of chains
+ * grow with their lengths. */
 static void
 panel_run(block *b, int64_t panel, int64_t limit)
 {
     mr_gemm_form form = panel_form(b, panel);
-    bool parts = form == MR_GEMM_IN_PIECES && b->v_fits;
     int64_t end = mr__attend_up(limit + 1 - b->key0, MR_GEMM_PIECES_STEP);
+    int64_t part = b->v_fits || !b->t->split ? b->n_keys : PART;
 
-    end = parts && end < b->n_keys ? end : b->n_keys;
+    if (form != MR_GEMM_IN_PIECES || !b->v_fits || end > b->n_keys)
+        end = b->n_keys;
     b->first = b->end[panel] > b->key0 ? b->end[panel] - b->key0 : 0;
-    b->n = end - b->first;
     b->end[panel] = b->key0 + end;
-    if (b->n > 0)
+    for (; b->first < end; b->first += b->n) {
+        b->n = end - b->first < part ? end - b->first : part;
         panel_keys(b, panel, form);
+    }
 }
 
 /* The keys beyond a causal limit, for panels with a row that has seen none
@@ -797,6 +788,35 @@ panel_divide(block *b, int64_t panel)
         panel_sums(b, panel), t->cols, t->j->width, width, sum);
 }
 
+/* A panel's rows of the output, dense, at b->k. */
+static void
+panel_end(block *b, int64_t panel)
+{
+    const tiles *t = b->t;
+    float *o = panel_sums(b, panel);
+
+    if (!b->begun[panel]) /* no key was seen beside a sink */
+        memset(o, 0, (size_t)t->o_floats * sizeof *o);
+    panel_divide(b, panel);
+    mr__tier()->moves->transpose[2](b->k, t->j->width * 4, o, t->cols * 4,
+                                    panel_rows(b, panel), t->j->width);
+}
+
+/* What the job wants of these rows beside their tops and sums. */
+static void
+panel_dots(block *b, int64_t panel)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t row = b->row0 + panel * b->t->cols;
+
+    for (int64_t i = 0; i < panel_rows(b, panel); i++) {
+        mr__attend_row(j, j->g, b->item, row + i, j->width, b->v);
+        b->t->tier->dots[MR_GEMM_FLOAT32](j->dot + b->item * j->rows + row + i,
+                                          b->v, b->k + i * j->width, j->width,
+                                          1, j->width, 0);
+    }
+}
+
 static void
 block_end(block *b)
 {
@@ -809,18 +829,16 @@ block_end(block *b)
 
         memcpy(j->top + at, b->top, bytes);
         memcpy(j->sum + at, b->sum, bytes);
-        return;
+        if (!j->dot)
+            return;
     }
     for (int64_t p = 0; p < b->n_panels; p++) {
-        float *o = panel_sums(b, p);
-        int64_t n = panel_rows(b, p);
-
-        if (!b->begun[p]) /* no key was seen beside a sink */
-            memset(o, 0, (size_t)t->o_floats * sizeof *o);
-        panel_divide(b, p);
-        mr__tier()->moves->transpose[2](b->k, j->width * 4, o, t->cols * 4, n,
-                                        j->width);
-        mr__attend_store(j, b->item, b->row0 + p * t->cols, n, b->k);
+        panel_end(b, p);
+        if (j->dot)
+            panel_dots(b, p);
+        else
+            mr__attend_store(j, b->item, b->row0 + p * t->cols,
+                             panel_rows(b, p), b->k);
     }
 }
 
@@ -832,6 +850,8 @@ tiles_unit(const void *ctx, int64_t unit, char *slot)
     block b;
 
     block_open(t, unit, slot, &b);
+    if (t->j->in_pieces && t->j->in_pieces[b.item] != (t->split != NULL))
+        return;
     block_begin(&b);
     for (int64_t p = 0; p < b.n_panels; p++) {
         limits[p] = panel_limit(&b, p);

@@ -34,9 +34,12 @@ typedef struct mr_attend_job {
     int pieces; /* of a number on the matrix unit; 0: it is not used */
     int n_slots;
     /* set: only these are wanted, for each row of each item: the largest score
-     * and the sum of exp(score - top); width is 0 */
-    float *top, *sum;
-    /* or NULL: of each item, may it be in pieces?  Else nothing of it is */
+     * and the sum of exp(score - top), width being 0; or, the width as it is,
+     * also the sum of the output times g, which looks like it */
+    float *top, *sum, *dot;
+    const mr_kernel_view *g;
+    /* or NULL: of each item, does it go in pieces?  Others than the job are
+     * left alone */
     const bool *in_pieces;
 } mr_attend_job;
 
@@ -54,6 +57,9 @@ mr__attend_lines(int64_t floats)
 
 /* The operands and parameters of a call; the first three inputs are q, k, v. */
 void mr__attend_job(const mr_kernel_args *a, mr_attend_job *j);
+
+/* The same by vectors, whatever the machine has. */
+void mr__attend_by_vectors(mr_attend_job *j);
 
 /* Elements of a key head's matrices from the start of the operand. */
 int64_t mr__attend_offset(const mr_kernel_view *x, int64_t item, int64_t heads);

@@ -81,6 +81,8 @@ back_plan(const mr_kernel_args *a, mr_attend_back *b)
                           .high = mr__gemm_rows(),
                           .want = MR_ATTEND_WANT_Q | MR_ATTEND_WANT_KV};
     mr__attend_job(a, j);
+    b->by_vectors = *j;
+    mr__attend_by_vectors(&b->by_vectors);
     b->items = j->batch * j->heads;
     b->weights = MR_ATTEND_PIECES(j->pieces);
     b->form = j->pieces > 0              ? MR_GEMM_IN_PIECES
@@ -113,14 +115,28 @@ rows_floats(const mr_attend_back *b)
     return mr__attend_lines(b->items * b->j.rows);
 }
 
+/* Of items in pieces, or of all where there are none. */
 static void
 stats_job(const mr_attend_back *b, mr_attend_job *j)
 {
     *j = b->j;
     j->width = 0;
+    j->in_pieces = j->pieces > 0 ? b->pieces : NULL;
+    j->top = b->top;
+    j->sum = b->scale;
+}
+
+/* Of the others.  The output that came was made of other scores, which D would
+ * show: so it is made again. */
+static void
+others_job(const mr_attend_back *b, mr_attend_job *j)
+{
+    *j = b->by_vectors;
     j->in_pieces = b->pieces;
     j->top = b->top;
     j->sum = b->scale;
+    j->dot = b->dot;
+    j->g = &b->g;
 }
 
 static void
@@ -135,11 +151,13 @@ dots_unit(const void *ctx, int64_t unit_, char *slot)
     for (end = end < j->rows ? end : j->rows; r < end; r++) {
         int64_t at = item * j->rows + r;
 
+        b->scale[at] = 1.0F / b->scale[at];
+        if (j->pieces > 0 && !b->pieces[item])
+            continue;
         mr__attend_row(j, &b->g, item, r, j->width, g);
         mr__attend_row(j, &b->o, item, r, j->width, o);
         b->tier->dots[MR_GEMM_FLOAT32](b->dot + at, g, o, j->width, 1, j->width,
                                        0);
-        b->scale[at] = 1.0F / b->scale[at];
     }
 }
 
@@ -194,20 +212,24 @@ fits_bytes(const mr_attend_back *b)
            sizeof(float);
 }
 
-/* b->pieces, of each operand, then of each item. */
-static void
+/* b->pieces, of each operand, then of each item; are they all? */
+static bool
 items_ask(mr_attend_back *b, char *workspace)
 {
+    bool all = true;
+
     memset(b->pieces, 0, (size_t)(b->items * OPERANDS) * sizeof *b->pieces);
     if (b->form != MR_GEMM_IN_PIECES)
-        return;
+        return true;
     mr__cpu_units(b->j.n_slots, b->items * OPERANDS, workspace, fits_bytes(b),
                   fits_unit, b);
     for (int64_t i = 0; i < b->items; i++) {
         const bool *of = b->pieces + i * OPERANDS;
 
         b->pieces[i] = of[0] && of[1] && of[2] && of[3];
+        all = all && b->pieces[i];
     }
+    return all;
 }
 
 /* ---- sinks -----------------------------------------------------------------
@@ -307,6 +329,9 @@ mr__cpu_attention_back_workspace(const mr_kernel_args *a)
     most = (size_t)b.j.n_slots * mr__attend_back_slot(&b);
     other = mr__attend_tiles_bytes(&j);
     most = most > other ? most : other;
+    others_job(&b, &j);
+    other = b.form == MR_GEMM_IN_PIECES ? mr__attend_tiles_bytes(&j) : 0;
+    most = most > other ? most : other;
     other = (size_t)b.j.n_slots * dots_bytes(&b);
     most = most > other ? most : other;
     other = (size_t)b.j.n_slots * fits_bytes(&b);
@@ -329,6 +354,7 @@ mr__cpu_attention_back(const mr_kernel_args *a)
 {
     char *workspace = a->workspace;
     mr_attend_job stats;
+    bool all;
     int64_t n;
     mr_attend_back b;
 
@@ -343,9 +369,13 @@ mr__cpu_attention_back(const mr_kernel_args *a)
     b.dot = b.scale + n;
     b.pieces = (bool *)(void *)(b.dot + n);
     workspace += kept_bytes(&b);
-    items_ask(&b, workspace);
+    all = items_ask(&b, workspace);
     stats_job(&b, &stats);
     mr__attend_tiles(&stats, workspace);
+    if (!all) {
+        others_job(&b, &stats);
+        mr__attend_tiles(&stats, workspace);
+    }
     mr__cpu_units(b.j.n_slots, b.items * ((b.j.rows - 1) / ROWS + 1), workspace,
                   dots_bytes(&b), dots_unit, &b);
     mr__cpu_for(b.items * b.j.group,

@@ -19,7 +19,7 @@
 enum { MR_ATTEND_WANT_Q = 1, MR_ATTEND_WANT_KV = 2 };
 
 typedef struct mr_attend_back {
-    mr_attend_job j;
+    mr_attend_job j, by_vectors; /* the latter where an item is not in pieces */
     mr_kernel_view g, o;
     const mr_attend_tier *tier;
     char *dq, *dk, *dv;

@@ -42,6 +42,7 @@ typedef struct side {
 /* A unit at work. */
 typedef struct unit {
     const mr_attend_back *b;
+    const mr_attend_job *j; /* of items in its form */
     int64_t item, row0, row1;
     int64_t key0, n_keys; /* the block */
     int64_t tile0, n;     /* the tile of rows */
@@ -123,7 +124,7 @@ mr__attend_back_slot(const mr_attend_back *b)
 static int64_t
 steps(const unit *u, int64_t depth)
 {
-    return mr__gemm_steps(u->form, u->b->j.dtype, depth);
+    return mr__gemm_steps(u->form, u->j->dtype, depth);
 }
 
 /* The same of a side that is made of weights: pieces have a number of their
@@ -140,7 +141,7 @@ weight_steps(const unit *u, int64_t depth)
 static void
 block_side(const unit *u, side *x, mr_gemm_form form)
 {
-    const mr_attend_job *j = &u->b->j;
+    const mr_attend_job *j = u->j;
     const mr_kernel_view *of = x->keys_of;
     int64_t at =
         mr__attend_offset(of, u->item, j->heads) + u->key0 * of->stride[2];
@@ -162,7 +163,7 @@ static void
 block_pack(unit *u)
 {
     const mr_attend_back *b = u->b;
-    const mr_attend_job *j = &b->j;
+    const mr_attend_job *j = u->j;
     mr_gemm_form form = b->form == MR_GEMM_IN_PAIRS ? b->form : u->form;
     int64_t k0 =
         mr__attend_offset(&j->k, u->item, j->heads) + u->key0 * j->k.stride[2];
@@ -189,7 +190,7 @@ block_pack(unit *u)
 static bool
 rows_lie(const unit *u, const side *x, mr_gemm_side *flat, mr_gemm_side *deep)
 {
-    const mr_attend_job *j = &u->b->j;
+    const mr_attend_job *j = u->j;
     const mr_kernel_view *of = x->rows_of;
     int64_t head = u->tile0 / j->lq;
     const void *at;
@@ -210,7 +211,7 @@ rows_lie(const unit *u, const side *x, mr_gemm_side *flat, mr_gemm_side *deep)
 static bool
 rows_stage(const unit *u, const side *x, mr_gemm_side *flat, mr_gemm_side *deep)
 {
-    const mr_attend_job *j = &u->b->j;
+    const mr_attend_job *j = u->j;
     int64_t n = x->n, all = u->n * n;
     const void *halves = u->half;
     bool exact = true;
@@ -261,7 +262,7 @@ static void
 tile_mask(unit *u, int64_t key, int64_t n, mr_attend_masks *masks)
 {
     const mr_attend_back *b = u->b;
-    const mr_attend_job *j = &b->j;
+    const mr_attend_job *j = u->j;
     mr_dtype m = j->mask->dtype;
     int64_t size = mr__dtype_size(m);
     bool half = m == MR_FLOAT16 || m == MR_BFLOAT16;
@@ -288,7 +289,7 @@ tile_mask(unit *u, int64_t key, int64_t n, mr_attend_masks *masks)
 static const float *
 tile_limits(const unit *u, int64_t key, int64_t n, float *limit)
 {
-    const mr_attend_job *j = &u->b->j;
+    const mr_attend_job *j = u->j;
     bool any = false;
 
     if (!j->causal)
@@ -325,7 +326,7 @@ panel_masks(unit *u, int64_t at, int64_t n, int64_t first, float *limit)
 static bool
 row_sees(const unit *u, int64_t i, int64_t key)
 {
-    const mr_attend_job *j = &u->b->j;
+    const mr_attend_job *j = u->j;
 
     return !j->causal || mr__attend_limit(j, u->tile0 + i) >= key ||
            u->b->top[u->item * j->rows + u->tile0 + i] <= MR_ATTEND_MASKED;
@@ -391,7 +392,7 @@ rows_multiply(const unit *u, const side *x, int64_t first, int64_t at, float *c)
     int64_t cols = u->b->cols;
     static const int turned[] = {0, 1, MR_GEMM_2_TURNED, MR_GEMM_3_TURNED};
     product p = {.form = x->form,
-                 .pieces = turned[u->b->j.pieces],
+                 .pieces = turned[u->j->pieces],
                  .a = x->rows + first * x->n_steps,
                  .b = x->keys + at * x->n_steps,
                  .m = u->n - first,
@@ -410,7 +411,7 @@ keys_add(const unit *u, const side *x, const float *right, int64_t first,
          int64_t at)
 {
     int64_t high = u->high, cols = u->b->cols, each = steps(u, u->n) * high;
-    int pieces = u->b->j.pieces == 1 ? MR_GEMM_1_BY_2 : u->b->j.pieces;
+    int pieces = u->j->pieces == 1 ? MR_GEMM_1_BY_2 : u->j->pieces;
     product p = {.form = u->form,
                  .pieces = pieces,
                  .a = x->deep + steps(u, first) * high,
@@ -457,7 +458,7 @@ static void
 panel_weights(unit *u, panel *x)
 {
     const mr_attend_back *b = u->b;
-    const mr_attend_job *j = &b->j;
+    const mr_attend_job *j = u->j;
     int64_t cols = b->cols, first = x->first, left = u->n - first;
     int64_t row = u->item * j->rows + u->tile0 + first;
     int64_t right = weight_steps(u, first) * cols;
@@ -620,7 +621,7 @@ keys_store(const unit *u, side *x, float by, char *to)
 static void
 queries_store(const unit *u, float *dq, char *to)
 {
-    const mr_attend_job *j = &u->b->j;
+    const mr_attend_job *j = u->j;
     int64_t n = (u->row1 - u->row0) * j->depth;
 
     for (int64_t i = 0; i < n; i++)
@@ -633,7 +634,7 @@ static void
 block_run(unit *u, float *dq)
 {
     const mr_attend_back *b = u->b;
-    const mr_attend_job *j = &b->j;
+    const mr_attend_job *j = u->j;
 
     block_pack(u);
     for (u->tile0 = u->row0; u->tile0 < u->row1; u->tile0 += b->tile) {
@@ -650,12 +651,14 @@ void
 mr__attend_back_unit(const mr_attend_back *b, int64_t item, int64_t row0,
                      int64_t row1, int64_t block0, int64_t block1, char *slot)
 {
-    const mr_attend_job *j = &b->j;
+    bool pieces = b->pieces[item];
+    const mr_attend_job *j = pieces ? &b->j : &b->by_vectors;
     unit u = {.b = b,
+              .j = j,
               .item = item,
               .row0 = row0,
               .row1 = row1,
-              .form = b->pieces[item] ? MR_GEMM_IN_PIECES : MR_GEMM_FLOATS,
+              .form = pieces ? MR_GEMM_IN_PIECES : MR_GEMM_FLOATS,
               .k = {&j->k, &j->q, j->depth, !j->late},
               .v = {&j->v, &b->g, j->width, false}};
     char *to =
