@@ -33,6 +33,7 @@
 enum {
     KEYS = 144,        /* a multiple of every tier's rows */
     PIECES_KEYS = 256, /* of the steps of the matrix unit */
+    PART = 96,         /* of both */
     MAX_ROWS = 512,
     PIECES_ROWS = 1024,
     MIN_ROWS = 32,
@@ -49,7 +50,6 @@ enum {
 void
 mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
 {
-    int exponent;
     const mr_attention_params *p = a->params;
     int next = 3;
 
@@ -68,11 +68,10 @@ mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
     j->depth = j->q.dim[3];
     j->width = j->v.dim[3];
     j->rows = j->group * j->lq;
-    /* bfloat16 times a power of two still is bfloat16, which goes in pairs;
-     * then the same in every tier.  What is split into pieces is as it came. */
+    mr__attend_by_vectors(j);
+    /* what is split into pieces is as it came */
     j->pieces = mr__gemm_pieces(j->dtype);
-    j->late = j->pieces > 0 ||
-              (j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F);
+    j->late = j->late || j->pieces > 0;
     if (p->has_mask) {
         j->mask = &a->in[next++];
         for (int i = 0; i < 4; i++)
@@ -85,6 +84,17 @@ mr__attend_job(const mr_kernel_args *a, mr_attend_job *j)
     }
     j->n_slots = mr__pool_threads();
     j->n_slots = j->n_slots < MAX_SLOTS ? j->n_slots : MAX_SLOTS;
+}
+
+void
+mr__attend_by_vectors(mr_attend_job *j)
+{
+    int exponent;
+
+    /* bfloat16 times a power of two still is bfloat16, which goes in pairs;
+     * then the same in every tier */
+    j->late = j->dtype == MR_BFLOAT16 && frexpf(j->scale, &exponent) != 0.5F;
+    j->pieces = 0;
 }
 
 int64_t
@@ -146,18 +156,6 @@ mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r, float *to)
         to[i] *= j->scale;
 }
 
-void
-mr__attend_scale(const mr_attend_job *j, float *s, int64_t row, int64_t n_rows,
-                 int64_t width)
-{
-    float scale[MR_GEMM_MAX_COLS];
-
-    for (int64_t i = 0; i < width; i++)
-        scale[i] = j->scale;
-    if (j->late)
-        mr__attend()->multiply(s, row, n_rows, width, scale);
-}
-
 bool
 mr__attend_narrow(const float *from, int64_t n, uint16_t *to)
 {
@@ -174,6 +172,25 @@ mr__attend_narrow(const float *from, int64_t n, uint16_t *to)
         memcpy(to + i, &half, sizeof half);
     }
     return lost == 0;
+}
+
+bool
+mr__attend_pack(const mr_gemm_side *s, bool right, int64_t depth,
+                mr_gemm_form form, float *to)
+{
+    int64_t width = right ? mr__gemm_form_cols(form) : mr__gemm_form_rows(form);
+    int64_t each = width * mr__gemm_steps(form, s->dtype, depth);
+    bool fits = true;
+
+    for (int64_t p = 0, n; p * width < s->lanes; p += n) {
+        n = (s->lanes - 1) / width + 1 - p;
+        n = n < MR_GEMM_MAX_PANELS ? n : MR_GEMM_MAX_PANELS;
+        fits &= mr__gemm_pack_panels(s, right, p, n, 0, depth, form,
+                                     to + p * each, each);
+        if (!fits && form == MR_GEMM_IN_PAIRS)
+            break;
+    }
+    return fits;
 }
 
 mr_gemm_kind
@@ -255,18 +272,6 @@ typedef struct block {
 } block;
 
 static int64_t
-lines(int64_t floats)
-{
-    return (floats + 15) / 16 * 16;
-}
-
-static int64_t
-up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-static int64_t
 most_of(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -276,12 +281,12 @@ most_of(int64_t a, int64_t b)
 static int64_t
 side_floats(const tiles *t, int64_t lanes, int64_t depth)
 {
-    int64_t floats = up(lanes, mr__gemm_rows()) * depth, other = 0;
+    int64_t floats = mr__attend_up(lanes, mr__gemm_rows()) * depth, other = 0;
 
     if (t->form == MR_GEMM_IN_PIECES)
-        other = up(lanes, MR_GEMM_PIECES_LANES) *
+        other = mr__attend_up(lanes, MR_GEMM_PIECES_LANES) *
                 mr__gemm_steps(t->form, t->j->dtype, depth);
-    return lines(most_of(floats, other));
+    return mr__attend_lines(most_of(floats, other));
 }
 
 /* As many rows as fit the cache, in blocks alike; shorter ones where threads
@@ -299,7 +304,7 @@ block_plan(tiles *t)
     n = (pieces ? PIECES_FLOATS : BLOCK_FLOATS) / per / MIN_ROWS * MIN_ROWS;
     n = n < MIN_ROWS ? MIN_ROWS : n > most ? most : n;
     n = (j->rows - 1) / n + 1;
-    t->block = up((j->rows - 1) / n + 1, MIN_ROWS);
+    t->block = mr__attend_up((j->rows - 1) / n + 1, MIN_ROWS);
     while (t->block > MIN_ROWS && items * (j->rows / t->block) < 3 * j->n_slots)
         t->block -= MIN_ROWS;
     t->n_blocks = (j->rows - 1) / t->block + 1;
@@ -321,12 +326,13 @@ tiles_plan(const mr_attend_job *j, tiles *t)
     block_plan(t);
     t->panels = (t->block - 1) / t->cols + 1;
     t->q_floats = side_floats(t, t->cols, j->depth);
-    t->o_floats = lines(t->cols * j->width);
+    t->o_floats = mr__attend_lines(t->cols * j->width);
     t->s_floats = t->keys * t->cols;
     t->v_floats = side_floats(t, j->width, t->keys);
     /* dense queries before they are turned; the output's rows */
-    t->k_floats = most_of(side_floats(t, t->keys, j->depth),
-                          lines(t->cols * most_of(j->depth, j->width)));
+    t->k_floats =
+        most_of(side_floats(t, t->keys, j->depth),
+                mr__attend_lines(t->cols * most_of(j->depth, j->width)));
 }
 
 static int64_t
@@ -334,7 +340,7 @@ tiles_slot_floats(const tiles *t)
 {
     return t->panels * (t->q_floats + t->o_floats) + t->k_floats + t->v_floats +
            t->s_floats + t->w_floats + (t->j->mask ? 2 * t->s_floats : 0) +
-           2 * lines(t->panels * t->cols);
+           2 * mr__attend_lines(t->panels * t->cols);
 }
 
 static void
@@ -352,8 +358,8 @@ block_open(const tiles *t, int64_t unit, char *slot, block *b)
     b->s = b->v + t->v_floats;
     b->w = b->s + t->s_floats;
     b->top = b->w + t->w_floats;
-    b->sum = b->top + lines(t->panels * t->cols);
-    b->q = b->sum + lines(t->panels * t->cols);
+    b->sum = b->top + mr__attend_lines(t->panels * t->cols);
+    b->q = b->sum + mr__attend_lines(t->panels * t->cols);
     b->o = b->q + t->panels * t->q_floats;
     b->mask = b->o + t->panels * t->o_floats;
 }
@@ -469,24 +475,6 @@ block_begin(block *b)
         b->q_fits[p] = queries_pack(b, p, t->form);
 }
 
-/* All lanes of a side of `depth`, panel after panel; false when they must not
- * have that form. */
-static bool
-side_pack(const mr_gemm_side *s, int64_t depth, mr_gemm_form form, float *to)
-{
-    int64_t width = mr__gemm_form_rows(form);
-    int64_t each = width * mr__gemm_steps(form, s->dtype, depth);
-    bool fits = true;
-
-    for (int64_t p = 0, n; fits && p * width < s->lanes; p += n) {
-        n = (s->lanes - 1) / width + 1 - p;
-        n = n < MR_GEMM_MAX_PANELS ? n : MR_GEMM_MAX_PANELS;
-        fits = mr__gemm_pack_panels(s, false, p, n, 0, depth, form,
-                                    to + p * each, each);
-    }
-    return fits;
-}
-
 static bool
 keys_pack(block *b, mr_gemm_form form)
 {
@@ -499,7 +487,7 @@ keys_pack(block *b, mr_gemm_form form)
                          b->key0 * j->k.stride[2]);
     b->k_packed = true;
     b->k_form = form;
-    return side_pack(&k, j->depth, form, b->k);
+    return mr__attend_pack(&k, false, j->depth, form, b->k);
 }
 
 static bool
@@ -511,7 +499,7 @@ values_pack(block *b, mr_gemm_form form)
     v.data = element(j->v.data, j->dtype,
                      mr__attend_offset(&j->v, b->item, j->heads) +
                          b->key0 * j->v.stride[2]);
-    return side_pack(&v, b->n_keys, form, b->v);
+    return mr__attend_pack(&v, false, b->n_keys, form, b->v);
 }
 
 static void
@@ -687,7 +675,7 @@ panel_values(const block *b, mr_gemm_chunk *g, float *o)
     g->depth = mr__gemm_steps(g->form, j->dtype, b->n);
     g->pieces = j->pieces == 1 ? MR_GEMM_1_BY_2 : j->pieces;
     if (b->n < b->n_keys)
-        lanes = MR_GEMM_PIECES_LANES;
+        lanes = mr__gemm_form_rows(g->form);
     all = mr__gemm_steps(g->form, j->dtype, b->n_keys) * lanes;
     v += mr__gemm_steps(g->form, j->dtype, b->first) * lanes;
     for (int64_t i = 0; i < j->width; i += lanes, v += all)
@@ -695,8 +683,7 @@ panel_values(const block *b, mr_gemm_chunk *g, float *o)
                       o + i * b->t->cols);
 }
 
-/* Keys b->first ... of the tile, b->n of them; in pieces steps of them, else
- * all. */
+/* Keys b->first ... of the tile, b->n of them: in pieces whole steps. */
 static void
 panel_keys(block *b, int64_t panel, mr_gemm_form form)
 {
@@ -736,21 +723,24 @@ panel_keys(block *b, int64_t panel, mr_gemm_form form)
     b->begun[panel] = true;
 }
 
-/* What a panel has not taken of the tile's keys: up to its limit or all, where
- * parts of tiles can be. */
+/* What a panel has not taken of the tile's keys.  In pieces up to its limit; in
+ * floats all, where tiles are long a part at a time, since errors of chains
+ * grow with their lengths. */
 static void
 panel_run(block *b, int64_t panel, int64_t limit)
 {
     mr_gemm_form form = panel_form(b, panel);
-    bool parts = form == MR_GEMM_IN_PIECES && b->v_fits;
-    int64_t end = up(limit + 1 - b->key0, MR_GEMM_PIECES_STEP);
+    int64_t end = mr__attend_up(limit + 1 - b->key0, MR_GEMM_PIECES_STEP);
+    int64_t part = b->v_fits || !b->t->split ? b->n_keys : PART;
 
-    end = parts && end < b->n_keys ? end : b->n_keys;
+    if (form != MR_GEMM_IN_PIECES || !b->v_fits || end > b->n_keys)
+        end = b->n_keys;
     b->first = b->end[panel] > b->key0 ? b->end[panel] - b->key0 : 0;
-    b->n = end - b->first;
     b->end[panel] = b->key0 + end;
-    if (b->n > 0)
+    for (; b->first < end; b->first += b->n) {
+        b->n = end - b->first < part ? end - b->first : part;
         panel_keys(b, panel, form);
+    }
 }
 
 /* The keys beyond a causal limit, for panels with a row that has seen none
@@ -798,6 +788,35 @@ panel_divide(block *b, int64_t panel)
         panel_sums(b, panel), t->cols, t->j->width, width, sum);
 }
 
+/* A panel's rows of the output, dense, at b->k. */
+static void
+panel_end(block *b, int64_t panel)
+{
+    const tiles *t = b->t;
+    float *o = panel_sums(b, panel);
+
+    if (!b->begun[panel]) /* no key was seen beside a sink */
+        memset(o, 0, (size_t)t->o_floats * sizeof *o);
+    panel_divide(b, panel);
+    mr__tier()->moves->transpose[2](b->k, t->j->width * 4, o, t->cols * 4,
+                                    panel_rows(b, panel), t->j->width);
+}
+
+/* What the job wants of these rows beside their tops and sums. */
+static void
+panel_dots(block *b, int64_t panel)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t row = b->row0 + panel * b->t->cols;
+
+    for (int64_t i = 0; i < panel_rows(b, panel); i++) {
+        mr__attend_row(j, j->g, b->item, row + i, j->width, b->v);
+        b->t->tier->dots[MR_GEMM_FLOAT32](j->dot + b->item * j->rows + row + i,
+                                          b->v, b->k + i * j->width, j->width,
+                                          1, j->width, 0);
+    }
+}
+
 static void
 block_end(block *b)
 {
@@ -810,18 +829,16 @@ block_end(block *b)
 
         memcpy(j->top + at, b->top, bytes);
         memcpy(j->sum + at, b->sum, bytes);
-        return;
+        if (!j->dot)
+            return;
     }
     for (int64_t p = 0; p < b->n_panels; p++) {
-        float *o = panel_sums(b, p);
-        int64_t n = panel_rows(b, p);
-
-        if (!b->begun[p]) /* no key was seen beside a sink */
-            memset(o, 0, (size_t)t->o_floats * sizeof *o);
-        panel_divide(b, p);
-        mr__tier()->moves->transpose[2](b->k, j->width * 4, o, t->cols * 4, n,
-                                        j->width);
-        mr__attend_store(j, b->item, b->row0 + p * t->cols, n, b->k);
+        panel_end(b, p);
+        if (j->dot)
+            panel_dots(b, p);
+        else
+            mr__attend_store(j, b->item, b->row0 + p * t->cols,
+                             panel_rows(b, p), b->k);
     }
 }
 
@@ -833,6 +850,8 @@ tiles_unit(const void *ctx, int64_t unit, char *slot)
     block b;
 
     block_open(t, unit, slot, &b);
+    if (t->j->in_pieces && t->j->in_pieces[b.item] != (t->split != NULL))
+        return;
     block_begin(&b);
     for (int64_t p = 0; p < b.n_panels; p++) {
         limits[p] = panel_limit(&b, p);

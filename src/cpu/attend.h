@@ -34,27 +34,54 @@ typedef struct mr_attend_job {
     int pieces; /* of a number on the matrix unit; 0: it is not used */
     int n_slots;
     /* set: only these are wanted, for each row of each item: the largest score
-     * and the sum of exp(score - top); width is 0 */
-    float *top, *sum;
+     * and the sum of exp(score - top), width being 0; or, the width as it is,
+     * also the sum of the output times g, which looks like it */
+    float *top, *sum, *dot;
+    const mr_kernel_view *g;
+    /* or NULL: of each item, does it go in pieces?  Others than the job are
+     * left alone */
+    const bool *in_pieces;
 } mr_attend_job;
+
+/* n to a multiple of `to`; floats to whole lines of the caches. */
+static inline int64_t
+mr__attend_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+static inline int64_t
+mr__attend_lines(int64_t floats)
+{
+    return mr__attend_up(floats, 16);
+}
 
 /* The operands and parameters of a call; the first three inputs are q, k, v. */
 void mr__attend_job(const mr_kernel_args *a, mr_attend_job *j);
 
+/* The same by vectors, whatever the machine has. */
+void mr__attend_by_vectors(mr_attend_job *j);
+
 /* Elements of a key head's matrices from the start of the operand. */
 int64_t mr__attend_offset(const mr_kernel_view *x, int64_t item, int64_t heads);
+/* That element. */
+static inline const void *
+mr__attend_place(const mr_kernel_view *x, int64_t at)
+{
+    return (const char *)x->data + at * mr__dtype_size(x->dtype);
+}
 /* Row r of an item's queries, scaled, `depth` floats. */
 void mr__attend_query(const mr_attend_job *j, int64_t item, int64_t r,
                       float *to);
 /* Row r of an item of x (B, Hq, Lq, n), as n floats. */
 void mr__attend_row(const mr_attend_job *j, const mr_kernel_view *x,
                     int64_t item, int64_t r, int64_t n, float *to);
-/* The scale of a panel of scores, where it is late. */
-void mr__attend_scale(const mr_attend_job *j, float *s, int64_t row,
-                      int64_t n_rows, int64_t width);
 /* n floats as bfloat16, which may lie over them; false when one is none, or is
  * below 2^-126. */
 bool mr__attend_narrow(const float *from, int64_t n, uint16_t *to);
+/* All lanes of a side of `depth`, panel after panel, a right side or a left
+ * one; false when they must not have that form. */
+bool mr__attend_pack(const mr_gemm_side *s, bool right, int64_t depth,
+                     mr_gemm_form form, float *to);
 mr_gemm_kind mr__attend_kind(mr_dtype t);
 /* The last key that row r of an item sees, causally. */
 static inline int64_t

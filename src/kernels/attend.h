@@ -63,21 +63,22 @@ typedef void mr_attend_dots_fn(float *s, const float *x, const void *key,
                                int64_t key_row, int64_t n_keys, int64_t depth,
                                int64_t ahead);
 
-/* The way back, rows as they are (a row a query, a column a key): scores s
- * become weights exp(s - top) * scale, and g, what comes back to the weights,
- * becomes what comes back to the scores, weight * (g - dot), 0 where masks drop
- * the pair.  n_rows rows of `width` <= MR_GEMM_MAX_COLS, `row` apart; here
- * masks->limit counts a row's keys: column c counts when c <= limit[row]. */
+/* The way back, rows as they are (a row a query, a column a key): scores s,
+ * times `late`, become weights exp(s - top) * scale, and g, what comes back to
+ * the weights, becomes what comes back to the scores, weight * (g - dot), 0
+ * where masks drop the pair.  n_rows rows of `width` <= MR_GEMM_MAX_COLS, `row`
+ * apart; here masks->limit counts a row's keys: column c counts when c <=
+ * limit[row]. */
 typedef void mr_attend_back_fn(float *s, float *g, int64_t row, int64_t n_rows,
                                int64_t width, const mr_attend_masks *masks,
-                               const float *top, const float *scale,
+                               float late, const float *top, const float *scale,
                                const float *dot);
 
-/* The same for the matrix unit: scores are multiplied by `late` first; weights
- * and what comes back to the scores leave in pieces as right sides (a depth a
- * row, whole steps of them), the latter as a left side too (a lane a row, whose
- * panels are left_apart floats apart: one step of keys).  Rows are
- * MR_GEMM_PIECES_LANES apart, as many keys, of which n_keys are there. */
+/* The same for the matrix unit: weights and what comes back to the scores leave
+ * in pieces as right sides (a depth a row, whole steps of them), the latter as
+ * a left side too (a lane a row, whose panels are left_apart floats apart: one
+ * step of keys).  Rows are MR_GEMM_PIECES_LANES apart, as many keys, of which
+ * n_keys are there. */
 typedef struct mr_attend_pieces {
     float *weights, *slopes, *left;
     int64_t left_apart;

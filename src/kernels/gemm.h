@@ -61,6 +61,10 @@ typedef enum mr_gemm_form {
  * of b only. */
 #define MR_GEMM_1_BY_2 4
 #define MR_GEMM_2_BY_1 5
+/* Two and three in the order that b @ a has: the same bits as that, turned; for
+ * chunks that add to nothing. */
+#define MR_GEMM_2_TURNED 6
+#define MR_GEMM_3_TURNED 7
 
 /* One operand: element (lane, depth) is at data + lane * lane_stride + depth *
  * depth_stride elements. */
@@ -284,7 +288,7 @@ typedef struct mr_gemm_matrix {
     void (*enter)(void);
     void (*leave)(void);
     /* [pieces - 1][r][v]: 16 (r + 1) rows of c, 16 (v + 1) columns */
-    mr_gemm_tile_fn *tile[5][2][2];
+    mr_gemm_tile_fn *tile[7][2][2];
     /* n panels from lane0 on; lanes or depths are adjacent */
     mr_gemm_split_fn *pack[MR_N_GEMM_KINDS];
 } mr_gemm_matrix;

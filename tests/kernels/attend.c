@@ -124,7 +124,7 @@ static void
 split__gives_the_weights_in_pieces(void **state)
 {
     static const int apart[] = {16, 16, 1}, pieces[] = {3, 2, 2};
-    static const double within[] = {0x1p-21, 0x1p-15, 0x1p-15};
+    static const double within[] = {0x1p-22, 0x1p-15, 0x1p-15};
     const mr_attend_tier *tier = mr__attend_of_tier(MR_TIER_AVX512);
     static float from[KEYS * WIDTH], s[KEYS * WIDTH];
     static _Alignas(64) float to[96 * WIDTH * 3 / 2];
@@ -172,6 +172,86 @@ split__gives_the_weights_in_pieces(void **state)
         }
 }
 
+/* Scores of a panel of KEYS keys by WIDTH rows, with masks, as they lie for
+ * attention and, a panel of WIDTH keys, for the way back. */
+typedef struct tile {
+    float s[KEYS * WIDTH], add[KEYS * WIDTH], limit[WIDTH];
+    uint8_t keep[KEYS * WIDTH];
+} tile;
+
+static void
+tile_fill(tile *x, float size)
+{
+    for (uint32_t i = 0; i < KEYS * WIDTH; i++) {
+        x->s[i] = (float)(int32_t)noise(i + 3) * 0x1p-31F * size;
+        x->add[i] = (float)(int32_t)noise(i + 7) * 0x1p-30F;
+        x->keep[i] = i % WIDTH != 7 && noise(i) % 3 != 0;
+    }
+    for (uint32_t i = 0; i < WIDTH; i++)
+        x->limit[i] = (float)(noise(i) % WIDTH);
+}
+
+static void
+tile_turn(const tile *x, tile *to)
+{
+    for (int k = 0; k < WIDTH; k++)
+        for (int i = 0; i < WIDTH; i++) {
+            to->s[i * WIDTH + k] = x->s[k * WIDTH + i];
+            to->add[i * WIDTH + k] = x->add[k * WIDTH + i];
+            to->keep[i * WIDTH + k] = x->keep[k * WIDTH + i];
+        }
+    memcpy(to->limit, x->limit, sizeof to->limit);
+}
+
+static mr_attend_masks
+tile_masks(const tile *x, int which)
+{
+    return (mr_attend_masks){.keep = which & 1 ? x->keep : NULL,
+                             .add = which & 2 ? x->add : NULL,
+                             .limit = which & 4 ? x->limit : NULL};
+}
+
+/* Of float32: rows of the weights that come back add up to 1 then, however
+ * large scores are. */
+static void
+back_split__makes_the_weights_that_split_summed(void **state)
+{
+    enum { SIDE = WIDTH * WIDTH * 3 / 2 };
+    static const float sizes[] = {2.0F, 3000.0F}, late[] = {0.3F, 3.0F, -1.0F};
+    const mr_attend_tier *tier = mr__attend_of_tier(MR_TIER_AVX512);
+    static _Alignas(64) float to[SIDE], weights[SIDE], slopes[SIDE], left[SIDE];
+    static float g[WIDTH * WIDTH], ones[WIDTH], none[WIDTH];
+    static tile x, y;
+    mr_attend_pieces back = {weights, slopes, left, SIDE};
+
+    (void)state;
+    if (!tier || !tier->split[0])
+        skip();
+    for (int i = 0; i < WIDTH; i++)
+        ones[i] = 1.0F;
+    for (int at = 0; at < 8 * 2 * 3; at++) {
+        float top[WIDTH], sum[WIDTH] = {0}, fade[WIDTH], by = late[at / 16];
+        mr_attend_masks m, turned;
+
+        tile_fill(&x, sizes[at / 8 % 2]);
+        tile_turn(&x, &y);
+        m = tile_masks(&x, at % 8);
+        turned = tile_masks(&y, at % 8);
+        for (int c = 0; c < WIDTH; c++)
+            top[c] = -INFINITY;
+        tier->split[0](x.s, WIDTH, WIDTH, WIDTH, &m, by, top, sum, fade, to);
+        tier->back_split[0](y.s, g, WIDTH, WIDTH, &turned, by, top, ones, none,
+                            &back);
+        for (int k = 0; k < WIDTH; k++)
+            for (int c = 0; c < WIDTH; c++) {
+                double w = piece_sum(to, 3, 16, k, c);
+
+                assert_true(w == piece_sum(weights, 3, 16, c, k));
+                assert_true(w <= 1.0);
+            }
+    }
+}
+
 int
 main(void)
 {
@@ -179,6 +259,7 @@ main(void)
         cmocka_unit_test(turn__puts_each_element_in_its_place),
         cmocka_unit_test(step__gives_equal_bits_in_tiers),
         cmocka_unit_test(split__gives_the_weights_in_pieces),
+        cmocka_unit_test(back_split__makes_the_weights_that_split_summed),
     };
 
     return cmocka_run_group_tests_name("kernels/attend", tests, NULL, NULL);

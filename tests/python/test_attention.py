@@ -376,3 +376,147 @@ def test_attention__of_an_infinite_value_is_infinite(dtype: str) -> None:
     want = np.ones((1, 1, 33, 32), np.float32)
     want[..., 5] = -np.inf
     assert np.array_equal(y, want)
+
+
+EXACT = [  # batch, key heads, group, queries, keys, depth, width; kind, size of q and k, scale
+    ((2, 2, 2, 113, 356, 80, 32), "causal", 12.0, 0.112),
+    ((1, 2, 1, 58, 281, 80, 32), "plain", 30.0, 0.112),
+    ((1, 3, 1, 190, 126, 32, 32), "keep", 2.0, 1.0),
+    ((2, 2, 4, 221, 83, 32, 128), "causal", 30.0, 0.177),
+    ((1, 1, 2, 79, 375, 128, 64), "keep", 30.0, 0.0884),
+    ((1, 2, 1, 204, 290, 40, 64), "add", 1.0, 0.158),
+    ((1, 1, 1, 70, 253, 256, 33), "add", 20.0, 0.3),
+    ((1, 2, 2, 31, 199, 128, 64), "causal", 30.0, 1.0),
+]
+ERRORS = """
+import sys
+sys.path.insert(0, {here!r})
+import test_attention as t
+
+for case in t.EXACT:
+    for sinks in (False, True):
+        for odd in (0, 1e-35):
+            print(*t.gradient_errors(*case, sinks, odd))
+"""
+
+
+def gradient_errors(size: tuple[int, ...], kind: str, large: float, scale: float, sinks: bool, odd: float) -> list[float]:
+    """The largest and the root of the mean square of dq, dk and dv, of float32 against float64."""
+    x, mask, s = sample(size, kind, sinks)
+    x[0], x[1] = large * x[0], large * x[1]
+    if odd:  # no number for the unit: its item goes by vectors
+        x[2][0, 0, 0, 0] = odd
+    m: Any = "causal" if kind == "causal" else mx.array(mask) if mask is not None else None
+    sink = None if s is None else mx.array(s)
+
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=m, sinks=sink)
+
+    _, got = mx.vjp(f, [mx.array(a) for a in x[:3]], [mx.array(x[3])])
+    want = formula(*x, float(np.float32(scale)), mask, kind == "causal", s)
+    errors = [np.array(o).astype(np.float64) - w for w, o in zip(want[:3], got, strict=True)]
+    return [e for d in errors for e in (abs(d).max(), np.sqrt((d * d).mean()))]
+
+
+def test_gradients__on_the_matrix_unit_are_as_exact_as_by_vectors() -> None:
+    if mx.cpu_tier() != "amx":
+        pytest.skip("there is no matrix unit")
+    code = ERRORS.format(here=os.path.dirname(os.path.abspath(__file__)))
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "MARRAM_CPU": "avx512"}, check=True, capture_output=True, text=True
+    )
+    vectors = [[float(e) for e in line.split()] for line in run.stdout.splitlines()]
+    unit = [gradient_errors(*case, sinks, odd) for case in EXACT for sinks in (False, True) for odd in (0, 1e-35)]
+    assert (np.array(unit) <= np.array([1.5, 1.2] * 3) * np.array(vectors)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_gradients__weigh_what_is_far_beyond_the_rest_as_one(dtype: str, scale: float) -> None:
+    """Keys far apart: a row's weights are 1 and zeros, so values get whole numbers of rows."""
+    t = getattr(mx, dtype)
+    rng = np.random.default_rng(3)
+    wide = 96
+    k = 60 * np.sign(rng.standard_normal((1, 2, 200, wide)))
+    pick = rng.integers(0, 200, (1, 2, 150))
+    q = np.take_along_axis(k, pick[..., None], 2)
+    at = [mx.array(a.astype(np.float32)).astype(t) for a in (q, k, rng.standard_normal((1, 2, 200, 40)))]
+    ones = mx.ones((1, 2, 150, 40)).astype(t)
+
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale)
+
+    y, (_, _, dv) = mx.vjp(f, at, [ones])
+    want = np.stack([np.bincount(p, minlength=200) for p in pick[0]])
+    np.testing.assert_array_equal(np.array(dv.astype(mx.float32)), np.broadcast_to(want[None, ..., None], dv.shape))
+    y = y[0] if isinstance(y, (list, tuple)) else y
+    picked = np.take_along_axis(np.array(at[2].astype(mx.float32)), pick[..., None], 2)
+    np.testing.assert_array_equal(np.array(y.astype(mx.float32)), picked)
+
+
+def test_attention__of_one_key_is_its_value() -> None:
+    rng = np.random.default_rng(4)
+    q, k, v = (mx.array(rng.standard_normal((1, 3, n, 40)).astype(np.float32)) for n in (50, 1, 1))
+    y = np.array(mx.fast.scaled_dot_product_attention(9 * q, k, v, scale=0.3))
+    np.testing.assert_array_equal(y, np.broadcast_to(np.array(v), y.shape))
+    y = np.array(mx.fast.scaled_dot_product_attention(q, q, 3 * q, scale=0.3, mask="causal"))
+    np.testing.assert_array_equal(y[:, :, 0], np.array(3 * q)[:, :, 0])
+
+
+@pytest.mark.parametrize("low, high", [(1e-37, 1e37), (1e-29, 1e17), (1e-20, 1e15)])
+def test_attention__of_columns_of_all_sizes(low: float, high: float) -> None:
+    """Each column is as exact as if it were alone, also where numbers are too far apart for pieces."""
+    for seed, (lq, lk, depth) in enumerate([(70, 300, 64), (33, 40, 128), (130, 700, 32)]):
+        rng = np.random.default_rng(seed)
+        q, k, v = (rng.standard_normal((1, 2, n, d)).astype(np.float32) for n, d in ((lq, depth), (lk, depth), (lk, 48)))
+        v[..., ::2] *= np.float32(low)
+        v[..., 1::2] *= np.float32(high)
+        at = [mx.array(a) for a in (q, k, v)]
+        got = np.array(mx.fast.scaled_dot_product_attention(*at, scale=0.1)).astype(np.float64)
+        w = weights(*(a.astype(np.float64) for a in (q, k)), float(np.float32(0.1)), "plain", None, None)
+        error = abs(got - w @ v.astype(np.float64)) / (w @ abs(v.astype(np.float64)))
+        assert error.max() <= 10 * 2.0**-24
+        assert np.sqrt((error * error).mean()) <= 1.1 * 2.0**-24
+
+
+def both_ways(at: list[Any], kind: str) -> list[np.ndarray]:
+    m: Any = "causal" if kind == "causal" else None
+
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask=m)
+
+    y, grads = mx.vjp(f, at[:3], [at[3]])
+    y = y[0] if isinstance(y, (list, tuple)) else y
+    return [np.array(a.astype(mx.float32)) for a in (y, *grads)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("odd", [1e-39, 1e-30, 1e30, np.inf])
+def test_attention__of_an_item_is_that_of_the_item_alone(dtype: str, odd: float) -> None:
+    """Whatever the numbers of others, of the batch or of other heads, both ways."""
+    t = getattr(mx, dtype)
+    for place in range(4):
+        for group, kind in ((1, "plain"), (2, "causal")):
+            rng = np.random.default_rng(place)
+            x = [rng.standard_normal((3, h, n, 40)) for h, n in ((2 * group, 130), (2, 170), (2, 170), (2 * group, 130))]
+            x[place][1, 0, 77, 3] = odd
+            at = [mx.array(a, dtype=mx.float64).astype(t) for a in x]
+            all_of = both_ways(at, kind)
+            for item in range(3):
+                alone = both_ways([a[item : item + 1] for a in at], kind)
+                for a, b in zip(all_of, alone, strict=True):
+                    np.testing.assert_array_equal(a[item : item + 1], b)
+            head = both_ways([a[:, a.shape[1] // 2 :] for a in at], kind)
+            for a, b in zip(all_of, head, strict=True):
+                np.testing.assert_array_equal(a[:, a.shape[1] // 2 :], b)
+
+
+def test_attention__of_few_queries_is_that_of_the_item_alone() -> None:
+    """Beyond 24 MB keys are asked for ahead: that changes no bit."""
+    rng = np.random.default_rng(6)
+    q = mx.array(rng.standard_normal((4, 8, 1, 64)).astype(np.float32))
+    k, v = (mx.array(rng.standard_normal((4, 8, 3200, 64)).astype(np.float32)) for _ in range(2))
+    y = np.array(mx.fast.scaled_dot_product_attention(q, k, v, scale=0.125))
+    for i in range(4):
+        one = mx.fast.scaled_dot_product_attention(q[i : i + 1], k[i : i + 1], v[i : i + 1], scale=0.125)
+        np.testing.assert_array_equal(y[i : i + 1], np.array(one))

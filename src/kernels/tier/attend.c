@@ -33,22 +33,32 @@ kept(R x, const uint8_t *keep, R low)
 #endif
 }
 
-/* Score k of a column, scaled, after its masks. */
+/* A score scaled, and what is added to it (or NULL), which a dropped pair's low
+ * one gets as well. */
+INLINE R
+scaled(R x, R scale, const float *add, R *low)
+{
+    if (!add)
+        return x * scale;
+    *low = *low + v_load(add);
+    return multiply_add(x, scale, v_load(add));
+}
+
+/* Score k of a column, scaled, after its masks; `low`: a dropped pair's. */
 INLINE R
 masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R scale,
-       R limit, int64_t c, const int which)
+       R low, R limit, int64_t c, const int which)
 {
-    R x = v_load(s + at), low = v_set(MR_ATTEND_MASKED);
+    bool add = which == ADD || (which == ANY && m->add);
+    R x = v_load(s + at);
 
     if (which == PLAIN)
         return x;
-    x = x * scale;
+    x = scaled(x, scale, add ? m->add + at + c : NULL, &low);
     if (which == ANY && m->limit)
         x = v_select(v_le(v_set((float)k), limit), x, low);
     if (which == KEEP || (which == ANY && m->keep))
         x = kept(x, m->keep + at + c, low);
-    if (which == ADD || (which == ANY && m->add))
-        x = x + v_load(m->add + at + c);
     v_store(s + at, x);
     return x;
 }
@@ -56,7 +66,7 @@ masked(float *s, int64_t at, int64_t k, const mr_attend_masks *m, R scale,
 /* The largest of a column. */
 INLINE R
 column_top(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
-           float scale, int64_t c, R top, const int which)
+           float scale, R low, int64_t c, R top, const int which)
 {
     R most[4] = {top, top, top, top}, by = v_set(scale);
     R limit = which == ANY && m->limit ? v_load(m->limit + c) : top;
@@ -66,27 +76,27 @@ column_top(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
             most[j] = v_larger(
-                masked(s, (k + j) * row, k + j, m, by, limit, c, which),
+                masked(s, (k + j) * row, k + j, m, by, low, limit, c, which),
                 most[j]);
     for (; k < n_keys; k++)
-        most[0] =
-            v_larger(masked(s, k * row, k, m, by, limit, c, which), most[0]);
+        most[0] = v_larger(masked(s, k * row, k, m, by, low, limit, c, which),
+                           most[0]);
     return v_larger(v_larger(most[0], most[1]), v_larger(most[2], most[3]));
 }
 
 INLINE R
 column_top_of(float *s, int64_t row, int64_t n_keys, const mr_attend_masks *m,
-              float scale, int64_t c, R top)
+              float scale, R low, int64_t c, R top)
 {
     if (m->limit || (m->keep && m->add))
-        return column_top(s, row, n_keys, m, scale, c, top, ANY);
+        return column_top(s, row, n_keys, m, scale, low, c, top, ANY);
     if (m->keep)
-        return column_top(s, row, n_keys, m, scale, c, top, KEEP);
+        return column_top(s, row, n_keys, m, scale, low, c, top, KEEP);
     if (m->add)
-        return column_top(s, row, n_keys, m, scale, c, top, ADD);
+        return column_top(s, row, n_keys, m, scale, low, c, top, ADD);
     if (scale != 1.0F)
-        return column_top(s, row, n_keys, m, scale, c, top, SCALED);
-    return column_top(s, row, n_keys, m, scale, c, top, PLAIN);
+        return column_top(s, row, n_keys, m, scale, low, c, top, SCALED);
+    return column_top(s, row, n_keys, m, scale, low, c, top, PLAIN);
 }
 
 static void
@@ -97,7 +107,8 @@ step(float *s, int64_t row, int64_t n_keys, int64_t width,
     for (int64_t c = 0; c < width; c += N_LANES, s += N_LANES) {
         R old = v_load(top + c), most, from, f, total = (R){0};
 
-        most = column_top_of(s, row, n_keys, masks, scale, c, old);
+        most = column_top_of(s, row, n_keys, masks, scale,
+                             v_set(MR_ATTEND_MASKED), c, old);
         /* -inf - -inf is no number: such a row has weights of 0 so far. */
         from = v_select(v_eq(most, v_neg(INFINITE)), (R){0}, most);
         for (int64_t k = 0; k < n_keys; k++) {
@@ -183,19 +194,16 @@ static const float column[MR_GEMM_MAX_COLS] = {
 /* A row of the way back. */
 INLINE void
 back_row(float *s, float *g, int64_t width, const uint8_t *keep,
-         const float *add, const float *limit, R top, R scale, R dot)
+         const float *add, const float *limit, R late, R top, R scale, R dot)
 {
-    R low = v_set(MR_ATTEND_MASKED);
-
     for (int64_t c = 0; c < width; c += N_LANES) {
-        R x = v_load(s + c), y;
+        R low = v_set(MR_ATTEND_MASKED), x = v_load(s + c), y;
 
+        x = scaled(x, late, add ? add + c : NULL, &low);
         if (limit)
             x = v_select(v_le(v_load(column + c), v_set(*limit)), x, low);
         if (keep)
             x = v_select(m_load(keep + c), x, low);
-        if (add)
-            x = x + v_load(add + c);
         x = v_exp(x - top) * scale;
         y = x * (v_load(g + c) - dot);
         if (limit)
@@ -209,7 +217,7 @@ back_row(float *s, float *g, int64_t width, const uint8_t *keep,
 
 static void
 back(float *s, float *g, int64_t row, int64_t n_rows, int64_t width,
-     const mr_attend_masks *m, const float *top, const float *scale,
+     const mr_attend_masks *m, float late, const float *top, const float *scale,
      const float *dot)
 {
     bool plain = !m->keep && !m->add && !m->limit;
@@ -219,11 +227,11 @@ back(float *s, float *g, int64_t row, int64_t n_rows, int64_t width,
 
         from = v_select(v_eq(from, v_neg(INFINITE)), (R){0}, from);
         if (plain)
-            back_row(s, g, width, NULL, NULL, NULL, from, by, d);
+            back_row(s, g, width, NULL, NULL, NULL, v_set(late), from, by, d);
         else
             back_row(s, g, width, m->keep ? m->keep + i * row : NULL,
                      m->add ? m->add + i * row : NULL,
-                     m->limit ? m->limit + i : NULL, from, by, d);
+                     m->limit ? m->limit + i : NULL, v_set(late), from, by, d);
     }
 }
 

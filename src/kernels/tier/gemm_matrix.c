@@ -105,6 +105,17 @@ leave(void)
     MULTIPLY(two_rows, two_cols);                                              \
     LOAD_B(1, two_cols);                                                       \
     MULTIPLY(two_rows, two_cols)
+/* The same with a and b exchanged. */
+#define STEP_2_TURNED(two_rows, two_cols)                                      \
+    LOAD_B(1, two_cols);                                                       \
+    LOAD_A(1, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(0, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(0, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(1, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols)
 /* Three: the products of lesser pieces first, of all depths, then those of the
  * largest, so that large sums are rounded once for 32 depths. */
 #define STEP_LESSER(two_rows, two_cols)                                        \
@@ -118,6 +129,19 @@ leave(void)
     LOAD_A(0, two_rows);                                                       \
     MULTIPLY(two_rows, two_cols);                                              \
     LOAD_B(2, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols)
+/* The same with a and b exchanged. */
+#define STEP_TURNED(two_rows, two_cols)                                        \
+    LOAD_B(2, two_cols);                                                       \
+    LOAD_A(0, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(1, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(1, two_rows);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_B(0, two_cols);                                                       \
+    MULTIPLY(two_rows, two_cols);                                              \
+    LOAD_A(2, two_rows);                                                       \
     MULTIPLY(two_rows, two_cols)
 
 /* One side in one piece, the other in two. */
@@ -176,7 +200,7 @@ leave(void)
         SUMS(_tile_stored, two_rows, two_cols);                                \
         MEMORY_SEEN;                                                           \
     }
-#define TILE_3(name, two_rows, two_cols)                                       \
+#define TILE_3(name, lesser, two_rows, two_cols)                               \
     UNIT static void name(int64_t depth, const float *a, const float *b,       \
                           int64_t b_row, float *c, int64_t c_row, bool add)    \
     {                                                                          \
@@ -185,7 +209,7 @@ leave(void)
                                                                                \
         (void)b_row;                                                           \
         SUMS_BEGIN(add, two_rows, two_cols);                                   \
-        STEPS(STEP_LESSER, 3, 3, two_rows, two_cols)                           \
+        STEPS(lesser, 3, 3, two_rows, two_cols)                                \
         left = depth;                                                          \
         a = a0;                                                                \
         b = b0;                                                                \
@@ -200,10 +224,15 @@ leave(void)
     TILE(tile_##n##_whole, n, a_pieces, b_pieces, 1, 1)
 TILES(1, 1, 1)
 TILES(2, 2, 2)
-TILE_3(tile_3_quarter, 0, 0)
-TILE_3(tile_3_upper, 0, 1)
-TILE_3(tile_3_left, 1, 0)
-TILE_3(tile_3_whole, 1, 1)
+TILES(2_TURNED, 2, 2)
+TILE_3(tile_3_quarter, STEP_LESSER, 0, 0)
+TILE_3(tile_3_upper, STEP_LESSER, 0, 1)
+TILE_3(tile_3_left, STEP_LESSER, 1, 0)
+TILE_3(tile_3_whole, STEP_LESSER, 1, 1)
+TILE_3(tile_3_TURNED_quarter, STEP_TURNED, 0, 0)
+TILE_3(tile_3_TURNED_upper, STEP_TURNED, 0, 1)
+TILE_3(tile_3_TURNED_left, STEP_TURNED, 1, 0)
+TILE_3(tile_3_TURNED_whole, STEP_TURNED, 1, 1)
 TILES(1_BY_2, 1, 2)
 TILES(2_BY_1, 2, 1)
 #define TILES_OF(n)                                                            \
@@ -488,7 +517,7 @@ const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
     .enter = enter,
     .leave = leave,
     .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3), TILES_OF(1_BY_2),
-             TILES_OF(2_BY_1)},
+             TILES_OF(2_BY_1), TILES_OF(2_TURNED), TILES_OF(3_TURNED)},
     .pack = {pack_f32, pack_f16, pack_bf16},
 };
 
