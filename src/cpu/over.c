@@ -127,6 +127,20 @@ outward_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+/* Pieces alike, and as many that two, four or eight threads end together: with
+ * 27 of 40 us, one of two threads waits that long.  No less than 7/8 of the
+ * grain that was asked for if there are many. */
+static int64_t
+even_grain(int64_t n, int64_t grain)
+{
+    int64_t pieces = (n - 1) / grain + 1, unit = 8;
+
+    while (unit > 2 && pieces < 4 * unit)
+        unit /= 2;
+    pieces = (pieces + unit - 1) / unit * unit;
+    return (n - 1) / pieces + 1;
+}
+
 void
 mr__over_add(mr_over *o, const void *memory)
 {
@@ -138,14 +152,19 @@ void
 mr__cpu_for_over(const mr_over *o, int64_t n, int64_t grain, mr_cpu_body *body,
                  void *ctx)
 {
-    outward w = {.n = n, .grain = grain > 0 ? grain : 1, .body = body};
+    outward w = {.n = n, .body = body, .ctx = ctx};
 
-    w.pieces = n > 0 ? (n - 1) / w.grain + 1 : 0;
-    if (w.pieces < FEWEST || mr__pool_in_loop() || !goes_outwards(o)) {
+    grain = grain > 0 ? grain : 1;
+    if (n <= (FEWEST - 1) * grain || mr__pool_in_loop()) {
         mr__cpu_for(n, grain, body, ctx);
         return;
     }
+    w.grain = even_grain(n, grain);
+    if (!goes_outwards(o)) {
+        mr__cpu_for(n, w.grain, body, ctx);
+        return;
+    }
+    w.pieces = (n - 1) / w.grain + 1;
     w.middle = w.pieces / mr__pool_threads();
-    w.ctx = ctx;
     mr__cpu_for(w.pieces, 1, outward_piece, &w);
 }
