@@ -190,16 +190,23 @@ run(const mr_block_ready *ready, const mr_block_launch *launch, void *scratch)
     return met & MR_RAN_BAD_INDEX ? bad_index(code, launch) : MR_OK;
 }
 
+/* plan.c shares out the lanes of more numbers than this, at least. */
+#define LANES_SPLIT (1 << 16)
+
 size_t
 mr__cpu_block_workspace(const mr_block_code *code,
                         const mr_block_launch *launch)
 {
-    int64_t points = 1;
+    int64_t points = 1, all = 1;
 
     for (int i = launch->n_kept; i < launch->n_kept + launch->n_red; i++)
         points *= launch->dim[i];
-    /* shorter rows are never split: most plans end here */
-    if (launch->n_red == 0 || points <= 3 * MR_RED_BLOCK)
+    for (int i = 0; i < launch->n_kept; i++)
+        all *= launch->dim[i];
+    /* shorter rows are never split, nor are the lanes of few numbers: most
+     * plans end here */
+    if (launch->n_red == 0 ||
+        (points <= 3 * MR_RED_BLOCK && all * points < LANES_SPLIT))
         return 0;
     return mr__block_plan(code, launch).scratch_bytes;
 }

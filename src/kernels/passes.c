@@ -300,12 +300,14 @@ leaf_join(mr_run *r, const mr_step *t, int i, bool empty, uint32_t absent)
     return absent;
 }
 
-/* The folds of the points l, l + 64, ... of n, into the top of the tree. */
+/* The folds of the points l, l + 64, ... of n, into the top of the tree, which
+ * begins at leaf `first`. */
 static void
-lane_run(mr_run *r, const mr_pass *pass, int64_t block, int i, int64_t n,
-         int64_t inner)
+lane_run(mr_run *r, const mr_pass *pass, int64_t block, int first, int i,
+         int64_t n, int64_t inner)
 {
-    int64_t l = leaf_lane(i), next = i + 1 < MR_LANES ? leaf_lane(i + 1) : n;
+    int64_t l = leaf_lane(first + i);
+    int64_t next = first + i + 1 < MR_LANES ? leaf_lane(first + i + 1) : n;
     int top = __builtin_popcount((unsigned)i);
     int64_t count = l < n ? (n - l - 1) / MR_LANES + 1 : 0;
 
@@ -341,17 +343,18 @@ lane_run(mr_run *r, const mr_pass *pass, int64_t block, int i, int64_t n,
     }
 }
 
+/* As many leaves of a block of n points, a whole subtree. */
 static void
 block_by_lanes(mr_run *r, const mr_pass *pass, int64_t block, int64_t n,
-               int64_t inner)
+               int64_t inner, int first, int leaves)
 {
     uint32_t absent = 0; /* what folds leave out, but those not exact */
 
-    for (int i = 0; i < MR_LANES; i++) {
-        int64_t l = leaf_lane(i);
+    for (int i = 0; i < leaves; i++) {
+        int64_t l = leaf_lane(first + i);
         uint32_t after = absent;
 
-        lane_run(r, pass, block, i, n, inner);
+        lane_run(r, pass, block, first, i, n, inner);
         for (int k = 0; k < pass->n; k++) {
             const mr_step *t = &r->low->step[pass->step[k]];
 
@@ -393,7 +396,7 @@ block_run(mr_run *r, const mr_pass *pass, int64_t b, int64_t inner, bool fresh)
     int64_t end = min64(block + MR_RED_BLOCK, r->s->g.points);
 
     if (r->s->g.hop > 1) {
-        block_by_lanes(r, pass, block, end - block, inner);
+        block_by_lanes(r, pass, block, end - block, inner, 0, MR_LANES);
         return;
     }
     if (pass->folds)
@@ -572,7 +575,8 @@ mr__run_passes(mr_run *r, int64_t tile)
  * --------------------------------------------------------------------- */
 
 /* Scratch: for each tile the finished reductions (16 bytes a row and fold),
- * then for each block of each tile the partial ones of the round. */
+ * then for each block of each tile, or part of its lanes, the partial ones of
+ * the round. */
 
 static char *
 state_at(const mr_run *r, void *scratch, int64_t tile, int fold)
@@ -592,7 +596,8 @@ static partial
 partial_at(const mr_run *r, void *scratch, int64_t tile, int64_t b, int fold)
 {
     int64_t width = mr__tile_rows(&r->s->g);
-    int64_t n_blocks = mr__row_blocks(r->s->g.points);
+    int64_t n_blocks =
+        mr__row_blocks(r->s->g.points) * mr__split_parts(&r->s->g);
     char *at =
         (char *)scratch +
         r->s->g.n_tiles * (int64_t)mr__state_bytes(r->low, width) +
@@ -675,6 +680,32 @@ split_block(mr_run *r, const split *s, int64_t b)
             memcpy(to.indices, mr__at_blocks(r, t->dst),
                    sizeof(uint32_t) * (size_t)r->rows);
         memcpy(to.values, acc, acc_size(t) * (size_t)r->rows);
+    }
+}
+
+/* Leaves of a part of a block's lanes. */
+static int
+part_leaves(const mr_geometry *g)
+{
+    return (int)(MR_LANES / mr__split_parts(g));
+}
+
+/* Part i, counted through all blocks. */
+static void
+split_part(mr_run *r, const split *s, int64_t i)
+{
+    const mr_geometry *g = &r->s->g;
+    int64_t block = i / g->parts * MR_RED_BLOCK;
+    int leaves = part_leaves(g), fold = 0;
+
+    block_by_lanes(r, s->pass, block, min64(MR_RED_BLOCK, g->points - block),
+                   s->inner, (int)(i % g->parts) * leaves, leaves);
+    for (int k = 0; k < s->pass->n; k++) {
+        const mr_step *t = &r->low->step[s->pass->step[k]];
+
+        if (t->kind == MR_STEP_FOLD)
+            memcpy(partial_at(r, s->scratch, s->tile, i, fold++).values,
+                   mr__at_lanes(r, t->dst), acc_size(t) * (size_t)r->rows);
     }
 }
 
@@ -814,6 +845,10 @@ mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
         split_pairs(r, &s, begin, end);
         return;
     }
+    for (int64_t i = begin; r->s->g.parts > 1 && i < end; i++)
+        split_part(r, &s, i);
+    if (r->s->g.parts > 1)
+        return;
     for (int64_t b = begin, m = 1; b < end; b += m) {
         if (!takes_blocks(r, pass)) {
             split_block(r, &s, b);
@@ -822,6 +857,29 @@ mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
         m = blocks_of_call(r, b, end);
         split_blocks(r, &s, b, m);
     }
+}
+
+/* The parts of block b become one, in the place of the first: the upper levels
+ * of the tree. */
+static const char *
+parts_join(const mr_run *r, const mr_step *t, void *scratch, int64_t tile,
+           int64_t b, int fold)
+{
+    const mr_geometry *g = &r->s->g;
+    int64_t n = min64(MR_RED_BLOCK, g->points - b * MR_RED_BLOCK);
+    int64_t parts = mr__split_parts(g), at = b * parts;
+
+    for (int64_t h = 1; h < parts; h *= 2)
+        for (int64_t j = 0; j < parts; j += 2 * h) {
+            int64_t lane = leaf_lane((int)(j + h) * part_leaves(g));
+
+            if (lane < n || !t->exact_lanes)
+                t->fn.fold->combine(
+                    partial_at(r, scratch, tile, at + j, fold).values,
+                    partial_at(r, scratch, tile, at + j + h, fold).values,
+                    r->rows);
+        }
+    return partial_at(r, scratch, tile, at, fold).values;
 }
 
 /* One fold of all blocks of a tile. */
@@ -842,7 +900,7 @@ fold_join(mr_run *r, const mr_step *t, void *scratch, int64_t tile, int fold)
         partial from = partial_at(r, scratch, tile, b, fold);
 
         if (t->kind == MR_STEP_FOLD) {
-            counter_push(&c, b, from.values);
+            counter_push(&c, b, parts_join(r, t, scratch, tile, b, fold));
         } else if (b == 0) {
             memcpy(mr__at_lanes(r, t->dst), from.values,
                    acc_size(t) * (size_t)r->rows);

@@ -27,6 +27,10 @@
 #define LONG_TILES        32          /* the fewest, of long rows */
 #define ALONE_POINTS      512         /* a row of several passes: a tile */
 #define SHORT_COLUMNS     32          /* all lanes at once */
+#define PANEL_COLUMNS     512         /* at most, */
+#define PANEL_HALVES      1024        /* and of halves: 2 KB of a row */
+#define PARTS_MOST        16          /* of a block's lanes */
+#define PARTS_UNITS       16          /* that are wanted */
 #define LONG_COLUMNS      256
 #define STREAM_BYTES      (16LL << 20) /* outputs from this on skip the caches */
 #define HUGE_CACHE        (128LL << 20) /* but where the last cache is this: */
@@ -325,7 +329,7 @@ panel_width(const mr_block_launch *l, int64_t points, fold_facts f,
             int64_t tile)
 {
     int64_t levels = MR_LANE_LEVELS + mr__block_levels(points) + 1;
-    int64_t n = l->dim[l->n_kept - 1], width = 512;
+    int64_t n = l->dim[l->n_kept - 1], width = PANEL_COLUMNS;
 
     while (width > 64 &&
            (width > tile || width * f.bytes * levels > PANEL_BYTES))
@@ -335,6 +339,34 @@ panel_width(const mr_block_launch *l, int64_t points, fold_facts f,
     while (width > 128 && n <= width)
         width /= 2;
     return width;
+}
+
+/* Can the lanes of a block be shared out?  Where values are stored, too, points
+ * come in their order. */
+static bool
+can_part(const mr_lowered *low)
+{
+    for (int i = 0; i < low->n_out; i++)
+        if (!low->out_row[i])
+            return false;
+    return true;
+}
+
+/* Panels of halves twice as wide, one fold of them where they lie: 1 KB of a
+ * row, and then none of the next 63, leaves a third of what is read to the
+ * processor's own guesses.  There need not be two panels, as lanes are shared
+ * out. */
+static int64_t
+panel_of_halves(const mr_lowered *low, const mr_block_launch *l, fold_facts f,
+                int64_t width, int64_t tile)
+{
+    if (width < PANEL_COLUMNS / 2 || l->dim[l->n_kept - 1] <= PANEL_COLUMNS ||
+        f.bytes > 4 || tile < MR_RED_BLOCK || !can_part(low))
+        return width;
+    for (int i = 0; i < low->n_in; i++)
+        if (!low->row[i] && mr__elem_size((mr_dtype)low->dtype[i]) != 2)
+            return width;
+    return PANEL_HALVES;
 }
 
 static void
@@ -355,13 +387,15 @@ geometry_columns(mr_geometry *g, const mr_lowered *low,
         flat = columns <= width && columns <= tile && columns_flat(low, l);
         by_lanes = !flat && !f.args && l->n_red == 1 && points > SHORT_COLUMNS;
         if (by_lanes)
-            width = panel_width(l, points, f, tile);
+            width = panel_of_halves(low, l, f, panel_width(l, points, f, tile),
+                                    tile);
         else if (flat)
             width = columns;
     }
     if (!flat)
         width = whole_vectors(width, tile);
-    width = width > 512 ? 512 : width;
+    if (!by_lanes && width > PANEL_COLUMNS)
+        width = PANEL_COLUMNS;
     mr__geometry_make(
         g, MR_RUN_COLS, low, l, -1,
         by_lanes && tile == MR_RED_BLOCK ? MR_LANES : tile / width, width);
@@ -556,6 +590,23 @@ n_rounds(const mr_schedule *s)
     return n;
 }
 
+/* Few panels of columns: their lanes are shared out, as the rows of a lane lie
+ * in all of an operand's memory anyway. */
+static int64_t
+parts_of_lanes(const mr_schedule *s, int64_t cost)
+{
+    const mr_geometry *g = &s->g;
+    int64_t tiles = g->n_tiles * mr__row_blocks(g->points), parts = 1;
+    int64_t all = g->n_tiles * g->points * mr__tile_rows(g) * cost / 1000;
+
+    if (g->strategy != MR_RUN_COLS || !g->by_lanes || s->low->n_fold == 0 ||
+        all < 4 * UNIT_NANOSECONDS || !can_part(s->low))
+        return 1;
+    while (parts < PARTS_MOST && tiles * parts < PARTS_UNITS)
+        parts *= 2;
+    return parts;
+}
+
 /* Scratch is asked for before it is known which operands share memory, which
  * may change tiles: enough for any. */
 static void
@@ -568,9 +619,13 @@ plan_split(mr_block_plan *p, mr_schedule *s, int64_t cost)
 
     if (g->strategy != MR_RUN_LONG && g->strategy != MR_RUN_COLS)
         return;
-    if (!g->paired &&
-        (p->n_units >= 16 || blocks < 4 || s->low->n_fold == 0 ||
-         blocks * block_points * cost / 1000 < 2 * UNIT_NANOSECONDS))
+    g->parts = parts_of_lanes(s, cost);
+    if (g->parts > 1)
+        block_points = (g->points < MR_RED_BLOCK ? g->points : MR_RED_BLOCK) *
+                       width / g->parts;
+    else if (!g->paired &&
+             (p->n_units >= 16 || blocks < 4 || s->low->n_fold == 0 ||
+              blocks * block_points * cost / 1000 < 2 * UNIT_NANOSECONDS))
         return;
     if (g->paired)
         block_points *= 2;
@@ -588,6 +643,8 @@ plan_split(mr_block_plan *p, mr_schedule *s, int64_t cost)
     p->n_rounds = n_rounds(s);
     p->n_units = g->n_tiles * groups;
     p->unit_cost = g->split_blocks * block_points * cost / 1000;
+    if (g->strategy == MR_RUN_COLS && can_part(s->low))
+        blocks *= PARTS_MOST;
     p->scratch_bytes = (size_t)(blocks + 1) * (size_t)rows *
                        ((size_t)s->low->n_fold * 40 + 64);
 }
