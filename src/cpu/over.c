@@ -119,8 +119,8 @@ outward_piece(void *ctx, int64_t begin, int64_t end)
     const outward *w = ctx;
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t piece = i < w->middle ? w->middle - 1 - i
-                                      : w->pieces - 1 - (i - w->middle);
+        int64_t piece =
+            i < w->middle ? w->middle - 1 - i : w->pieces - 1 - (i - w->middle);
         int64_t first = piece * w->grain, last = first + w->grain;
 
         w->body(w->ctx, first, last < w->n ? last : w->n);

@@ -732,9 +732,13 @@ job_units(run *r, const job *j)
         return;
     }
     for (int64_t u = j->begin; groups > 0 && u < j->end; u++) {
-        int64_t b = u % groups * g->split_blocks;
+        /* tiles side by side share lines, and what a processor guesses: one
+         * after the other, where their rows are the same few */
+        int64_t tile = g->parts > 1 ? u % g->n_tiles : u / groups;
+        int64_t group = g->parts > 1 ? u / g->n_tiles : u % groups;
+        int64_t b = group * g->split_blocks;
 
-        mr__run_split(r, j->scratch, j->round, u / groups, b,
+        mr__run_split(r, j->scratch, j->round, tile, b,
                       min64(b + g->split_blocks, n_blocks));
     }
     if (groups > 0)

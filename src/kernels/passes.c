@@ -697,9 +697,12 @@ split_part(mr_run *r, const split *s, int64_t i)
     const mr_geometry *g = &r->s->g;
     int64_t block = i / g->parts * MR_RED_BLOCK;
     int leaves = part_leaves(g), fold = 0;
+    int part = (int)(leaf_lane((int)(i % g->parts)) / leaves);
+
+    i = i / g->parts * g->parts + part;
 
     block_by_lanes(r, s->pass, block, min64(MR_RED_BLOCK, g->points - block),
-                   s->inner, (int)(i % g->parts) * leaves, leaves);
+                   s->inner, part * leaves, leaves);
     for (int k = 0; k < s->pass->n; k++) {
         const mr_step *t = &r->low->step[s->pass->step[k]];
 

@@ -27,8 +27,7 @@
 #define LONG_TILES        32          /* the fewest, of long rows */
 #define ALONE_POINTS      512         /* a row of several passes: a tile */
 #define SHORT_COLUMNS     32          /* all lanes at once */
-#define PANEL_COLUMNS     512         /* at most, */
-#define PANEL_HALVES      1024        /* and of halves: 2 KB of a row */
+#define PANEL_COLUMNS     512         /* at most */
 #define PARTS_MOST        16          /* of a block's lanes */
 #define PARTS_UNITS       16          /* that are wanted */
 #define LONG_COLUMNS      256
@@ -352,23 +351,6 @@ can_part(const mr_lowered *low)
     return true;
 }
 
-/* Panels of halves twice as wide, one fold of them where they lie: 1 KB of a
- * row, and then none of the next 63, leaves a third of what is read to the
- * processor's own guesses.  There need not be two panels, as lanes are shared
- * out. */
-static int64_t
-panel_of_halves(const mr_lowered *low, const mr_block_launch *l, fold_facts f,
-                int64_t width, int64_t tile)
-{
-    if (width < PANEL_COLUMNS / 2 || l->dim[l->n_kept - 1] <= PANEL_COLUMNS ||
-        f.bytes > 4 || tile < MR_RED_BLOCK || !can_part(low))
-        return width;
-    for (int i = 0; i < low->n_in; i++)
-        if (!low->row[i] && mr__elem_size((mr_dtype)low->dtype[i]) != 2)
-            return width;
-    return PANEL_HALVES;
-}
-
 static void
 geometry_columns(mr_geometry *g, const mr_lowered *low,
                  const mr_block_launch *l, int64_t tile)
@@ -387,15 +369,13 @@ geometry_columns(mr_geometry *g, const mr_lowered *low,
         flat = columns <= width && columns <= tile && columns_flat(low, l);
         by_lanes = !flat && !f.args && l->n_red == 1 && points > SHORT_COLUMNS;
         if (by_lanes)
-            width = panel_of_halves(low, l, f, panel_width(l, points, f, tile),
-                                    tile);
+            width = panel_width(l, points, f, tile);
         else if (flat)
             width = columns;
     }
     if (!flat)
         width = whole_vectors(width, tile);
-    if (!by_lanes && width > PANEL_COLUMNS)
-        width = PANEL_COLUMNS;
+    width = width > PANEL_COLUMNS ? PANEL_COLUMNS : width;
     mr__geometry_make(
         g, MR_RUN_COLS, low, l, -1,
         by_lanes && tile == MR_RED_BLOCK ? MR_LANES : tile / width, width);

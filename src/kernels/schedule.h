@@ -51,10 +51,10 @@ typedef struct mr_geometry {
     bool by_lanes;        /* COLS: passes with folds go lane by lane */
     int64_t parts; /* of the lanes of a split block, subtrees of the tree that
                       combines them: a power of two; or 0 */
-    bool by_rows; /* MAP: operands whose rows are contiguous stay where they
-             are, and steps go row by row */
-    int64_t hop;  /* points from one row of a tile to the next: COLS */
-    int twin_dim; /* the kept dim that is halved, or -1 */
+    bool by_rows;  /* MAP: operands whose rows are contiguous stay where they
+              are, and steps go row by row */
+    int64_t hop;   /* points from one row of a tile to the next: COLS */
+    int twin_dim;  /* the kept dim that is halved, or -1 */
     int64_t half, shift;
     bool paired; /* LONG: units have blocks of both halves of a row */
 } mr_geometry;

@@ -201,9 +201,9 @@ rows_softmax(void *out, int64_t out_bytes, const void *in, int64_t in_bytes,
 #endif
         V sum = row_exp(e, x, n, row_folded(x, n, k_maximum, MR_IDENTITY_MAX));
 
-        row_quotients(y, e, n, sum,
-                      (const elem *)(const void *)(n_rows > 1 ? from + in_bytes
-                                                              : from));
+        row_quotients(
+            y, e, n, sum,
+            (const elem *)(const void *)(n_rows > 1 ? from + in_bytes : from));
     }
 }
 
