@@ -123,8 +123,10 @@ mr__cpu_copy_box(const mr_box *b)
         c.split = c.split < run ? run : c.split;
     }
     c.pieces_of_axis = (c.dim[c.axis] - 1) / c.split + 1;
-    mr__over_add(&over, b->from);
-    mr__over_add(&over, b->to);
+    if (c.from_stride[c.axis] != b->item) { /* no order, if transposed */
+        mr__over_add(&over, b->from);
+        mr__over_add(&over, b->to);
+    }
     mr__cpu_for_over(&over, outer * c.pieces_of_axis, 1, cut_piece, &c);
 }
 
