@@ -49,19 +49,33 @@ units_run(void *ctx, int64_t begin, int64_t end)
         atomic_fetch_or_explicit(&u->met, met, memory_order_relaxed);
 }
 
+/* Operands that a launch goes over, not those that are met again and again. */
+static void
+launch_over(const mr_block_code *c, const mr_block_launch *l, mr_over *over)
+{
+    for (int i = 0; i < c->n_in; i++)
+        if (l->in[i].stride[0] != 0)
+            mr__over_add(over, l->in[i].data);
+    for (int i = 0; i < c->n_out; i++)
+        if (!c->out[i].per_row)
+            mr__over_add(over, l->out[i].data);
+}
+
 static unsigned
 units_all(const mr_block_ready *ready, const mr_block_launch *launch,
           void *scratch)
 {
     units u = {ready, launch, scratch, 0, 0};
+    mr_over over = {.n = 0};
     unsigned met = 0;
 
     if (ready->plan.n_units == 0)
         return 0;
+    launch_over(ready->code, launch, &over);
     for (; u.round < ready->plan.n_rounds; u.round++) {
-        mr__cpu_for(ready->plan.n_units,
-                    mr__cpu_grain((double)ready->plan.unit_cost), units_run,
-                    &u);
+        mr__cpu_for_over(&over, ready->plan.n_units,
+                         mr__cpu_grain((double)ready->plan.unit_cost),
+                         units_run, &u);
         met |= mr__block_finish_ready(ready, launch, scratch, u.round);
     }
     return met | atomic_load_explicit(&u.met, memory_order_relaxed);
@@ -436,6 +450,7 @@ program_use(program *p, int out, const mr_kernel_args *a, int32_t axis,
             mr_norm_rows *norm, size_t *bytes)
 {
     short_rows s = {.norm = norm};
+    mr_over over = {.n = 0};
     mr_block_launch l;
 
     if (a->out[0].size == 0)
@@ -459,9 +474,11 @@ program_use(program *p, int out, const mr_kernel_args *a, int32_t axis,
         norm->weight = n->has_weight ? l.in[1].data : NULL;
         norm->bias = n->has_bias ? l.in[1 + n->has_weight].data : NULL;
     }
-    mr__cpu_for(s.n_rows,
-                mr__cpu_grain((norm != NULL ? 0.25 : 0.7) * (double)s.n),
-                short_rows_piece, &s);
+    mr__over_add(&over, s.in);
+    mr__over_add(&over, s.out);
+    mr__cpu_for_over(&over, s.n_rows,
+                     mr__cpu_grain((norm != NULL ? 0.25 : 0.7) * (double)s.n),
+                     short_rows_piece, &s);
     return MR_OK;
 }
 

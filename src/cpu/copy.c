@@ -92,6 +92,7 @@ mr__cpu_copy_box(const mr_box *b)
 {
     cut c = {.to = b->to, .from = b->from, .item = (size_t)b->item};
     int64_t bytes = b->item, outer = 1;
+    mr_over over = {.n = 0};
 
     cut_merge(b, &c);
     for (int32_t k = 0; k < c.ndim; k++)
@@ -122,7 +123,11 @@ mr__cpu_copy_box(const mr_box *b)
         c.split = c.split < run ? run : c.split;
     }
     c.pieces_of_axis = (c.dim[c.axis] - 1) / c.split + 1;
-    mr__cpu_for(outer * c.pieces_of_axis, 1, cut_piece, &c);
+    if (c.from_stride[c.axis] != b->item) { /* no order, if transposed */
+        mr__over_add(&over, b->from);
+        mr__over_add(&over, b->to);
+    }
+    mr__cpu_for_over(&over, outer * c.pieces_of_axis, 1, cut_piece, &c);
 }
 
 void

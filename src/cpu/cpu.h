@@ -37,6 +37,19 @@ void mr__cpu_for(int64_t n, int64_t grain, mr_cpu_body *body, void *ctx);
  * microseconds. */
 int64_t mr__cpu_grain(double ns);
 
+/* The same over operands, by where each begins: items of the range lie in their
+ * order there.  Begins with the pieces that the last such loop over any of them
+ * ended with (over.c). */
+#define MR_OVER_MAX 6
+typedef struct mr_over {
+    const void *at[MR_OVER_MAX];
+    int n;
+} mr_over;
+
+void mr__over_add(mr_over *o, const void *memory); /* the first few count */
+void mr__cpu_for_over(const mr_over *o, int64_t n, int64_t grain,
+                      mr_cpu_body *body, void *ctx);
+
 /* body for each of n units that may differ in length, over n_slots threads at
  * most, with a piece of the workspace for each of these. */
 void mr__cpu_units(int n_slots, int64_t n, char *workspace, size_t slot_bytes,

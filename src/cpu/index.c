@@ -387,6 +387,7 @@ mr__cpu_gather(const mr_kernel_args *a)
                 .to = a->out[0].data,
                 .item = (size_t)mr__dtype_size(x->dtype),
                 .slice = 1};
+    mr_over over = {.n = 0};
     mr_walk w;
     mr_code code;
     double ns;
@@ -415,12 +416,13 @@ mr__cpu_gather(const mr_kernel_args *a)
     if (code != MR_OK || a->out[0].size == 0)
         return code;
     ns = 4.0 + 0.1 * (double)g.slice * (double)g.item;
-    mr__cpu_for(count, mr__cpu_grain(ns),
-                g.slice == 1 ? gather_points
-                : g.ndim == 1 && g.from_stride[0] == (int64_t)g.item
-                    ? gather_runs
-                    : gather_slices,
-                &g);
+    mr__over_add(&over, g.to);
+    mr__cpu_for_over(&over, count, mr__cpu_grain(ns),
+                     g.slice == 1 ? gather_points
+                     : g.ndim == 1 && g.from_stride[0] == (int64_t)g.item
+                         ? gather_runs
+                         : gather_slices,
+                     &g);
     return MR_OK;
 }
 

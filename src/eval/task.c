@@ -407,17 +407,24 @@ run_block(const mr_task *t)
     return t->device->run_block(code, &l, workspace_of(t));
 }
 
+/* Numbers of a launch that may want workspace for their lanes. */
+#define SPLIT_LEAST (1 << 16)
+
 size_t
 mr__block_task_workspace(const mr_task *t)
 {
     mr_block_launch l;
     const mr_block_code *code;
-    int64_t points = 1;
+    int64_t points = 1, all = 1;
 
-    for (int i = t->block->n_kept; i < t->block->n_kept + t->block->n_red; i++)
-        points *= t->block->dim[i];
-    /* a block of a reduction is never split: most rows end here */
-    if (t->device->block_workspace == NULL || points <= MR_RED_BLOCK)
+    for (int i = 0; i < t->block->n_kept + t->block->n_red; i++) {
+        all *= t->block->dim[i];
+        points *= i < t->block->n_kept ? 1 : t->block->dim[i];
+    }
+    /* a block of a reduction is split where there are many of them, if at all:
+     * most rows end here */
+    if (t->device->block_workspace == NULL ||
+        (points <= MR_RED_BLOCK && all < SPLIT_LEAST))
         return 0;
     code = fill_task(t, &l);
     return t->device->block_workspace(code, &l);

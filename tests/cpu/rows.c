@@ -83,6 +83,56 @@ softmax__along_the_first_axis_is_that_of_rows(void **state)
         }
 }
 
+/* Quotients by an inverse: exponentials down to those that are subnormal, zeros
+ * and rows without a sum have the bits of a division, which points that do not
+ * lie side by side get. */
+static void
+softmax__quotients_are_those_of_a_division(void **state)
+{
+    static const int64_t sizes[] = {48, 64, 100, 777, 4096};
+    static const double spread[] = {1, 20, 70, 110};
+
+    (void)state;
+    for (int t = 0; t < 4; t++)
+        for (int s = 0; s < 5 * 4; s++) {
+            int64_t n = sizes[s % 5];
+            arr *x = ARR(real[t], PLAIN, n, 70),
+                *y = ARR(real[t], PLAIN, 70, n);
+            arr *gaps = ARR(real[t], GAPPED, 70, n);
+            arr *a = ARR(real[t], PLAIN, n, 70),
+                *b = ARR(real[t], PLAIN, 70, n);
+            arr *want = ARR(real[t], PLAIN, 70, n);
+
+            for (int64_t i = 0; i < 70 * n; i++) {
+                int64_t r = i / n, k = i % n;
+                double v = -spread[s / 5] * (double)((i * 7919) % 10007) / 1e4;
+
+                if (r == 3 && k % 3 > 0)
+                    v = -(double)INFINITY;
+                if ((r == 4 || r == 5) && k == 5)
+                    v = r == 4 ? (double)INFINITY : (double)NAN;
+                arr_set(y, i, v);
+                arr_set(gaps, i, v);
+                arr_set(x, k * 70 + r, v);
+            }
+            assert_int_equal(RUN(MR_OP_SOFTMAX, &first, a, x), MR_OK);
+            assert_int_equal(RUN(MR_OP_SOFTMAX, &second, b, y), MR_OK);
+            assert_int_equal(RUN(MR_OP_SOFTMAX, &second, want, gaps), MR_OK);
+            for (int64_t i = 0; i < 70 * n; i++) {
+                double w = arr_get(want, i);
+
+                assert_true(same(arr_get(b, i), w));
+                assert_true(same(arr_get(a, i % n * 70 + i / n), w));
+            }
+            arr_free(x);
+            arr_free(y);
+            arr_free(gaps);
+            arr_free(a);
+            arr_free(b);
+            arr_free(want);
+        }
+}
+
 static void
 softmax__is_stable_and_nan_where_undefined(void **state)
 {
@@ -218,6 +268,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(softmax__sums_to_one_along_the_last_axis),
         cmocka_unit_test(softmax__along_the_first_axis_is_that_of_rows),
+        cmocka_unit_test(softmax__quotients_are_those_of_a_division),
         cmocka_unit_test(softmax__is_stable_and_nan_where_undefined),
         cmocka_unit_test(softmax__of_complex_sums_to_one),
         cmocka_unit_test(norms__scale_rows),

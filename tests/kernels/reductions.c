@@ -219,6 +219,44 @@ split__gives_many_units(void **state)
     free(x);
 }
 
+/* Few panels of columns: lanes are shared out, those that a short last block
+ * does not have as well. */
+static void
+split__shares_out_the_lanes_of_columns(void **state)
+{
+    static const int64_t shape[][2] = {
+        {1000, 1000}, {512, 4096}, {130, 8193}, {100, 12296}, {9000, 64}};
+
+    (void)state;
+    for (size_t s = 0; s < sizeof shape / sizeof shape[0]; s++) {
+        int64_t rows = shape[s][0], n = shape[s][1];
+        float *x = malloc((size_t)(rows * n) * sizeof *x);
+        float *out = malloc((size_t)rows * sizeof *out);
+        float *one = malloc((size_t)n * sizeof *one);
+
+        for (int64_t i = 0; i < rows * n; i++)
+            x[i] = value_of(i % rows, i / rows);
+        for (int j = 0; j < 3; j++) {
+            mr_k k = j == 0 ? MR_R_SUM : j == 1 ? MR_R_MEAN : MR_R_MAX;
+            prog p = {0};
+            int a = prog_in(&p, MR_FLOAT32);
+
+            prog_out(&p, prog_op(&p, k, MR_FLOAT32, a, 0, 0));
+            lay(&p.l, COLUMN_MAJOR, x, rows, n);
+            prog_contiguous(&p, &p.l.out[0], out, sizeof *out, true);
+            assert_true(prog_run(&p, BACKWARDS) >= 8);
+            for (int64_t r = 0; r < rows; r++) {
+                for (int64_t i = 0; i < n; i++)
+                    one[i] = x[i * rows + r];
+                assert_true(out[r] == model_row(k, one, n));
+            }
+        }
+        free(x);
+        free(out);
+        free(one);
+    }
+}
+
 /* A mean, then the squares around it: two rounds of units. */
 static void
 split__takes_the_passes_over_a_long_row_in_turn(void **state)
@@ -505,6 +543,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(order__is_the_same_for_every_layout_and_split),
         cmocka_unit_test(split__gives_many_units),
+        cmocka_unit_test(split__shares_out_the_lanes_of_columns),
         cmocka_unit_test(split__takes_the_passes_over_a_long_row_in_turn),
         cmocka_unit_test(integers__wrap_in_the_width_of_the_result),
         cmocka_unit_test(any_and_all__take_everything_but_zero_as_true),
