@@ -294,7 +294,7 @@ products_check(const mr_quant_format *f, int64_t groups,
     for (int m = 0; m < N_VECTORS; m++) {
         fill(x, cols, m);
         arranged[m] = to + m * floats;
-        mr__quant_arrange(f, cols, x, to + m * floats);
+        mr__quant_arrange(f, cols, x, N_VECTORS, to + m * floats);
     }
     mr__quant_dot(&w, 0, N_ROWS, N_VECTORS, arranged, p.y[0], N_ROWS);
     free(to);
@@ -407,7 +407,7 @@ dot__gives_equal_bits_of_huge_scales(void **state)
         mr_quant_matrix w = matrix(&formats[i], N_ROWS, COLS);
         const float *arranged[1] = {to};
 
-        mr__quant_arrange(&formats[i], COLS, x, to);
+        mr__quant_arrange(&formats[i], COLS, x, N_VECTORS, to);
         mr__quant_dot(&w, 0, N_ROWS, 1, arranged, y[0], N_ROWS);
         if (scales_enlarge(&w)) {
             mr__quant_dot(&w, 0, N_ROWS, 1, arranged, y[1], N_ROWS);
@@ -437,7 +437,7 @@ dot__gives_the_products_of_every_scale_byte(void **state)
         mr_quant_matrix w = matrix(f, BYTES, COLS);
         const float *arranged[1] = {to};
 
-        mr__quant_arrange(f, COLS, x, to);
+        mr__quant_arrange(f, COLS, x, N_VECTORS, to);
         for (int j = 0; scale_size(f) == 1 && j < BYTES; j++) {
             double sum = 0.0, size = 0.0;
 
@@ -475,7 +475,7 @@ dot__gives_nan_for_a_nan_code(void **state)
     for (int tiny = 0; tiny < 2; tiny++) {
         for (int k = 0; k < cols; k++)
             x[k] = number((uint32_t)k) * (tiny ? 0x1p-93F : 1.0F);
-        mr__quant_arrange(&f, cols, x, to);
+        mr__quant_arrange(&f, cols, x, N_VECTORS, to);
         words[cols + 130] = words[6 * cols + 3] = 0;
         mr__quant_dot(&w, 0, N_ROWS, 1, arranged, was, N_ROWS);
         words[cols + 130] = 0xff;

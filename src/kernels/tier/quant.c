@@ -15,7 +15,7 @@
 #define MR_LANE_FLOAT 1
 #include "kernels/tier/lanes.h"
 
-#define VECTORS (16 / N_LANES) /* of the 16 virtual lanes */
+#include "kernels/tier/quant_walk.h"
 
 typedef float F4 __attribute__((vector_size(16)));
 
@@ -321,29 +321,8 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
  * ----------------------------------------------------------------
  */
 
-/* What comes next is brought near: rows are read once and no prefetcher follows
- * them from a page to the next.  How far ahead: the same place in the rows that
- * are next, where rows are short.  To the second-level cache: the first one has
- * x, and rows a power of two apart share its sets. */
-#define AHEAD      4096
-#define SHORT_ROWS 16384
-
-INLINE int64_t
-bytes_ahead(int64_t row_bytes, int nr)
-{
-    int64_t ahead = nr * row_bytes;
-
-    while (ahead < AHEAD)
-        ahead += nr * row_bytes;
-    return row_bytes > SHORT_ROWS ? AHEAD : ahead;
-}
-
-INLINE void
-bring(const void *from, int64_t ahead)
-{
-    __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)ahead), 0,
-                       2);
-}
+/* Bytes that are brought near, at least. */
+#define AHEAD 4096
 
 /* Gathers whether the seven low bits of a byte are set: the largest of each, or
  * in its top bit. */
@@ -365,27 +344,6 @@ e4m3_has_nan(U nans)
     nans += 0x01010101;
 #endif
     return m_any((M)(nans & 0x80808080) != 0);
-}
-
-/* Biases of row r times the sums of x: group g in lane g % 16. */
-INLINE void
-add_biases(const mr_quant_span *s, int64_t r, const float *x_sums, R *sum)
-{
-    const float *bias = s->bias + r * s->row_groups;
-
-    for (int g = 0; g < s->n_groups; g += 16) {
-        const float *from = bias + g;
-        float last[16] = {0.0F};
-
-        if (s->n_groups - g < 16) {
-            memcpy(last, from, (size_t)(s->n_groups - g) * sizeof *last);
-            from = last;
-        }
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++)
-            sum[v] = multiply_add(v_load(from + v * N_LANES),
-                                  v_load(x_sums + g + v * N_LANES), sum[v]);
-    }
 }
 
 /* Codes of a lane. */
