@@ -490,12 +490,37 @@ sums(float (*lanes)[16], int n, float *to)
 }
 
 /* ---- scales of a byte ------------------------------------------------------
- * Loops that the compiler makes vectors of. */
+ * Sixteen at a time, or loops that the compiler makes vectors of. */
+
+#if MR_TIER_ID == MR_TIER_AVX512
+INLINE U
+bytes_16(const uint8_t *from)
+{
+    return (U)_mm512_cvtepu8_epi32(
+        _mm_loadu_si128((const __m128i *)(const void *)from));
+}
+#endif
 
 static void
 scales_e8m0(const uint8_t *from, int64_t n, float *to)
 {
-    for (int64_t i = 0; i < n; i++) {
+    int64_t i = 0;
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    for (; i + 16 <= n; i += 16) {
+        U byte = bytes_16(from + i), x = byte << 23;
+
+        x = (U)_mm512_mask_mov_epi32(
+            (__m512i)x, _mm512_testn_epi32_mask((__m512i)byte, (__m512i)byte),
+            _mm512_set1_epi32(0x00400000));
+        x = (U)_mm512_mask_mov_epi32(
+            (__m512i)x,
+            _mm512_cmpeq_epi32_mask((__m512i)byte, _mm512_set1_epi32(255)),
+            _mm512_set1_epi32(0x7fc00000));
+        v_store(to + i, (R)x);
+    }
+#endif
+    for (; i < n; i++) {
         uint32_t byte = from[i], bits = byte << 23;
 
         bits = byte == 0 ? 0x00400000 : bits;
@@ -507,7 +532,13 @@ scales_e8m0(const uint8_t *from, int64_t n, float *to)
 static void
 scales_e4m3(const uint8_t *from, int64_t n, float *to)
 {
-    for (int64_t i = 0; i < n; i++) {
+    int64_t i = 0;
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    for (; i + 16 <= n; i += 16)
+        v_store(to + i, number_e4m3(bytes_16(from + i)));
+#endif
+    for (; i < n; i++) {
         uint32_t byte = from[i], bits = (byte & 0x7f) << 20;
         float x;
 
@@ -556,10 +587,7 @@ raised_e8m0(const uint8_t *from, int64_t n, float *to)
 
 #if MR_TIER_ID == MR_TIER_AVX512
     for (; i + 16 <= n; i += 16) {
-        U x = (U)_mm512_cvtepu8_epi32(
-            _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
-
-        v_store(to + i, (R)((x + 40) << 23));
+        v_store(to + i, (R)((bytes_16(from + i) + 40) << 23));
     }
 #endif
     for (; i < n; i++) {

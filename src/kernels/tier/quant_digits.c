@@ -5,11 +5,11 @@
  *
  * A cell is 64 bytes of a row's stream, or the 48 or 40 that 128 codes of 3
  * bits or 64 of 6 or 5 take: 16 lanes of codes next to each other.  A block is
- * two cells, mixed so that a lane has codes of one group in both: half as many
- * sums are to be scaled.  Then codes go to planes, one of each byte, and the
- * planes meet those of the digits.  The two upper digits make one sum, the
- * lower ones another; each is exact, and so is its conversion (of 8 bits
- * rounded to 2^-24), since a lane's other codes add up to at most 504.
+ * two cells, or four of 64 codes, mixed so that a lane has codes of one group
+ * in all of them: so fewer sums are to be scaled.  Then codes go to planes, one
+ * of each byte, and the planes meet those of the digits.  The two upper digits
+ * make one sum, the lower ones another; both are exact, each is rounded to a
+ * float.
  *
  * x of a block: its digits, the uppermost first, each all planes; what lanes
  * are multiplied by; for elements, which are taken for bytes from 0 on, what
@@ -30,12 +30,13 @@
 
 enum {
     DIGITS = 4,
-    CELLS = 2,
+    MOST_CELLS = 4,
     MOST_PLANES = 8,  /* of a block */
-    MOST_ROWS = 2,    /* of w together */
+    MOST_ROWS = 4,    /* of w together */
     MOST_SUMS = 4,    /* of these and rows of x */
     MOST_CODES = 512, /* of a block */
     CELL_READ = 64,   /* bytes that are read for one */
+    MOST_BYTES = 256, /* of a block */
     ELEMENT_OFF = 12, /* bytes of elements are twice the element and this */
     AHEAD = 8192      /* bytes that are brought near, at least */
 };
@@ -53,6 +54,13 @@ kind_planes(const mr_quant_kind kind)
                : 1;
 }
 
+/* Cells of a block. */
+WITHIN int
+kind_cells(const mr_quant_kind kind)
+{
+    return kind_planes(kind) == 1 ? 4 : 2;
+}
+
 /* Bytes of a cell. */
 WITHIN int
 kind_bytes(const mr_quant_kind kind)
@@ -60,14 +68,6 @@ kind_bytes(const mr_quant_kind kind)
     return kind == MR_QUANT_3 || kind == MR_QUANT_6 ? 48
            : kind == MR_QUANT_5                     ? 40
                                                     : 64;
-}
-
-/* Do lanes have whole words of the stream?  Then plane j has code j of each
- * byte; else bytes next to each other have codes next to each other. */
-WITHIN bool
-kind_lies(const mr_quant_kind kind)
-{
-    return kind_bytes(kind) == 64;
 }
 
 /* The 48 or 40 bytes by sixes or fives, at the beginnings of words of 64 bits.
@@ -81,26 +81,12 @@ kind_lies(const mr_quant_kind kind)
             APART(5, n), APART(6, n), APART(7, n)                              \
     }
 static const uint8_t bytes_apart[2][64] = {ALL_APART(6), ALL_APART(5)};
-/* Where in such a word the codes of its bytes begin: 3 bits, both planes; 5; 6.
- */
-static const uint8_t places[4][8] = {{0, 3, 6, 9, 24, 27, 30, 33},
-                                     {12, 15, 18, 21, 36, 39, 42, 45},
-                                     {0, 5, 10, 15, 20, 25, 30, 35},
+/* Where in such a word the codes of its bytes begin: 5 bits; 6, or two of 3. */
+static const uint8_t places[2][8] = {{0, 5, 10, 15, 20, 25, 30, 35},
                                      {0, 6, 12, 18, 24, 30, 36, 42}};
 /* Twice the elements of 4 bits and ELEMENT_OFF. */
 #define ELEMENTS 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
 static const uint8_t elements[64] = {ELEMENTS, ELEMENTS, ELEMENTS, ELEMENTS};
-
-WITHIN __m512i
-cell_read(const uint8_t *from, const mr_quant_kind kind)
-{
-    __m512i x = _mm512_loadu_si512(from);
-
-    if (kind_lies(kind))
-        return x;
-    return _mm512_permutexvar_epi8(
-        _mm512_loadu_si512(bytes_apart[kind == MR_QUANT_5]), x);
-}
 
 /* Bytes of eight equal words. */
 WITHIN __m512i
@@ -127,7 +113,17 @@ bits_at(__m512i x, const int at, const int n)
         x, _mm512_set1_epi64((long long)matrix), 0);
 }
 
-/* Plane j of a mixed cell. */
+/* A byte of a mixed cell has a code of 5 bits or 6 or two of 3 in front of
+ * others' bits, or is one of the row's. */
+WITHIN __m512i
+cell_bytes(__m512i x, const mr_quant_kind kind)
+{
+    if (kind_bytes(kind) == 64)
+        return x;
+    return _mm512_multishift_epi64_epi8(eight(places[kind != MR_QUANT_5]), x);
+}
+
+/* Plane j of these. */
 WITHIN __m512i
 plane(__m512i x, const int j, const mr_quant_kind kind)
 {
@@ -135,13 +131,13 @@ plane(__m512i x, const int j, const mr_quant_kind kind)
     case MR_QUANT_2:
         return bits_at(x, 2 * j, 2);
     case MR_QUANT_3:
-        return bits_at(_mm512_multishift_epi64_epi8(eight(places[j]), x), 0, 3);
+        return bits_at(x, 3 * j, 3);
     case MR_QUANT_4:
         return bits_at(x, 4 * j, 4);
     case MR_QUANT_5:
-        return bits_at(_mm512_multishift_epi64_epi8(eight(places[2]), x), 0, 5);
+        return bits_at(x, 0, 5);
     case MR_QUANT_6:
-        return bits_at(_mm512_multishift_epi64_epi8(eight(places[3]), x), 0, 6);
+        return bits_at(x, 0, 6);
     case MR_QUANT_E2M1: /* by the six low bits, of which four count */
         return _mm512_permutexvar_epi8(j == 0 ? x : _mm512_srli_epi16(x, 4),
                                        _mm512_loadu_si512(elements));
@@ -154,28 +150,86 @@ plane(__m512i x, const int j, const mr_quant_kind kind)
     return x;
 }
 
-/* Which of the 32 lanes of two cells the lanes of the mixed ones are; the group
- * of a lane, counted from the block's first. */
+/* How cells are mixed: pairs first, then the firsts of both pairs and the
+ * seconds.  Lanes of a group are next to each other, before and after: half of
+ * them are in the one result, half in the other.  `group` is that of a lane,
+ * counted from the block's first. */
 typedef struct mixing {
-    __m512i lane[CELLS], group;
+    __m512i pair[2], pairs[2], group;
+    __m512i
+        apart[2];   /* the bytes of cells of less than 64 of even number, odd */
+    int64_t second; /* bytes from an even cell to where the odd one is read */
 } mixing;
+
+/* Lanes that a group has next to each other in each of two results. */
+WITHIN void
+halves_find(int half, __m512i *to, __m512i *group)
+{
+    const __m128i bits = _mm_cvtsi32_si128(__builtin_ctz((unsigned)half));
+    const __m512i at = _mm512_loadu_si512(lane_number);
+
+    *group = _mm512_srl_epi32(at, bits);
+    to[0] = _mm512_add_epi32(at, _mm512_sll_epi32(*group, bits));
+    to[1] = _mm512_add_epi32(to[0], _mm512_set1_epi32(half));
+}
+
+/* Are cells of 5 bits read in pairs that need no mixing?  64 bytes of the 80 of
+ * two groups of 64 have one half of each, those from byte 16 on the other. */
+WITHIN bool
+reads_mixed(int group, const mr_quant_kind kind)
+{
+    return kind == MR_QUANT_5 && group >= 64;
+}
 
 WITHIN mixing
 mixing_of(int group, const mr_quant_kind kind)
 {
-    const int codes = 4 * kind_planes(kind);
-    int half = group / codes / CELLS, bits;
-    __m512i at = _mm512_loadu_si512(lane_number), within;
-    mixing m;
+    const int lanes = group / (4 * kind_planes(kind)); /* of all cells */
+    int half = lanes / 2 < N_LANES ? lanes / 2 : N_LANES;
+    mixing m = {.second = kind_bytes(kind)};
 
-    half = half < N_LANES ? half : N_LANES;
-    bits = __builtin_ctz((unsigned)half);
-    within = _mm512_and_si512(at, _mm512_set1_epi32(half - 1));
-    m.group = _mm512_srl_epi32(at, _mm_cvtsi32_si128(bits));
-    m.lane[0] = _mm512_or_si512(
-        _mm512_sll_epi32(m.group, _mm_cvtsi32_si128(bits + 1)), within);
-    m.lane[1] = _mm512_add_epi32(m.lane[0], _mm512_set1_epi32(half));
+    halves_find(half, m.pair, &m.group);
+    if (kind_cells(kind) == 4)
+        halves_find(half / 2, m.pairs, &m.group);
+    for (int c = 0; c < 2; c++)
+        m.apart[c] = _mm512_loadu_si512(bytes_apart[kind == MR_QUANT_5]);
+    if (reads_mixed(group, kind) && group == 64) {
+        const __m512i upper = _mm512_set_epi64(-1, -1, -1, -1, 0, 0, 0, 0);
+        const __m512i by = _mm512_and_si512(upper, _mm512_set1_epi8(20));
+
+        m.second = 16;
+        m.apart[0] = _mm512_add_epi8(m.apart[0], by);
+        m.apart[1] = _mm512_add_epi8(m.apart[0], _mm512_set1_epi8(4));
+    }
     return m;
+}
+
+WITHIN __m512i
+cell_read(const uint8_t *from, __m512i apart, const mr_quant_kind kind)
+{
+    __m512i x = _mm512_loadu_si512(from);
+
+    return kind_bytes(kind) == 64 ? x : _mm512_permutexvar_epi8(apart, x);
+}
+
+/* Mixed cells, in place; `read`: pairs are. */
+WITHIN void
+cells_mix(__m512i *cell, const mixing *m, const mr_quant_kind kind,
+          const bool read)
+{
+    __m512i a[MOST_CELLS];
+
+#pragma GCC unroll 4
+    for (int c = 0; c < kind_cells(kind); c++)
+        a[c] = read ? cell[c]
+                    : _mm512_permutex2var_epi32(cell[c / 2 * 2], m->pair[c % 2],
+                                                cell[c / 2 * 2 + 1]);
+#pragma GCC unroll 4
+    for (int c = 0; c < kind_cells(kind); c++)
+        cell[c] = kind_cells(kind) == 2
+                      ? a[c]
+                      : _mm512_permutex2var_epi32(a[c / 2], m->pairs[c % 2],
+                                                  a[c / 2 + 2]);
 }
 
 /* ---- x ----------------------------------------------------------------------
@@ -184,7 +238,7 @@ mixing_of(int group, const mr_quant_kind kind)
 WITHIN int
 block_codes(const mr_quant_kind kind)
 {
-    return CELLS * 64 * kind_planes(kind);
+    return kind_cells(kind) * 64 * kind_planes(kind);
 }
 
 /* Bytes of x for a block. */
@@ -195,21 +249,26 @@ block_digits(const mr_quant_kind kind)
            (kind == MR_QUANT_E2M1 ? 3 : 1) * VEC_BYTES;
 }
 
-/* Codes of a block in the order of the planes' bytes. */
+/* Codes of a block in the order of the planes' bytes: plane j has code j of
+ * each byte. */
 WITHIN void
 order_find(int group, int32_t *to, const mr_quant_kind kind)
 {
     const int n = kind_planes(kind);
     mixing m = mixing_of(group, kind);
-    int32_t lanes[CELLS][N_LANES];
+    __m512i cell[MOST_CELLS];
+    int32_t lanes[MOST_CELLS][N_LANES];
 
-    for (int c = 0; c < CELLS; c++)
-        _mm512_storeu_si512(lanes[c], m.lane[c]);
-    for (int c = 0; c < CELLS; c++)
+    for (int c = 0; c < kind_cells(kind); c++)
+        cell[c] = _mm512_add_epi32(_mm512_loadu_si512(lane_number),
+                                   _mm512_set1_epi32(c * N_LANES));
+    cells_mix(cell, &m, kind, false);
+    for (int c = 0; c < kind_cells(kind); c++)
+        _mm512_storeu_si512(lanes[c], cell[c]);
+    for (int c = 0; c < kind_cells(kind); c++)
         for (int j = 0; j < n; j++)
             for (int b = 0; b < 64; b++)
-                *to++ = lanes[c][b / 4] * 4 * n +
-                        (kind_lies(kind) ? b % 4 * n + j : j * 4 + b % 4);
+                *to++ = (lanes[c][b / 4] * 4 + b % 4) * n + j;
 }
 
 /* The 16 lanes' largest. */
@@ -286,7 +345,7 @@ WITHIN void
 begins_find(const int8_t *digits, int32_t (*begins)[N_LANES],
             const mr_quant_kind kind)
 {
-    const int planes = CELLS * kind_planes(kind);
+    const int planes = kind_cells(kind) * kind_planes(kind);
     const __m512i all = _mm512_set1_epi8(ELEMENT_OFF);
     __m512i sum[2], first;
 
@@ -350,7 +409,6 @@ arrange(mr_quant_kind kind, int group, int64_t cols, const float *x, float *to)
     case MR_QUANT_2:
         return arrange_kind(group, cols, x, to, MR_QUANT_2);
     case MR_QUANT_3:
-        return arrange_kind(group, cols, x, to, MR_QUANT_3);
     case MR_QUANT_4:
         return arrange_kind(group, cols, x, to, MR_QUANT_4);
     case MR_QUANT_E2M1:
@@ -382,28 +440,32 @@ typedef struct block {
 /* sum[i * nr + r] += row i of x times row r of w. */
 WITHIN void
 block_meets(const block *at, const mixing *mix, const uint8_t *const *x, R *sum,
-            const mr_quant_kind kind, const int m, const int nr)
+            const mr_quant_kind kind, const int m, const int nr,
+            const bool read)
 {
-    const int planes = kind_planes(kind), bytes = kind_bytes(kind);
+    const int cells = kind_cells(kind), planes = kind_planes(kind);
+    const int bytes = kind_bytes(kind);
     const int codes = block_codes(kind);
     const R above = v_set(0x1p16F);
     __m512i c[MOST_ROWS][MOST_PLANES], part[2][MOST_SUMS];
     const uint8_t *from = at->from;
     const float *scale = at->scale;
 
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int r = 0; r < nr; r++, from += at->step) {
-        __m512i first = cell_read(from, kind);
-        __m512i second = cell_read(from + bytes, kind);
-
-#pragma GCC unroll 2
-        for (int h = 0; h < CELLS; h++) {
-            __m512i mixed =
-                _mm512_permutex2var_epi32(first, mix->lane[h], second);
+        __m512i cell[MOST_CELLS];
 
 #pragma GCC unroll 4
+        for (int k = 0; k < cells; k++)
+            cell[k] = cell_read(from + k / 2 * 2 * bytes + k % 2 * mix->second,
+                                mix->apart[k % 2], kind);
+        cells_mix(cell, mix, kind, read);
+#pragma GCC unroll 4
+        for (int k = 0; k < cells; k++) {
+            cell[k] = cell_bytes(cell[k], kind);
+#pragma GCC unroll 4
             for (int j = 0; j < planes; j++)
-                c[r][h * planes + j] = plane(mixed, j, kind);
+                c[r][k * planes + j] = plane(cell[k], j, kind);
         }
     }
 #pragma GCC unroll 4
@@ -423,20 +485,20 @@ block_meets(const block *at, const mixing *mix, const uint8_t *const *x, R *sum,
             for (int i = 0; i < m * nr; i++)
                 part[h][i] = _mm512_slli_epi32(part[h][i], 8);
 #pragma GCC unroll 8
-        for (int j = 0; j < CELLS * planes; j++)
+        for (int j = 0; j < cells * planes; j++)
 #pragma GCC unroll 2
             for (int i = 0; i < m; i++) {
                 __m512i q = _mm512_loadu_si512(x[i] + digit * codes + 64 * j);
 
                 if (nr > 1) /* once, not in each product */
                     __asm__("" : "+v"(q));
-#pragma GCC unroll 2
+#pragma GCC unroll 4
                 for (int r = 0; r < nr; r++)
                     part[h][i * nr + r] =
                         _mm512_dpbusd_epi32(part[h][i * nr + r], c[r][j], q);
             }
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int r = 0; r < nr; r++, scale += at->scale_step) {
         R s = (R)_mm512_permutexvar_ps(mix->group, _mm512_loadu_ps(scale));
 
@@ -462,10 +524,11 @@ block_meets(const block *at, const mixing *mix, const uint8_t *const *x, R *sum,
 WITHIN void
 block_copied(const block *at, int64_t n, int64_t n_groups, const mixing *mix,
              const uint8_t *const *x, R *sum, const mr_quant_kind kind,
-             const int m, const int nr)
+             const int m, const int nr, const bool read)
 {
-    const int codes = block_codes(kind), bytes = CELLS * kind_bytes(kind);
-    uint8_t last[MOST_ROWS][CELLS * CELL_READ] = {{0}};
+    const int codes = block_codes(kind);
+    const int bytes = kind_cells(kind) * kind_bytes(kind);
+    uint8_t last[MOST_ROWS][MOST_BYTES + CELL_READ] = {{0}};
     float scale[MOST_ROWS][16] = {{0.0F}};
     block copy = {last[0], scale[0], sizeof last[0], 16};
 
@@ -476,17 +539,17 @@ block_copied(const block *at, int64_t n, int64_t n_groups, const mixing *mix,
         memcpy(scale[r], at->scale + r * at->scale_step,
                (size_t)n_groups * sizeof(float));
     }
-    block_meets(&copy, mix, x, sum, kind, m, nr);
+    block_meets(&copy, mix, x, sum, kind, m, nr, read);
 }
 
 /* Blocks that may be read where they are, up to row `row`. */
 WITHIN int64_t
 whole_blocks(const mr_quant_span *s, int64_t row, const mr_quant_kind kind)
 {
-    const int bytes = CELLS * kind_bytes(kind);
+    const int bytes = kind_cells(kind) * kind_bytes(kind);
     int64_t blocks = s->n / block_codes(kind);
     int64_t there = s->end - (s->from + row * s->row_bytes);
-    int64_t beyond = kind_bytes(kind) + CELL_READ; /* of a block's first */
+    int64_t beyond = bytes - kind_bytes(kind) + CELL_READ;
     int64_t most = there < beyond ? 0 : (there - beyond) / bytes + 1;
 
     return blocks < most ? blocks : most;
@@ -495,9 +558,10 @@ whole_blocks(const mr_quant_span *s, int64_t row, const mr_quant_kind kind)
 WITHIN void
 rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
           const float *const *x_sums, float (*lanes)[16],
-          const mr_quant_kind kind, const int m, const int nr)
+          const mr_quant_kind kind, const int m, const int nr, const bool read)
 {
-    const int codes = block_codes(kind), bytes = CELLS * kind_bytes(kind);
+    const int codes = block_codes(kind);
+    const int bytes = kind_cells(kind) * kind_bytes(kind);
     int64_t stop = whole_blocks(s, row + nr - 1, kind) * codes;
     int64_t ahead = bytes_ahead(s->row_bytes, nr, AHEAD);
     mixing mix = mixing_of(s->group, kind);
@@ -513,12 +577,12 @@ rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
         sum[c] = v_load(lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr]);
     for (int64_t k = 0; k < stop; k += codes) {
         __asm__("" : "+r"(at.step), "+r"(at.scale_step));
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int r = 0; r < nr; r++) {
-            bring(at.from + r * at.step, ahead);
-            bring(at.from + r * at.step + 64, ahead);
+            for (int i = 0; i < bytes; i += 64)
+                bring(at.from + r * at.step + i, ahead);
         }
-        block_meets(&at, &mix, digits, sum, kind, m, nr);
+        block_meets(&at, &mix, digits, sum, kind, m, nr, read);
         at.from += bytes;
         at.scale += groups;
 #pragma GCC unroll 2
@@ -527,7 +591,7 @@ rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
     }
     for (int64_t k = stop; k < s->n; k += codes) {
         block_copied(&at, s->n - k, s->n_groups - k / s->group, &mix, digits,
-                     sum, kind, m, nr);
+                     sum, kind, m, nr, read);
         at.from += bytes;
         at.scale += groups;
         for (int i = 0; i < m; i++)
@@ -542,18 +606,32 @@ rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
     }
 }
 
-/* Two rows of w at a time, so that digits are read once for both. */
+/* Four rows of w at a time, or two, so that digits are read once for them.
+ */
+WITHIN void
+meet_some(const mr_quant_span *s, int rows, const float *const *x,
+          const float *const *x_sums, float (*lanes)[16],
+          const mr_quant_kind kind, const int m, const bool read)
+{
+    const bool four = kind == MR_QUANT_4 || kind == MR_QUANT_E2M1;
+    const int most = m == 1 && four ? 4 : 2;
+    int r = 0;
+
+    for (; r + most <= rows; r += most)
+        rows_meet(s, r, x, x_sums, lanes, kind, m, most, read);
+    for (; r < rows; r++)
+        rows_meet(s, r, x, x_sums, lanes, kind, m, 1, read);
+}
+
 WITHIN void
 meet(const mr_quant_span *s, int rows, const float *const *x,
      const float *const *x_sums, float (*lanes)[16], const mr_quant_kind kind,
      const int m)
 {
-    int r = 0;
-
-    for (; r + MOST_ROWS <= rows; r += MOST_ROWS)
-        rows_meet(s, r, x, x_sums, lanes, kind, m, MOST_ROWS);
-    if (r < rows)
-        rows_meet(s, r, x, x_sums, lanes, kind, m, 1);
+    if (reads_mixed(s->group, kind))
+        meet_some(s, rows, x, x_sums, lanes, kind, m, true);
+    else
+        meet_some(s, rows, x, x_sums, lanes, kind, m, false);
 }
 
 #define MEET(name, kind, m)                                                    \
@@ -579,16 +657,16 @@ const mr_quant_digits MR_TIER_SYM(mr__quant_digits) = {
     .codes = {[MR_QUANT_2] = 512,
               [MR_QUANT_3] = 256,
               [MR_QUANT_4] = 256,
-              [MR_QUANT_5] = 128,
-              [MR_QUANT_6] = 128,
-              [MR_QUANT_8] = 128,
+              [MR_QUANT_5] = 256,
+              [MR_QUANT_6] = 256,
+              [MR_QUANT_8] = 256,
               [MR_QUANT_E2M1] = 256},
     .floats = {[MR_QUANT_2] = FLOATS(512, 1),
                [MR_QUANT_3] = FLOATS(256, 1),
                [MR_QUANT_4] = FLOATS(256, 1),
-               [MR_QUANT_5] = FLOATS(128, 1),
-               [MR_QUANT_6] = FLOATS(128, 1),
-               [MR_QUANT_8] = FLOATS(128, 1),
+               [MR_QUANT_5] = FLOATS(256, 1),
+               [MR_QUANT_6] = FLOATS(256, 1),
+               [MR_QUANT_8] = FLOATS(256, 1),
                [MR_QUANT_E2M1] = FLOATS(256, 3)},
     .arrange = arrange,
     .dot = {[MR_QUANT_2] = {meet_2_1, meet_2_2},
