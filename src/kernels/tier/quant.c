@@ -490,7 +490,22 @@ sums(float (*lanes)[16], int n, float *to)
 }
 
 /* ---- scales of a byte ------------------------------------------------------
- * Sixteen at a time, or loops that the compiler makes vectors of. */
+ * Loops that the compiler makes vectors of, but for those that many rows at a
+ * time go through. */
+
+/* The largest of n bytes less `below`, of which `bits` count. */
+static uint8_t
+most_of(const uint8_t *from, int64_t n, uint8_t below, uint8_t bits)
+{
+    uint8_t most = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t x = (uint8_t)(from[i] - below) & bits;
+
+        most = x > most ? x : most;
+    }
+    return most;
+}
 
 #if MR_TIER_ID == MR_TIER_AVX512
 INLINE U
@@ -499,26 +514,27 @@ bytes_16(const uint8_t *from)
     return (U)_mm512_cvtepu8_epi32(
         _mm_loadu_si128((const __m128i *)(const void *)from));
 }
+
+/* The same, their signs in all bits above. */
+INLINE U
+signed_16(const uint8_t *from)
+{
+    return (U)_mm512_cvtepi8_epi32(
+        _mm_loadu_si128((const __m128i *)(const void *)from));
+}
 #endif
 
+/* Where all are powers of two that are normal numbers, and in the next one none
+ * is NaN, sixteen at a time. */
 static void
 scales_e8m0(const uint8_t *from, int64_t n, float *to)
 {
     int64_t i = 0;
 
 #if MR_TIER_ID == MR_TIER_AVX512
-    for (; i + 16 <= n; i += 16) {
-        U byte = bytes_16(from + i), x = byte << 23;
-
-        x = (U)_mm512_mask_mov_epi32(
-            (__m512i)x, _mm512_testn_epi32_mask((__m512i)byte, (__m512i)byte),
-            _mm512_set1_epi32(0x00400000));
-        x = (U)_mm512_mask_mov_epi32(
-            (__m512i)x,
-            _mm512_cmpeq_epi32_mask((__m512i)byte, _mm512_set1_epi32(255)),
-            _mm512_set1_epi32(0x7fc00000));
-        v_store(to + i, (R)x);
-    }
+    if (most_of(from, n, 1, 0xff) < 254)
+        for (; i + 16 <= n; i += 16)
+            v_store(to + i, (R)(bytes_16(from + i) << 23));
 #endif
     for (; i < n; i++) {
         uint32_t byte = from[i], bits = byte << 23;
@@ -535,8 +551,9 @@ scales_e4m3(const uint8_t *from, int64_t n, float *to)
     int64_t i = 0;
 
 #if MR_TIER_ID == MR_TIER_AVX512
-    for (; i + 16 <= n; i += 16)
-        v_store(to + i, number_e4m3(bytes_16(from + i)));
+    if (most_of(from, n, 0, 0x7f) < 0x7f)
+        for (; i + 16 <= n; i += 16)
+            v_store(to + i, number_e4m3_top(signed_16(from + i) << 20));
 #endif
     for (; i < n; i++) {
         uint32_t byte = from[i], bits = (byte & 0x7f) << 20;
@@ -565,20 +582,6 @@ raised(const float *from, int64_t n, float *to)
     return !m_any(less == 0);
 }
 
-/* The largest of n bytes, of which `bits` count. */
-static uint8_t
-most_of(const uint8_t *from, int64_t n, uint8_t bits)
-{
-    uint8_t most = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        uint8_t x = from[i] & bits;
-
-        most = x > most ? x : most;
-    }
-    return most;
-}
-
 /* 2^40 more is 40 in the exponent. */
 static bool
 raised_e8m0(const uint8_t *from, int64_t n, float *to)
@@ -586,16 +589,15 @@ raised_e8m0(const uint8_t *from, int64_t n, float *to)
     int64_t i = 0;
 
 #if MR_TIER_ID == MR_TIER_AVX512
-    for (; i + 16 <= n; i += 16) {
+    for (; i + 16 <= n; i += 16)
         v_store(to + i, (R)((bytes_16(from + i) + 40) << 23));
-    }
 #endif
     for (; i < n; i++) {
         uint32_t bits = ((uint32_t)from[i] + 40) << 23;
 
         memcpy(to + i, &bits, sizeof bits);
     }
-    return most_of(from, n, 0xff) < 127 + 87;
+    return most_of(from, n, 0, 0xff) < 127 + 87;
 }
 
 static bool
@@ -604,12 +606,9 @@ raised_e4m3(const uint8_t *from, int64_t n, float *to)
     int64_t i = 0;
 
 #if MR_TIER_ID == MR_TIER_AVX512
-    for (; i + 16 <= n; i += 16) {
-        U x = (U)_mm512_cvtepi8_epi32(
-            _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
-
-        v_store(to + i, number_e4m3_top(x << 20) * C(MR_QUANT_RAISED));
-    }
+    for (; i + 16 <= n; i += 16)
+        v_store(to + i, number_e4m3_top(signed_16(from + i) << 20) *
+                            C(MR_QUANT_RAISED));
 #endif
     for (; i < n; i++) {
         uint32_t x = from[i], bits = (x & 0x7f) << 20 | (x & 0x80) << 24;
@@ -618,7 +617,7 @@ raised_e4m3(const uint8_t *from, int64_t n, float *to)
         memcpy(&y, &bits, sizeof y);
         to[i] = y * 0x1p120F * MR_QUANT_RAISED;
     }
-    return most_of(from, n, 0x7f) < 0x7f;
+    return most_of(from, n, 0, 0x7f) < 0x7f;
 }
 
 /* ---- making
