@@ -12,7 +12,8 @@
  * has the codes l * C + i (C is 32, 16, 8, 8, 4, 4, 4 for 1, 2, 3, 4, 5, 6, 8
  * bits; x is arranged to suit, mr__quant_arrange), added up by i and scaled
  * once; biases meet the sums of x over the groups.  So the bits depend on the
- * operands alone, not on the tier (but baseline) or the threads.
+ * operands alone, not on the tier (but baseline; one and two rows may go as
+ * digits, quant_digits.h) or the threads.
  */
 #ifndef MR_KERNELS_QUANT_H
 #define MR_KERNELS_QUANT_H

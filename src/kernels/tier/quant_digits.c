@@ -24,8 +24,7 @@
 #if MR_TIER_ID == MR_TIER_AVX512
 #include "kernels/tier/quant_walk.h"
 
-#define WITH                                                                   \
-    __attribute__((target("avx512vnni,avx512vbmi,avx512bw,gfni,avx512vbmi2")))
+#define WITH   __attribute__((target("avx512vnni,avx512vbmi,avx512bw,gfni")))
 #define WITHIN WITH static inline __attribute__((always_inline))
 
 enum {
