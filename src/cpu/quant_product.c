@@ -329,7 +329,7 @@ arrange_piece(void *ctx, int64_t begin, int64_t end)
                 p->wide + row * p->inner,
                 (const uint16_t *)x->data + row * p->inner, p->inner);
         if (p->turned)
-            mr__quant_arrange(&p->w.f, p->inner, x_row(p, row),
+            mr__quant_arrange(&p->w.f, p->inner, x_row(p, row), p->m,
                               p->arranged + row * p->arranged_floats);
     }
 }

@@ -19,6 +19,7 @@
 
 #include "base/float8.h"
 #include "kernels/gemm.h"
+#include "kernels/quant_digits.h"
 #include "kernels/tier/tier.h"
 
 #define MR_X(id, name) [id] = &mr__quant_tier_##name,
@@ -427,9 +428,9 @@ mr__quant_panel(const mr_quant_matrix *w, bool by_rows, int width,
 }
 
 /* ---- few rows -------------------------------------------------------------
- * Arranged: the numbers of x, in whole cells, then for biased formats their
- * sums over the groups, with zeros up to a multiple of 16; then 16 floats of
- * which the first is the form they have. */
+ * Arranged: the numbers of x, in whole cells (or their digits), then for biased
+ * formats their sums over the groups, with zeros up to a multiple of 16; then
+ * 16 floats of which the first is the form they have. */
 
 enum { FLAG_FLOATS = 16, SCALES = 2 * MR_QUANT_GROUPS };
 
@@ -446,10 +447,15 @@ whole(int64_t n, int64_t of)
     return (n + of - 1) / of * of;
 }
 
+/* Of what they have in the form that takes most. */
 static int64_t
 numbers_floats(const mr_quant_format *f, int64_t cols)
 {
-    return whole(cols, 16 * lane_codes(f));
+    int64_t cells = whole(cols, 16 * lane_codes(f)), digits = 0;
+
+    if (mr__quant_digits_pay(f))
+        digits = mr__quant_digits_floats(f, cols);
+    return cells > digits ? cells : digits;
 }
 
 int64_t
@@ -471,7 +477,7 @@ lanes_sum(float *lanes)
 }
 
 /* How x is arranged. */
-typedef enum form { FORM_PLAIN, FORM_IN_PLACE, FORM_BITS } form;
+typedef enum form { FORM_PLAIN, FORM_IN_PLACE, FORM_BITS, FORM_DIGITS } form;
 
 /* What the processor has for few rows: the least that is fast. Intel's cores
  * stop for each multiply-add of a subnormal number.  Relaxed: every thread
@@ -499,7 +505,8 @@ power_find(void)
 #endif
 }
 
-/* Kernels for numbers of that form, by 1, 2, 4 rows; NULL: none. */
+/* Kernels for numbers of that form, by 1, 2, 4 (digits: 1, 2) rows; NULL: none.
+ */
 static mr_quant_dot_fn *const *
 dots_for(const mr_quant_format *f, form how)
 {
@@ -508,6 +515,8 @@ dots_for(const mr_quant_format *f, form how)
     bool bits = t->bits[kind][0] && power_find() >= POWER_SUBNORMALS;
 
     switch (how) {
+    case FORM_DIGITS:
+        return mr__quant_digits_dot(f);
     case FORM_BITS:
         return bits ? t->bits[kind] : NULL;
     case FORM_IN_PLACE:
@@ -606,16 +615,14 @@ mr__quant_group_sums(const float *x, int group, int64_t n, float *to)
         to[g] = group_sum(x + g * group, group);
 }
 
-void
-mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
-                  float *to)
+/* In cells. */
+static form
+cells_arrange(const mr_quant_format *f, int64_t cols, const float *x, extent e,
+              float *to)
 {
     int per_lane = lane_codes(f);
-    int64_t codes = 16 * per_lane, numbers = numbers_floats(f, cols);
-    int64_t all = mr__quant_arranged_floats(f, cols),
-            last = cols / codes * codes;
-    float *sums = to + numbers, factor[32][2];
-    extent e = extent_find(x, cols);
+    int64_t codes = 16 * per_lane, last = cols / codes * codes;
+    float factor[32][2];
     form how = dots_for(f, FORM_BITS) && !e.beyond     ? FORM_BITS
                : dots_for(f, FORM_IN_PLACE) && !e.tiny ? FORM_IN_PLACE
                                                        : FORM_PLAIN;
@@ -623,12 +630,29 @@ mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
     for (int j = 0; j < per_lane; j++)
         for (int odd = 0; odd < 2; odd++)
             factor[j][odd] = form_factor(f, how, j, odd);
-    memset(to + last, 0, (size_t)(all - last) * sizeof *to);
+    memset(to + last, 0, (size_t)(numbers_floats(f, cols) - last) * sizeof *to);
     for (int64_t k = 0; k < cols; k += codes)
         cell_arrange(x + k, cols - k < codes ? cols - k : codes, per_lane,
                      factor, to + k);
+    return how;
+}
+
+void
+mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
+                  int64_t m, float *to)
+{
+    int64_t numbers = numbers_floats(f, cols), groups = cols / f->group;
+    int64_t all = mr__quant_arranged_floats(f, cols);
+    float *sums = to + numbers;
+    extent e = extent_find(x, cols);
+    bool digits = m <= MR_QUANT_DIGITS_ROWS && !e.huge &&
+                  mr__quant_digits_pay(f) &&
+                  mr__quant_digits_arrange(f, cols, x, to);
+    form how = digits ? FORM_DIGITS : cells_arrange(f, cols, x, e, to);
+
+    memset(sums, 0, (size_t)(all - numbers) * sizeof *to);
     if (f->biased)
-        mr__quant_group_sums(x, f->group, cols / f->group, sums);
+        mr__quant_group_sums(x, f->group, groups, sums);
     to[all - FLAG_FLOATS] = (float)how;
     to[all - FLAG_FLOATS + 1] = e.huge ? 1.0F : 0.0F;
 }
@@ -654,7 +678,10 @@ mr__quant_arranged_huge(const mr_quant_format *f, int64_t cols,
 static int
 rows_alike(const mr_quant_matrix *w, const float *const *arranged, int m)
 {
-    int now = m >= 4 ? 4 : m >= 2 ? 2 : 1;
+    int most = arranged_form(w, arranged[0]) == FORM_DIGITS
+                   ? MR_QUANT_DIGITS_ROWS
+                   : MR_QUANT_ROWS;
+    int now = m < 2 ? 1 : m < most ? 2 : most;
 
     for (int i = 1; i < now; i++)
         if (arranged_form(w, arranged[i]) != arranged_form(w, arranged[0]))
@@ -732,7 +759,8 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
         .row_groups = per_row};
 
     for (int i = 0; i < m; i++) {
-        part[i] = x[i] + k;
+        part[i] =
+            x[i] + (how == FORM_DIGITS ? mr__quant_digits_floats(f, k) : k);
         x_sums[i] = x[i] + numbers + k / f->group;
     }
     if (how == FORM_BITS && scales_raised(w, at, all, scale)) {

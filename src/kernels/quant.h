@@ -12,7 +12,8 @@
  * has the codes l * C + i (C is 32, 16, 8, 8, 4, 4, 4 for 1, 2, 3, 4, 5, 6, 8
  * bits; x is arranged to suit, mr__quant_arrange), added up by i and scaled
  * once; biases meet the sums of x over the groups.  So the bits depend on the
- * operands alone, not on the tier (but baseline) or the threads.
+ * operands alone, not on the tier (but baseline; one and two rows may go as
+ * digits, quant_digits.h) or the threads.
  */
 #ifndef MR_KERNELS_QUANT_H
 #define MR_KERNELS_QUANT_H
@@ -103,10 +104,11 @@ void mr__quant_group_sums(const float *x, int group, int64_t n, float *to);
 
 /* ---- few rows -------------------------------------------------------------
  * x arranged for products with rows of this format: mr__quant_arranged_floats
- * floats, 64-byte aligned. */
+ * floats, 64-byte aligned.  m: how many rows meet a matrix, if that is known,
+ * or 1; up to two may go as digits (quant_digits.h). */
 int64_t mr__quant_arranged_floats(const mr_quant_format *f, int64_t cols);
 void mr__quant_arrange(const mr_quant_format *f, int64_t cols, const float *x,
-                       float *to);
+                       int64_t m, float *to);
 /* Has that row a number of MR_QUANT_HUGE or more?  Then sums of codes may
  * exceed float32 before their scale makes them small, and mr__quant_dot is not
  * right.

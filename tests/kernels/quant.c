@@ -12,6 +12,7 @@
 
 #include "kernels/gemm.h"
 #include "kernels/quant.h"
+#include "kernels/quant_digits.h"
 #include "kernels/quant_pairs.h"
 #include "kernels/tier/tier.h"
 #include "support/guard.h"
@@ -278,8 +279,9 @@ typedef struct products {
     float y[N_VECTORS][N_ROWS];
 } products;
 
+/* m: rows that meet a matrix, as mr__quant_arrange is told. */
 static void
-products_check(const mr_quant_format *f, int64_t groups,
+products_check(const mr_quant_format *f, int64_t groups, int64_t m_told,
                void (*fill)(float *x, int64_t cols, int m),
                void (*check)(const products *p))
 {
@@ -294,7 +296,7 @@ products_check(const mr_quant_format *f, int64_t groups,
     for (int m = 0; m < N_VECTORS; m++) {
         fill(x, cols, m);
         arranged[m] = to + m * floats;
-        mr__quant_arrange(f, cols, x, to + m * floats);
+        mr__quant_arrange(f, cols, x, m_told, to + m * floats);
     }
     mr__quant_dot(&w, 0, N_ROWS, N_VECTORS, arranged, p.y[0], N_ROWS);
     free(to);
@@ -332,12 +334,14 @@ dot__gives_the_products_and_stays_inside(void **state)
 {
     (void)state;
     for (int i = 0; i < N_FORMATS; i++) {
-        for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3)
-            products_check(&formats[i], groups, plain_fill, are_sums);
-        /* several spans */
-        products_check(&formats[i],
-                       (2 * MR_QUANT_SPAN + 640) / formats[i].group, plain_fill,
-                       are_sums);
+        for (int64_t m = 1; m <= N_VECTORS; m += N_VECTORS - 1) {
+            for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3)
+                products_check(&formats[i], groups, m, plain_fill, are_sums);
+            /* several spans */
+            products_check(&formats[i],
+                           (2 * MR_QUANT_SPAN + 640) / formats[i].group, m,
+                           plain_fill, are_sums);
+        }
     }
 }
 
@@ -367,7 +371,8 @@ dot__gives_equal_bits_of_tiny_numbers(void **state)
     (void)state;
     for (int i = 0; i < N_FORMATS; i++)
         for (int64_t groups = 1; groups < 40; groups += 1 + groups / 3)
-            products_check(&formats[i], groups, tiny_fill, are_scaled);
+            products_check(&formats[i], groups, N_VECTORS, tiny_fill,
+                           are_scaled);
 }
 
 /* Scales (and biases) times 2^100, where their type has that. */
@@ -407,7 +412,7 @@ dot__gives_equal_bits_of_huge_scales(void **state)
         mr_quant_matrix w = matrix(&formats[i], N_ROWS, COLS);
         const float *arranged[1] = {to};
 
-        mr__quant_arrange(&formats[i], COLS, x, to);
+        mr__quant_arrange(&formats[i], COLS, x, N_VECTORS, to);
         mr__quant_dot(&w, 0, N_ROWS, 1, arranged, y[0], N_ROWS);
         if (scales_enlarge(&w)) {
             mr__quant_dot(&w, 0, N_ROWS, 1, arranged, y[1], N_ROWS);
@@ -437,7 +442,7 @@ dot__gives_the_products_of_every_scale_byte(void **state)
         mr_quant_matrix w = matrix(f, BYTES, COLS);
         const float *arranged[1] = {to};
 
-        mr__quant_arrange(f, COLS, x, to);
+        mr__quant_arrange(f, COLS, x, N_VECTORS, to);
         for (int j = 0; scale_size(f) == 1 && j < BYTES; j++) {
             double sum = 0.0, size = 0.0;
 
@@ -475,7 +480,7 @@ dot__gives_nan_for_a_nan_code(void **state)
     for (int tiny = 0; tiny < 2; tiny++) {
         for (int k = 0; k < cols; k++)
             x[k] = number((uint32_t)k) * (tiny ? 0x1p-93F : 1.0F);
-        mr__quant_arrange(&f, cols, x, to);
+        mr__quant_arrange(&f, cols, x, N_VECTORS, to);
         words[cols + 130] = words[6 * cols + 3] = 0;
         mr__quant_dot(&w, 0, N_ROWS, 1, arranged, was, N_ROWS);
         words[cols + 130] = 0xff;
@@ -488,6 +493,170 @@ dot__gives_nan_for_a_nan_code(void **state)
     }
     free(to);
     release_all();
+}
+
+/* ---- digits ----------------------------------------------------------------
+ */
+
+enum { DIGITS_COLS = 1280 };
+
+/* One row of x times row j of w, arranged as few rows are. */
+static void
+few(const mr_quant_matrix *w, const float *x, float *y)
+{
+    int64_t floats = mr__quant_arranged_floats(&w->f, w->cols);
+    float *to = aligned_alloc(64, (size_t)floats * 4);
+    const float *arranged[1] = {to};
+
+    mr__quant_arrange(&w->f, w->cols, x, 1, to);
+    mr__quant_dot(w, 0, w->rows, 1, arranged, y, w->rows);
+    free(to);
+}
+
+static bool
+goes_as_digits(const mr_quant_format *f, const float *x)
+{
+    int64_t floats = mr__quant_digits_floats(f, DIGITS_COLS);
+    float *to = aligned_alloc(64, (size_t)floats * 4);
+    bool fine = mr__quant_digits_arrange(f, DIGITS_COLS, x, to);
+
+    free(to);
+    return fine;
+}
+
+/* Sums in double, and those of magnitudes, biases apart. */
+static double
+exactly(const mr_quant_matrix *w, int64_t j, const float *x, double *size)
+{
+    double sum = 0.0;
+
+    *size = 0.0;
+    for (int64_t k = 0; k < w->cols; k++) {
+        double v = value_at(w, j, k) * (double)x[k];
+
+        sum += v;
+        *size += fabs(v);
+    }
+    return sum;
+}
+
+/* A number of 24 bits alone in its row meets codes in 32 bits: the product is
+ * rounded once.  Others of its group, up to 2^-6 of it, add up exactly. */
+static void
+digits__of_near_numbers_are_exact(void **state)
+{
+    float x[DIGITS_COLS], y[N_ROWS];
+
+    (void)state;
+    for (int i = 0; i < N_FORMATS; i++) {
+        const mr_quant_format *f = &formats[i];
+        mr_quant_matrix w = matrix(f, N_ROWS, DIGITS_COLS);
+        double size;
+
+        if (f->scale == MR_SCALE_FLOAT32)
+            for (int64_t g = 0; g < N_ROWS * DIGITS_COLS / f->group; g++) {
+                ((float *)(uintptr_t)w.scales)[g] = 0.25F;
+                ((float *)(uintptr_t)w.biases)[g] = 0.0F;
+            }
+        if (f->scale == MR_SCALE_FLOAT32 || f->scale == MR_SCALE_E8M0)
+            for (int k = 0; k < DIGITS_COLS; k += 37) {
+                memset(x, 0, sizeof x);
+                x[k] = (float)((noise((uint32_t)k) >> 8) | 0x800001);
+                few(&w, x, y);
+                for (int j = 0; j < N_ROWS; j++)
+                    assert_true(y[j] == (float)exactly(&w, j, x, &size));
+            }
+        if (mr__quant_digits_pay(f)) {
+            for (int k = 0; k < DIGITS_COLS; k++)
+                x[k] =
+                    (float)((noise((uint32_t)k) >> 8) | 1) * 0x1p-24F + 0x1p-6F;
+            assert_true(goes_as_digits(f, x));
+        }
+        release_all();
+    }
+}
+
+/* Codes of the first number of each group are 0, and it is far larger than the
+ * others: so these are all there is, and must not be lost. */
+static void
+digits__of_numbers_far_apart_are_not_taken(void **state)
+{
+    float x[DIGITS_COLS], y[N_ROWS];
+
+    (void)state;
+    for (int i = 0; i < N_FORMATS; i++) {
+        const mr_quant_format *f = &formats[i];
+        mr_quant_matrix w = matrix(f, N_ROWS, DIGITS_COLS);
+        uint8_t *words = (uint8_t *)(uintptr_t)w.words;
+        double size;
+
+        if (f->scale != MR_SCALE_FLOAT32 && f->scale != MR_SCALE_E8M0 &&
+            f->scale != MR_SCALE_E4M3)
+            continue;
+        for (int64_t g = 0; g < N_ROWS * DIGITS_COLS / f->group; g++) {
+            words[g * f->group / 8 * f->bits] = 0;
+            if (w.biases)
+                ((float *)(uintptr_t)w.biases)[g] = 0.0F;
+        }
+        for (int k = 0; k < DIGITS_COLS; k++)
+            x[k] = number((uint32_t)k) * (k % f->group ? 1.0F : 0.0F) +
+                   (k % f->group ? 0.0F : 0x1p30F);
+        if (mr__quant_digits_pay(f))
+            assert_false(goes_as_digits(f, x));
+        few(&w, x, y);
+        for (int j = 0; j < N_ROWS; j++) {
+            double want = exactly(&w, j, x, &size);
+
+            assert_true(fabs((double)y[j] - want) <= 1e-6 * size);
+        }
+        /* a few of them may be as small as they like */
+        for (int k = 0; k < DIGITS_COLS; k++)
+            x[k] = number((uint32_t)k) +
+                   (number((uint32_t)k) < 0.0F ? -0.5F : 0.5F);
+        for (int k = 3; k < DIGITS_COLS; k += f->group)
+            x[k] = 1e-20F;
+        if (mr__quant_digits_pay(f))
+            assert_true(goes_as_digits(f, x));
+        few(&w, x, y);
+        for (int j = 0; j < N_ROWS; j++) {
+            double want = exactly(&w, j, x, &size);
+
+            assert_true(fabs((double)y[j] - want) <= 1e-6 * size);
+        }
+        release_all();
+    }
+}
+
+/* Rows together or alone, and those of one call or of several: equal bits. */
+static void
+digits__of_a_row_do_not_depend_on_others(void **state)
+{
+    enum { M = 2 };
+    float x[M][DIGITS_COLS], y[M][N_ROWS], alone[N_ROWS];
+
+    (void)state;
+    for (int i = 0; i < N_FORMATS; i++) {
+        const mr_quant_format *f = &formats[i];
+        int64_t floats = mr__quant_arranged_floats(f, DIGITS_COLS);
+        float *to = aligned_alloc(64, (size_t)floats * M * 4);
+        mr_quant_matrix w = matrix(f, N_ROWS, DIGITS_COLS);
+        const float *arranged[M] = {to, to + floats};
+
+        for (int m = 0; m < M; m++) {
+            plain_fill(x[m], DIGITS_COLS, m);
+            mr__quant_arrange(f, DIGITS_COLS, x[m], M, to + m * floats);
+        }
+        mr__quant_dot(&w, 0, N_ROWS, M, arranged, y[0], N_ROWS);
+        for (int m = 0; m < M; m++) {
+            few(&w, x[m], alone);
+            assert_memory_equal(alone, y[m], sizeof alone);
+            for (int j = 0; j < N_ROWS; j++)
+                mr__quant_dot(&w, j, j + 1, 1, arranged + m, alone + j, N_ROWS);
+            assert_memory_equal(alone, y[m], sizeof alone);
+        }
+        free(to);
+        release_all();
+    }
 }
 
 /* ---- tiers
@@ -548,6 +717,9 @@ main(void)
         cmocka_unit_test(dot__gives_equal_bits_of_huge_scales),
         cmocka_unit_test(dot__gives_the_products_of_every_scale_byte),
         cmocka_unit_test(dot__gives_nan_for_a_nan_code),
+        cmocka_unit_test(digits__of_near_numbers_are_exact),
+        cmocka_unit_test(digits__of_numbers_far_apart_are_not_taken),
+        cmocka_unit_test(digits__of_a_row_do_not_depend_on_others),
         cmocka_unit_test(tiers__give_equal_bits),
     };
 

@@ -15,7 +15,7 @@
 #define MR_LANE_FLOAT 1
 #include "kernels/tier/lanes.h"
 
-#define VECTORS (16 / N_LANES) /* of the 16 virtual lanes */
+#include "kernels/tier/quant_walk.h"
 
 typedef float F4 __attribute__((vector_size(16)));
 
@@ -321,29 +321,8 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
  * ----------------------------------------------------------------
  */
 
-/* What comes next is brought near: rows are read once and no prefetcher follows
- * them from a page to the next.  How far ahead: the same place in the rows that
- * are next, where rows are short.  To the second-level cache: the first one has
- * x, and rows a power of two apart share its sets. */
-#define AHEAD      4096
-#define SHORT_ROWS 16384
-
-INLINE int64_t
-bytes_ahead(int64_t row_bytes, int nr)
-{
-    int64_t ahead = nr * row_bytes;
-
-    while (ahead < AHEAD)
-        ahead += nr * row_bytes;
-    return row_bytes > SHORT_ROWS ? AHEAD : ahead;
-}
-
-INLINE void
-bring(const void *from, int64_t ahead)
-{
-    __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)ahead), 0,
-                       2);
-}
+/* Bytes that are brought near, at least. */
+#define AHEAD 4096
 
 /* Gathers whether the seven low bits of a byte are set: the largest of each, or
  * in its top bit. */
@@ -365,27 +344,6 @@ e4m3_has_nan(U nans)
     nans += 0x01010101;
 #endif
     return m_any((M)(nans & 0x80808080) != 0);
-}
-
-/* Biases of row r times the sums of x: group g in lane g % 16. */
-INLINE void
-add_biases(const mr_quant_span *s, int64_t r, const float *x_sums, R *sum)
-{
-    const float *bias = s->bias + r * s->row_groups;
-
-    for (int g = 0; g < s->n_groups; g += 16) {
-        const float *from = bias + g;
-        float last[16] = {0.0F};
-
-        if (s->n_groups - g < 16) {
-            memcpy(last, from, (size_t)(s->n_groups - g) * sizeof *last);
-            from = last;
-        }
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++)
-            sum[v] = multiply_add(v_load(from + v * N_LANES),
-                                  v_load(x_sums + g + v * N_LANES), sum[v]);
-    }
 }
 
 /* Codes of a lane. */
@@ -532,12 +490,53 @@ sums(float (*lanes)[16], int n, float *to)
 }
 
 /* ---- scales of a byte ------------------------------------------------------
- * Loops that the compiler makes vectors of. */
+ * Loops that the compiler makes vectors of, but for those that many rows at a
+ * time go through. */
 
+/* The largest of n bytes less `below`, of which `bits` count. */
+static uint8_t
+most_of(const uint8_t *from, int64_t n, uint8_t below, uint8_t bits)
+{
+    uint8_t most = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t x = (uint8_t)(from[i] - below) & bits;
+
+        most = x > most ? x : most;
+    }
+    return most;
+}
+
+#if MR_TIER_ID == MR_TIER_AVX512
+INLINE U
+bytes_16(const uint8_t *from)
+{
+    return (U)_mm512_cvtepu8_epi32(
+        _mm_loadu_si128((const __m128i *)(const void *)from));
+}
+
+/* The same, their signs in all bits above. */
+INLINE U
+signed_16(const uint8_t *from)
+{
+    return (U)_mm512_cvtepi8_epi32(
+        _mm_loadu_si128((const __m128i *)(const void *)from));
+}
+#endif
+
+/* Where all are powers of two that are normal numbers, and in the next one none
+ * is NaN, sixteen at a time. */
 static void
 scales_e8m0(const uint8_t *from, int64_t n, float *to)
 {
-    for (int64_t i = 0; i < n; i++) {
+    int64_t i = 0;
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    if (most_of(from, n, 1, 0xff) < 254)
+        for (; i + 16 <= n; i += 16)
+            v_store(to + i, (R)(bytes_16(from + i) << 23));
+#endif
+    for (; i < n; i++) {
         uint32_t byte = from[i], bits = byte << 23;
 
         bits = byte == 0 ? 0x00400000 : bits;
@@ -549,7 +548,14 @@ scales_e8m0(const uint8_t *from, int64_t n, float *to)
 static void
 scales_e4m3(const uint8_t *from, int64_t n, float *to)
 {
-    for (int64_t i = 0; i < n; i++) {
+    int64_t i = 0;
+
+#if MR_TIER_ID == MR_TIER_AVX512
+    if (most_of(from, n, 0, 0x7f) < 0x7f)
+        for (; i + 16 <= n; i += 16)
+            v_store(to + i, number_e4m3_top(signed_16(from + i) << 20));
+#endif
+    for (; i < n; i++) {
         uint32_t byte = from[i], bits = (byte & 0x7f) << 20;
         float x;
 
@@ -576,20 +582,6 @@ raised(const float *from, int64_t n, float *to)
     return !m_any(less == 0);
 }
 
-/* The largest of n bytes, of which `bits` count. */
-static uint8_t
-most_of(const uint8_t *from, int64_t n, uint8_t bits)
-{
-    uint8_t most = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        uint8_t x = from[i] & bits;
-
-        most = x > most ? x : most;
-    }
-    return most;
-}
-
 /* 2^40 more is 40 in the exponent. */
 static bool
 raised_e8m0(const uint8_t *from, int64_t n, float *to)
@@ -597,19 +589,15 @@ raised_e8m0(const uint8_t *from, int64_t n, float *to)
     int64_t i = 0;
 
 #if MR_TIER_ID == MR_TIER_AVX512
-    for (; i + 16 <= n; i += 16) {
-        U x = (U)_mm512_cvtepu8_epi32(
-            _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
-
-        v_store(to + i, (R)((x + 40) << 23));
-    }
+    for (; i + 16 <= n; i += 16)
+        v_store(to + i, (R)((bytes_16(from + i) + 40) << 23));
 #endif
     for (; i < n; i++) {
         uint32_t bits = ((uint32_t)from[i] + 40) << 23;
 
         memcpy(to + i, &bits, sizeof bits);
     }
-    return most_of(from, n, 0xff) < 127 + 87;
+    return most_of(from, n, 0, 0xff) < 127 + 87;
 }
 
 static bool
@@ -618,12 +606,9 @@ raised_e4m3(const uint8_t *from, int64_t n, float *to)
     int64_t i = 0;
 
 #if MR_TIER_ID == MR_TIER_AVX512
-    for (; i + 16 <= n; i += 16) {
-        U x = (U)_mm512_cvtepi8_epi32(
-            _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
-
-        v_store(to + i, number_e4m3_top(x << 20) * C(MR_QUANT_RAISED));
-    }
+    for (; i + 16 <= n; i += 16)
+        v_store(to + i, number_e4m3_top(signed_16(from + i) << 20) *
+                            C(MR_QUANT_RAISED));
 #endif
     for (; i < n; i++) {
         uint32_t x = from[i], bits = (x & 0x7f) << 20 | (x & 0x80) << 24;
@@ -632,7 +617,7 @@ raised_e4m3(const uint8_t *from, int64_t n, float *to)
         memcpy(&y, &bits, sizeof y);
         to[i] = y * 0x1p120F * MR_QUANT_RAISED;
     }
-    return most_of(from, n, 0x7f) < 0x7f;
+    return most_of(from, n, 0, 0x7f) < 0x7f;
 }
 
 /* ---- making

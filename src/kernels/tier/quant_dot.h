@@ -335,7 +335,7 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
                .scale = s->scale + row * s->row_groups,
                .step = s->row_bytes,
                .scale_step = s->row_groups,
-               .ahead = bytes_ahead(s->row_bytes, nr),
+               .ahead = bytes_ahead(s->row_bytes, nr, AHEAD),
                .shift = __builtin_ctz((unsigned)(s->group / count))};
 
     for (int c = 0; c < m * nr; c++)
