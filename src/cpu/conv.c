@@ -95,31 +95,49 @@ patches_bytes(const mr_conv *c)
     return c->plain ? 0 : (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
-size_t
-mr__cpu_conv_workspace(const mr_kernel_args *a)
+/* Without the matrix unit. */
+static size_t
+other_bytes(const mr_conv *c)
 {
     size_t whole, last;
     mr_product p;
+
+    if (mr__conv_depthwise_fits(c))
+        return mr__conv_depthwise_bytes(c);
+    if (mr__conv_line_fits(c))
+        return mr__conv_line_bytes(c);
+    if (mr__conv_spread_fits(c))
+        return mr__conv_spread_bytes(c);
+    if (mr__conv_squares_fits(c))
+        return mr__conv_squares_bytes(c);
+    if (mr__conv_window_fits(c))
+        return mr__conv_window_bytes(c);
+    p = conv_product(c, c->chunk);
+    whole = mr__product_bytes(&p);
+    p = conv_product(c, (c->n_rows - 1) % c->chunk + 1);
+    last = mr__product_bytes(&p);
+    return patches_bytes(c) + (whole > last ? whole : last);
+}
+
+static bool
+on_matrix(const mr_conv *c)
+{
+    return !mr__conv_depthwise_fits(c) && !mr__conv_line_fits(c) &&
+           mr__conv_matrix_fits(c);
+}
+
+size_t
+mr__cpu_conv_workspace(const mr_kernel_args *a)
+{
+    size_t bytes, other;
     mr_conv c;
 
     if (a->out[0].size == 0)
         return 0;
     conv_plan(a, &c);
-    if (mr__conv_depthwise_fits(&c))
-        return mr__conv_depthwise_bytes(&c);
-    if (mr__conv_line_fits(&c))
-        return mr__conv_line_bytes(&c);
-    if (mr__conv_spread_fits(&c))
-        return mr__conv_spread_bytes(&c);
-    if (mr__conv_squares_fits(&c))
-        return mr__conv_squares_bytes(&c);
-    if (mr__conv_window_fits(&c))
-        return mr__conv_window_bytes(&c);
-    p = conv_product(&c, c.chunk);
-    whole = mr__product_bytes(&p);
-    p = conv_product(&c, (c.n_rows - 1) % c.chunk + 1);
-    last = mr__product_bytes(&p);
-    return patches_bytes(&c) + (whole > last ? whole : last);
+    other = other_bytes(&c);
+    bytes = on_matrix(&c) ? mr__conv_matrix_bytes(&c) : 0;
+    return bytes > other ? bytes : other;
 }
 
 /* A constant length for the most frequent ones. */
@@ -247,31 +265,45 @@ conv_patches(mr_conv *c, char *workspace)
         }
 }
 
+/* Without the matrix unit; whether what follows is done. */
+static bool
+conv_other(mr_conv *c, void *workspace)
+{
+    if (mr__conv_depthwise_fits(c)) {
+        mr__conv_depthwise(c, workspace);
+        return false;
+    }
+    if (mr__conv_line_fits(c)) {
+        mr__conv_line(c, workspace);
+        return false;
+    }
+    if (mr__conv_spread_fits(c)) {
+        mr__conv_spread(c, workspace);
+        return false;
+    }
+    if (mr__conv_squares_fits(c)) {
+        mr__conv_squares(c, workspace);
+        return true;
+    }
+    if (mr__conv_window_fits(c)) {
+        mr__conv_window(c, workspace);
+        return mr__conv_window_follows(c);
+    }
+    conv_patches(c, workspace);
+    return true;
+}
+
 mr_code
 mr__cpu_conv(const mr_kernel_args *a)
 {
-    mr_conv c;
     bool followed = false;
+    mr_conv c;
 
     if (a->out[0].size == 0)
         return MR_OK;
     conv_plan(a, &c);
-    if (mr__conv_depthwise_fits(&c)) {
-        mr__conv_depthwise(&c, a->workspace);
-    } else if (mr__conv_line_fits(&c)) {
-        mr__conv_line(&c, a->workspace);
-    } else if (mr__conv_spread_fits(&c)) {
-        mr__conv_spread(&c, a->workspace);
-    } else if (mr__conv_squares_fits(&c)) {
-        mr__conv_squares(&c, a->workspace);
-        followed = true;
-    } else if (mr__conv_window_fits(&c)) {
-        mr__conv_window(&c, a->workspace);
-        followed = mr__conv_window_follows(&c);
-    } else {
-        conv_patches(&c, a->workspace);
-        followed = true;
-    }
+    if (!on_matrix(&c) || !mr__conv_matrix_run(&c, a->workspace))
+        followed = conv_other(&c, a->workspace);
     if (c.epilogue != NULL && !followed)
         mr__after_all(c.epilogue);
     return MR_OK;
