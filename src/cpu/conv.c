@@ -126,18 +126,48 @@ on_matrix(const mr_conv *c)
            mr__conv_matrix_fits(c);
 }
 
+static mr_conv
+conv_item(const mr_conv *c, int64_t i)
+{
+    int64_t in = c->channels * c->item;
+    mr_conv one = *c;
+
+    for (int k = 0; k < c->n_spatial; k++)
+        in *= c->in[k];
+    one.batch = 1;
+    one.n_rows = c->n_rows / c->batch;
+    one.chunk = c->chunk < one.n_rows ? c->chunk : one.n_rows;
+    one.x = c->x != NULL ? c->x + i * in : NULL;
+    one.to =
+        c->to != NULL ? c->to + i * one.n_rows * c->outputs * c->item : NULL;
+    one.epilogue = NULL;
+    return one;
+}
+
+/* What the other ways and the unit need, in whole lines; behind it a flag for
+ * each item. */
+static size_t
+shared_bytes(const mr_conv *c)
+{
+    mr_conv one = conv_item(c, 0);
+    size_t bytes = other_bytes(c), alone = other_bytes(&one);
+    size_t unit = mr__conv_matrix_bytes(c);
+
+    bytes = bytes > alone ? bytes : alone;
+    bytes = bytes > unit ? bytes : unit;
+    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
 size_t
 mr__cpu_conv_workspace(const mr_kernel_args *a)
 {
-    size_t bytes, other;
     mr_conv c;
 
     if (a->out[0].size == 0)
         return 0;
     conv_plan(a, &c);
-    other = other_bytes(&c);
-    bytes = on_matrix(&c) ? mr__conv_matrix_bytes(&c) : 0;
-    return bytes > other ? bytes : other;
+    return on_matrix(&c) ? shared_bytes(&c) + (size_t)c.batch * sizeof(bool)
+                         : other_bytes(&c);
 }
 
 /* A constant length for the most frequent ones. */
@@ -293,17 +323,34 @@ conv_other(mr_conv *c, void *workspace)
     return true;
 }
 
+/* On the matrix unit, but for items that cannot go that way. */
+static bool
+conv_matrix(mr_conv *c, char *workspace)
+{
+    bool *unfit = (bool *)(void *)(workspace + shared_bytes(c));
+
+    if (mr__conv_matrix_run(c, workspace, unfit) == c->batch)
+        return conv_other(c, workspace);
+    for (int64_t i = 0; i < c->batch; i++)
+        if (unfit[i]) {
+            mr_conv one = conv_item(c, i);
+
+            conv_other(&one, workspace);
+        }
+    return false;
+}
+
 mr_code
 mr__cpu_conv(const mr_kernel_args *a)
 {
-    bool followed = false;
+    bool followed;
     mr_conv c;
 
     if (a->out[0].size == 0)
         return MR_OK;
     conv_plan(a, &c);
-    if (!on_matrix(&c) || !mr__conv_matrix_run(&c, a->workspace))
-        followed = conv_other(&c, a->workspace);
+    followed = on_matrix(&c) ? conv_matrix(&c, a->workspace)
+                             : conv_other(&c, a->workspace);
     if (c.epilogue != NULL && !followed)
         mr__after_all(c.epilogue);
     return MR_OK;

@@ -85,11 +85,11 @@ bool mr__conv_depthwise_fits(const mr_conv *c);
 size_t mr__conv_depthwise_bytes(const mr_conv *c);
 void mr__conv_depthwise(const mr_conv *c, void *workspace);
 
-/* float32 and halves on the matrix unit.  False: the numbers cannot go that
- * way, and the output is nothing. */
+/* float32 and halves on the matrix unit.  How many items have numbers that
+ * cannot go that way, and which: outputs of those are nothing. */
 bool mr__conv_matrix_fits(const mr_conv *c);
 size_t mr__conv_matrix_bytes(const mr_conv *c);
-bool mr__conv_matrix_run(const mr_conv *c, void *workspace);
+int64_t mr__conv_matrix_run(const mr_conv *c, void *workspace, bool *unfit);
 /* float32, read in place. */
 bool mr__conv_window_fits(const mr_conv *c);
 size_t mr__conv_window_bytes(const mr_conv *c);

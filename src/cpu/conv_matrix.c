@@ -12,11 +12,10 @@
  * each axis go phase by phase, and a phase has its own taps.
  *
  * The order in which a sum is made is that of its steps, whatever the box.
- * Whether numbers may go in pieces is known at the end; if not the caller takes
- * another way.
+ * Whether the numbers of an item may go in pieces is known at the end; for
+ * those that may not the caller takes another way.
  * Called by: conv.c.  Calls: kernels/conv_matrix.h.
  */
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/pool.h"
@@ -41,6 +40,7 @@ enum {
     NEAR_BYTES = 1 << 20, /* of weights that stay in the second level */
     UNITS = 4,            /* for each thread */
     /* float32 */
+    LEAST_WORK = 2000000, /* products of an item: whatever the batch */
     LEAST_COLS = 32,
     MANY_CHANNELS = 256, /* 3 x 3: squares 439, so 546 GFLOP/s; 128: 693, 600 */
     MOST_TOGETHER = 2, /* groups of 16: 1.65 ms, windows 1.79; of 8: 2.3, 1.8 */
@@ -80,8 +80,7 @@ typedef struct matrix {
     int64_t *first, *step; /* of each combination; where each reads */
     int64_t *tap;          /* of the weights: the first of a step */
     int64_t *from;         /* the first of its depths */
-    mr_ranges *ranges;
-    atomic_bool *unfit; /* relaxed: a hint, or read after the loop */
+    mr_ranges *ranges;     /* of each item's input, beside the weights */
 } matrix;
 
 static int64_t
@@ -360,10 +359,17 @@ slot_bytes(const matrix *m)
 }
 
 static size_t
+ranges_bytes(const matrix *m)
+{
+    return (size_t)up(m->c->batch * (int64_t)sizeof(mr_ranges), 64);
+}
+
+static size_t
 plan_bytes(const matrix *m)
 {
     return weights_bytes(m) + words_bytes(m->n_combos + 1) +
-           3 * words_bytes(m->n_steps) + (size_t)m->n_slots * slot_bytes(m);
+           3 * words_bytes(m->n_steps) + ranges_bytes(m) +
+           (size_t)m->n_slots * slot_bytes(m);
 }
 
 size_t
@@ -385,7 +391,7 @@ matrix_pays(const mr_conv *c, const matrix *m)
 
     if (c->dtype != MR_FLOAT32)
         return c->p->groups == 1 || c->group_channels >= LEAST_CHANNELS;
-    if (c->plain)
+    if (c->plain || c->n_rows / c->batch * c->outputs * c->k < LEAST_WORK)
         return false;
     if (mr__conv_squares_fits(c))
         return c->channels >= MANY_CHANNELS;
@@ -564,15 +570,6 @@ columns_pack(const matrix *m, int64_t s, int64_t block, int64_t col, float *to)
     return m->tier->weigh[m->kind](to, dense, STEP * c->item, n, STEP);
 }
 
-static void
-range_note(const matrix *m, bool right, mr_gemm_range r)
-{
-    bool fits = mr__ranges_take(m->ranges, m->c->dtype, right, r);
-
-    if (!fits || (m->finite && !right && r.most >= 128))
-        atomic_store_explicit(m->unfit, true, memory_order_relaxed);
-}
-
 /* Steps of panels, panel by panel. */
 static void
 weights_piece(void *ctx, int64_t begin, int64_t end)
@@ -591,7 +588,7 @@ weights_piece(void *ctx, int64_t begin, int64_t end)
                 all, columns_pack(m, s, block, panel * COLS + half * COLS / 2,
                                   to + half * MR_CONV_STEP_FLOATS / 2));
     }
-    range_note(m, true, all);
+    mr__ranges_take(m->ranges, m->c->dtype, true, all);
 }
 
 /* ---- a box -----------------------------------------------------------------
@@ -671,13 +668,22 @@ entry_seen(const axis *a, const box *b, int i, int64_t at)
     return false;
 }
 
+/* An item's numbers; those that zeros of weights meet have to be finite. */
+static void
+range_note(const matrix *m, int64_t item, mr_gemm_range r)
+{
+    if (m->finite && r.most >= 128)
+        r.least = -r.most * 8;
+    mr__ranges_take(&m->ranges[item], m->c->dtype, false, r);
+}
+
 static void
 box_copy(const matrix *m, const box *b)
 {
     const mr_conv *c = m->c;
     const axis *a = m->axis;
-    int64_t n = a[0].band * a[1].band * a[2].band;
-    mr_gemm_range all = MR_GEMM_RANGE_NONE;
+    int64_t each = a[1].band * a[2].band, n = b->n[0] * each;
+    mr_gemm_range range = MR_GEMM_RANGE_NONE;
 
     for (int64_t l = 0; l < n; l++) {
         int64_t rest = l, at[LINE], from = 0;
@@ -692,16 +698,18 @@ box_copy(const matrix *m, const box *b)
             seen = seen && entry_seen(&a[i], b, i, at[i]);
             from = from * a[i].in + at[i];
         }
-        if (inside && !seen)
-            continue;
-        all = mr__gemm_range_join(
-            all,
-            line_copy(m, b,
-                      inside ? c->x + from * a[LINE].in * c->channels * c->item
-                             : NULL,
-                      b->copy + l * a[LINE - 1].bytes));
+        if (!inside || seen)
+            range = mr__gemm_range_join(
+                range, line_copy(m, b,
+                                 inside ? c->x + from * a[LINE].in *
+                                                     c->channels * c->item
+                                        : NULL,
+                                 b->copy + l * a[LINE - 1].bytes));
+        if ((l + 1) % each == 0) {
+            range_note(m, at[0], range);
+            range = MR_GEMM_RANGE_NONE;
+        }
     }
-    range_note(m, false, all);
 }
 
 /* ---- tiles -----------------------------------------------------------------
@@ -837,23 +845,15 @@ outputs_run(const matrix *m, const outputs *o)
         }
 }
 
-static bool
-unfit(const matrix *m)
-{
-    return atomic_load_explicit(m->unfit, memory_order_relaxed);
-}
-
 static void
 box_run(const void *ctx, int64_t unit, char *slot)
 {
     const matrix *m = ctx;
     box b = box_find(m, unit, slot);
 
-    if (unfit(m))
+    if (b.n[0] == 1 && !mr__ranges_fit(&m->ranges[b.from[0]], m->c->dtype))
         return;
     box_copy(m, &b);
-    if (unfit(m))
-        return;
     m->tier->enter((int)m->rows);
     for (int64_t combo = 0; combo < m->n_combos; combo++) {
         outputs o = outputs_find(m, &b, combo);
@@ -863,19 +863,26 @@ box_run(const void *ctx, int64_t unit, char *slot)
     m->tier->leave();
 }
 
-bool
-mr__conv_matrix_run(const mr_conv *c, void *workspace)
+/* The weights' range is that of all items' other side. */
+static void
+ranges_share(const matrix *m)
+{
+    mr_gemm_range w = mr__ranges_read(m->ranges, true);
+
+    for (int64_t i = 1; i < m->c->batch; i++) {
+        mr__ranges_begin(&m->ranges[i]);
+        mr__ranges_take(&m->ranges[i], m->c->dtype, true, w);
+    }
+}
+
+int64_t
+mr__conv_matrix_run(const mr_conv *c, void *workspace, bool *unfit)
 {
     char *at = workspace;
-    mr_ranges ranges;
-    atomic_bool bad;
+    int64_t n_unfit = 0;
     matrix m;
 
     matrix_plan(c, &m);
-    mr__ranges_begin(&ranges);
-    atomic_init(&bad, false);
-    m.ranges = &ranges;
-    m.unfit = &bad;
     m.weights = workspace;
     at += weights_bytes(&m);
     m.first = (int64_t *)(void *)at;
@@ -886,9 +893,18 @@ mr__conv_matrix_run(const mr_conv *c, void *workspace)
     at += words_bytes(m.n_steps);
     m.from = (int64_t *)(void *)at;
     at += words_bytes(m.n_steps);
+    m.ranges = (mr_ranges *)(void *)at;
+    at += ranges_bytes(&m);
     steps_list(&m);
+    mr__ranges_begin(m.ranges);
     mr__cpu_for(m.n_blocks * m.n_panels * m.n_steps,
                 mr__cpu_grain(150.0 * m.n_pieces), weights_piece, &m);
-    mr__cpu_units(m.n_slots, m.n_units, at, slot_bytes(&m), box_run, &m);
-    return !unfit(&m) && mr__ranges_fit(&ranges, c->dtype);
+    ranges_share(&m);
+    if (mr__ranges_fit(m.ranges, c->dtype))
+        mr__cpu_units(m.n_slots, m.n_units, at, slot_bytes(&m), box_run, &m);
+    for (int64_t i = 0; i < c->batch; i++) {
+        unfit[i] = !mr__ranges_fit(&m.ranges[i], c->dtype);
+        n_unfit += unfit[i];
+    }
+    return n_unfit;
 }
