@@ -90,6 +90,12 @@ void mr__conv_depthwise(const mr_conv *c, void *workspace);
 bool mr__conv_matrix_fits(const mr_conv *c);
 size_t mr__conv_matrix_bytes(const mr_conv *c);
 int64_t mr__conv_matrix_run(const mr_conv *c, void *workspace, bool *unfit);
+/* The gradient by the weights of x's dtype, float32: `out`.  False: the numbers
+ * cannot go that way. */
+bool mr__conv_matrix_back_fits(const mr_conv *c);
+size_t mr__conv_matrix_back_bytes(const mr_conv *c);
+bool mr__conv_matrix_back_run(const mr_conv *c, const void *x, const void *g,
+                              float *out, void *workspace);
 /* float32, read in place. */
 bool mr__conv_window_fits(const mr_conv *c);
 size_t mr__conv_window_bytes(const mr_conv *c);

@@ -55,6 +55,25 @@ typedef mr_gemm_range mr_conv_weigh_fn(float *to, const void *from,
 typedef void mr_conv_store_fn(char *to, int64_t to_bytes, const float *sums,
                               int64_t n, int64_t cols);
 
+/* ---- the gradient by the weights -------------------------------------------
+ * Depths are positions; columns of both sides, up to 32 at a time, are
+ * channels.  Lines of 32 columns in pieces (64 bytes each, as split leaves
+ * them) become one side or the other. */
+#define MR_CONV_LINE 64  /* bytes */
+#define MR_CONV_PAIR 128 /* of a pair of lines on the right side */
+
+/* Line v and the next one as pair v / 2 of `even` or, v being odd, of `odd`;
+ * v < n. */
+typedef void mr_conv_pairs_fn(char *even, char *odd, const char *from,
+                              int64_t n);
+/* 32 lines as a step of the left side. */
+typedef void mr_conv_turn_fn(float *to, const char *from);
+
+/* sums (+)= n_steps of a left side, whose pieces follow each other in each
+ * step, times pairs from x on, `apart` bytes further for each piece. */
+typedef void mr_conv_back_fn(const float *g, const char *x, int64_t apart,
+                             int64_t n_steps, float *sums, bool add);
+
 /* NULL where a tier has none. */
 typedef struct mr_conv_matrix {
     /* A thread's tiles are its own from one to the other; so many rows. */
@@ -65,6 +84,9 @@ typedef struct mr_conv_matrix {
     mr_conv_split_fn *split[MR_N_GEMM_KINDS];
     mr_conv_weigh_fn *weigh[MR_N_GEMM_KINDS];
     mr_conv_store_fn *store[MR_N_GEMM_KINDS];
+    mr_conv_pairs_fn *pairs;
+    mr_conv_turn_fn *turn;
+    mr_conv_back_fn *back[3][2][2];
 } mr_conv_matrix;
 
 #define MR_X(id, name) extern const mr_conv_matrix mr__conv_matrix_##name;

@@ -75,14 +75,14 @@ leave(void)
     } while (0)
 #define LOAD_B(piece, two_cols)                                                \
     do {                                                                       \
-        _tile_loadd(6, w + (piece)*2 * TILE_FLOATS, 64);                       \
+        _tile_loadd(6, w + (piece)*w_apart, w_row);                            \
         if (two_cols)                                                          \
-            _tile_loadd(7, w + ((piece)*2 + 1) * TILE_FLOATS, 64);             \
+            _tile_loadd(7, w + (piece)*w_apart + w_next, w_row);               \
     } while (0)
 /* Each tile as late as it may be: 6 % faster than all four first. */
 #define STEP_1(two_rows, two_cols)                                             \
     do {                                                                       \
-        _tile_loadd(6, w, 64);                                                 \
+        _tile_loadd(6, w, w_row);                                              \
         _tile_loadd(4, x0 + at, row);                                          \
         _tile_dpbf16ps(0, 4, 6);                                               \
         if (two_rows) {                                                        \
@@ -90,7 +90,7 @@ leave(void)
             _tile_dpbf16ps(2, 5, 6);                                           \
         }                                                                      \
         if (two_cols) {                                                        \
-            _tile_loadd(7, w + TILE_FLOATS, 64);                               \
+            _tile_loadd(7, w + w_next, w_row);                                 \
             _tile_dpbf16ps(1, 4, 7);                                           \
             if (two_rows)                                                      \
                 _tile_dpbf16ps(3, 5, 7);                                       \
@@ -131,12 +131,24 @@ leave(void)
         if ((two_rows) && (two_cols))                                          \
             what(3, sums + rows * MR_CONV_COLS + LANES, MR_CONV_COLS * 4);     \
     } while (0)
+#define SUMS_BEGIN(add, two_rows, two_cols)                                    \
+    do {                                                                       \
+        MEMORY_SEEN;                                                           \
+        if (add) {                                                             \
+            SUMS(_tile_loadd, two_rows, two_cols);                             \
+        } else {                                                               \
+            _tile_zero(0);                                                     \
+            _tile_zero(1);                                                     \
+            _tile_zero(2);                                                     \
+            _tile_zero(3);                                                     \
+        }                                                                      \
+    } while (0)
 #define STEPS(multiply, n_pieces, two_rows, two_cols)                          \
     do {                                                                       \
-        const float *w = weights;                                              \
+        const char *w = (const char *)weights;                                 \
                                                                                \
         for (int64_t s = 0; s < r->n_steps;                                    \
-             s++, w += (n_pieces)*MR_CONV_STEP_FLOATS) {                       \
+             s++, w += (n_pieces)*MR_CONV_STEP_FLOATS * 4) {                   \
             int64_t at = r->step[s];                                           \
                                                                                \
             multiply(two_rows, two_cols);                                      \
@@ -154,19 +166,15 @@ leave(void)
     {                                                                          \
         const char *x0 = r->x[0], *x1 = r->x[1];                               \
         int64_t row = r->row_bytes, apart = r->apart;                          \
+        const int64_t w_row = 64, w_next = TILE_FLOATS * 4,                    \
+                      w_apart = 2 * w_next;                                    \
                                                                                \
         (void)x1;                                                              \
         (void)rows;                                                            \
         (void)apart;                                                           \
-        MEMORY_SEEN;                                                           \
-        if (add) {                                                             \
-            SUMS(_tile_loadd, two_rows, two_cols);                             \
-        } else {                                                               \
-            _tile_zero(0);                                                     \
-            _tile_zero(1);                                                     \
-            _tile_zero(2);                                                     \
-            _tile_zero(3);                                                     \
-        }                                                                      \
+        (void)w_next;                                                          \
+        (void)w_apart;                                                         \
+        SUMS_BEGIN(add, two_rows, two_cols);                                   \
         all(two_rows, two_cols);                                               \
         SUMS(_tile_stored, two_rows, two_cols);                                \
         MEMORY_SEEN;                                                           \
@@ -184,6 +192,56 @@ TILES(3)
         {tile_##n##_quarter, tile_##n##_upper},                                \
         {                                                                      \
             tile_##n##_left, tile_##n##_whole                                  \
+        }                                                                      \
+    }
+
+/* The gradient by the weights: the left side is packed, the right one has pairs
+ * of lines of both its tiles. */
+#define BACK_STEPS(multiply, n_pieces, two_rows, two_cols)                     \
+    do {                                                                       \
+        const char *x0 = (const char *)g, *x1 = x0 + 4 * TILE_FLOATS;          \
+                                                                               \
+        for (int64_t s = 0; s < n_steps; s++) {                                \
+            int64_t at = s * (n_pieces)*MR_CONV_STEP_FLOATS * 4;               \
+            const char *w = x + s * (STEP / 2) * MR_CONV_PAIR;                 \
+                                                                               \
+            multiply(two_rows, two_cols);                                      \
+        }                                                                      \
+    } while (0)
+#define BACK_3(two_rows, two_cols)                                             \
+    BACK_STEPS(STEP_LESSER, 3, two_rows, two_cols);                            \
+    BACK_STEPS(STEP_1, 3, two_rows, two_cols)
+#define BACK_2(two_rows, two_cols) BACK_STEPS(STEP_2, 2, two_rows, two_cols)
+#define BACK_1(two_rows, two_cols) BACK_STEPS(STEP_1, 1, two_rows, two_cols)
+#define BACK(name, all, two_rows, two_cols)                                    \
+    UNIT static void name(const float *g, const char *x, int64_t w_apart,      \
+                          int64_t n_steps, float *sums, bool add)              \
+    {                                                                          \
+        const int64_t row = 64, apart = 2 * TILE_FLOATS * 4, rows = LANES;     \
+        const int64_t w_row = MR_CONV_PAIR, w_next = MR_CONV_LINE;             \
+                                                                               \
+        (void)apart;                                                           \
+        (void)rows;                                                            \
+        (void)w_apart;                                                         \
+        (void)w_next;                                                          \
+        SUMS_BEGIN(add, two_rows, two_cols);                                   \
+        all(two_rows, two_cols);                                               \
+        SUMS(_tile_stored, two_rows, two_cols);                                \
+        MEMORY_SEEN;                                                           \
+    }
+#define BACKS(n)                                                               \
+    BACK(back_##n##_quarter, BACK_##n, 0, 0)                                   \
+    BACK(back_##n##_upper, BACK_##n, 0, 1)                                     \
+    BACK(back_##n##_left, BACK_##n, 1, 0)                                      \
+    BACK(back_##n##_whole, BACK_##n, 1, 1)
+BACKS(1)
+BACKS(2)
+BACKS(3)
+#define BACKS_OF(n)                                                            \
+    {                                                                          \
+        {back_##n##_quarter, back_##n##_upper},                                \
+        {                                                                      \
+            back_##n##_left, back_##n##_whole                                  \
         }                                                                      \
     }
 
@@ -368,6 +426,49 @@ store_all(char *to, int64_t to_bytes, const float *sums, int64_t n,
     }
 }
 
+/* ---- sides of the gradient by the weights ----------------------------------
+ */
+
+/* Columns [0, 16) of two lines as pairs, or [16, 32). */
+INLINE __m512i
+lines_pair(const char *from, int half)
+{
+    static const uint16_t pairs[2][STEP] = {
+        {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+         8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
+        {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+         24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
+
+    return _mm512_permutex2var_epi16(_mm512_loadu_si512(from),
+                                     _mm512_loadu_si512(pairs[half]),
+                                     _mm512_loadu_si512(from + MR_CONV_LINE));
+}
+
+static void
+pairs(char *even, char *odd, const char *from, int64_t n)
+{
+    for (int64_t v = 0; v < n; v++, from += MR_CONV_LINE) {
+        char *to = (v & 1 ? odd : even) + v / 2 * MR_CONV_PAIR;
+
+        _mm512_storeu_si512(to, lines_pair(from, 0));
+        _mm512_storeu_si512(to + MR_CONV_LINE, lines_pair(from, 1));
+    }
+}
+
+static void
+turn(float *to, const char *from)
+{
+    for (int half = 0; half < 2; half++, to += TILE_FLOATS) {
+        __m512i tile[LANES];
+
+        for (int i = 0; i < LANES; i++)
+            tile[i] = lines_pair(from + 2 * i * MR_CONV_LINE, half);
+        turn_registers((__m512 *)tile);
+        for (int i = 0; i < LANES; i++)
+            _mm512_store_si512(to + i * LANES, tile[i]);
+    }
+}
+
 #define OF_KIND(name, kind, n_pieces)                                          \
     static mr_gemm_range split_##name(                                         \
         char *to, int64_t to_bytes, int64_t apart, const void *from,           \
@@ -398,6 +499,9 @@ const mr_conv_matrix MR_TIER_SYM(mr__conv_matrix) = {
     .split = {split_f32, split_f16, split_bf16},
     .weigh = {weigh_f32, weigh_f16, weigh_bf16},
     .store = {store_f32, store_f16, store_bf16},
+    .pairs = pairs,
+    .turn = turn,
+    .back = {BACKS_OF(1), BACKS_OF(2), BACKS_OF(3)},
 };
 
 #else
