@@ -38,6 +38,8 @@ enum {
     LARGE_BOX_BYTES = 768 << 10, /* beside weights that are read from afar */
     MOST_BYTES = 2 << 20,
     NEAR_BYTES = 1 << 20, /* of weights that stay in the second level */
+    SIDE = 4,             /* panels of bfloat16 side by side, for */
+    NEAR_STEPS = 12,      /* at a time */
     UNITS = 4,            /* for each thread */
     /* float32 */
     LEAST_WORK = 2000000, /* products of an item: whatever the batch */
@@ -777,47 +779,101 @@ tile_find(const matrix *m, const outputs *o, int64_t number, pair *p, int which)
     p->n[which] = lesser(m->rows, o->n[LINE] - j);
 }
 
-/* Two tiles of positions meet a panel of columns.  Chunks of depth add up
- * apart, as those of products do. */
-static void
-pair_run(const matrix *m, const pair *p, int64_t combo, int64_t block,
-         int64_t panel)
+/* The weights that a pair meets in a panel of columns, and its sums. */
+typedef struct meeting {
+    int64_t block, col, cols;
+    const float *weights;
+    float *sums, *more;
+} meeting;
+
+/* Panels are counted through all blocks.  False: the last block has fewer
+ * groups, so there is no such panel. */
+static bool
+meeting_find(const matrix *m, int64_t combo, int64_t panel, meeting *k)
 {
-    _Alignas(64) float sums[2 * ROWS * COLS], more[2 * ROWS * COLS];
-    const mr_tier_dtype *f32 = mr__tier()->dtype[MR_FLOAT32];
-    const mr_conv *c = m->c;
-    int64_t cols = m->block_cols - panel * COLS, first = m->first[combo];
-    int64_t left =
-        (c->p->groups - block * m->together) * c->group_outputs - panel * COLS;
-    int64_t n = m->first[combo + 1] - first, n_chunks = (n - 1) / m->chunk + 1;
-    const float *w =
-        m->weights + (block * m->n_panels + panel) * m->panel_floats;
+    int64_t block = panel / m->n_panels, col = panel % m->n_panels * COLS;
+    int64_t groups = m->c->p->groups - block * m->together;
+
+    k->block = block;
+    k->col = col;
+    k->cols = lesser(groups, m->together) * m->c->group_outputs - col;
+    k->cols = lesser(k->cols, COLS);
+    k->weights = m->weights + panel * m->panel_floats +
+                 m->first[combo] * m->n_pieces * MR_CONV_STEP_FLOATS;
+    return k->cols > 0;
+}
+
+/* Steps [s0, s1) of a combination of phases. */
+static void
+meeting_run(const matrix *m, const pair *p, const meeting *k, int64_t combo,
+            int64_t s0, int64_t s1, float *sums, bool add)
+{
     mr_conv_rows r = p->rows;
-    mr_conv_tile_fn *tile;
 
-    cols = lesser(lesser(cols, left), COLS);
-    if (cols <= 0) /* the last block has fewer groups */
-        return;
-    tile = m->tier->tile[m->n_pieces - 1][p->n[1] > 0][cols > COLS / 2];
-    n_chunks = n_chunks < 1 ? 1 : n_chunks;
     for (int i = 0; i < 2; i++)
-        r.x[i] += 2 * block * m->block_channels;
-    for (int64_t k = 0; k < n_chunks; k++) {
-        int64_t s = n * k / n_chunks;
+        r.x[i] += 2 * k->block * m->block_channels;
+    r.step = m->step + m->first[combo] + s0;
+    r.n_steps = s1 - s0;
+    m->tier->tile[m->n_pieces - 1][p->n[1] > 0][k->cols > COLS / 2](
+        &r, k->weights + s0 * m->n_pieces * MR_CONV_STEP_FLOATS, sums, m->rows,
+        add);
+}
 
-        r.step = m->step + first + s;
-        r.n_steps = n * (k + 1) / n_chunks - s;
-        tile(&r, w + (first + s) * m->n_pieces * MR_CONV_STEP_FLOATS,
-             k == 0 ? sums : more, m->rows, false);
-        if (k > 0)
-            f32->map[MR_K_ADD](sums, (const void *[]){sums, more},
+/* Two tiles of positions meet n panels of columns, some steps at a time of all
+ * of them.  Chunks of depth add up apart, as those of products do. */
+static void
+pair_run(const matrix *m, const pair *p, int64_t combo, const meeting *k, int n)
+{
+    const mr_tier_dtype *f32 = mr__tier()->dtype[MR_FLOAT32];
+    int64_t steps = m->first[combo + 1] - m->first[combo], item = m->c->item;
+    int64_t n_chunks = steps > 0 ? (steps - 1) / m->chunk + 1 : 1;
+
+    for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
+        int64_t s0 = steps * chunk / n_chunks;
+        int64_t s1 = steps * (chunk + 1) / n_chunks, s = s0;
+
+        do {
+            int64_t end = n > 1 ? lesser(s + NEAR_STEPS, s1) : s1;
+
+            for (int i = 0; i < n; i++)
+                meeting_run(m, p, &k[i], combo, s, end,
+                            chunk == 0 ? k[i].sums : k[i].more, s > s0);
+            s = end;
+        } while (s < s1);
+        for (int i = 0; chunk > 0 && i < n; i++)
+            f32->map[MR_K_ADD](k[i].sums,
+                               (const void *[]){k[i].sums, k[i].more},
                                (int64_t[]){1, 1}, 2 * m->rows * COLS);
     }
-    for (int i = 0; i < 2; i++)
-        m->tier->store[m->kind](
-            p->to[i] + (block * m->block_cols + panel * COLS) * c->item,
-            m->axis[LINE].phases * c->outputs * c->item,
-            sums + i * m->rows * COLS, p->n[i], cols);
+    for (int i = 0; i < n; i++)
+        for (int t = 0; t < 2; t++)
+            m->tier->store[m->kind](
+                p->to[t] + (k[i].block * m->block_cols + k[i].col) * item,
+                m->axis[LINE].phases * m->c->outputs * item,
+                k[i].sums + t * m->rows * COLS, p->n[t], k[i].cols);
+}
+
+/* The same of panels [from, to).  Of many steps of bfloat16 several panels meet
+ * the same ones while these are in the first-level cache. */
+static void
+panels_run(const matrix *m, const pair *p, int64_t combo, int64_t from,
+           int64_t to)
+{
+    _Alignas(64) float sums[2][SIDE][2 * ROWS * COLS];
+    int64_t steps = m->first[combo + 1] - m->first[combo];
+    int most = m->n_pieces == 1 && steps >= 2 * NEAR_STEPS ? SIDE : 1;
+    meeting k[SIDE];
+    int n = 0;
+
+    for (int64_t panel = from; panel < to; panel++) {
+        k[n].sums = sums[0][n];
+        k[n].more = sums[1][n];
+        n += meeting_find(m, combo, panel, &k[n]);
+        if (n < most && panel + 1 < to)
+            continue;
+        pair_run(m, p, combo, k, n);
+        n = 0;
+    }
 }
 
 /* All outputs of a combination of phases; weights beyond what stays near are
@@ -840,8 +896,7 @@ outputs_run(const matrix *m, const outputs *o)
             p.n[1] = 0;
             if (t + 1 < n)
                 tile_find(m, o, t + 1, &p, 1);
-            for (int64_t k = near; k < end; k++)
-                pair_run(m, &p, o->combo, k / m->n_panels, k % m->n_panels);
+            panels_run(m, &p, o->combo, near, end);
         }
 }
 
