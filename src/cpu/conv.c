@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "cpu/conv.h"
 #include "cpu/epilogue.h"
 #include "cpu/product.h"
@@ -144,20 +145,14 @@ conv_item(const mr_conv *c, int64_t i)
     return one;
 }
 
-/* What the other ways and the unit need, in whole lines; behind it a flag for
- * each item. */
 static size_t
-shared_bytes(const mr_conv *c)
+whole_lines(size_t bytes)
 {
-    mr_conv one = conv_item(c, 0);
-    size_t bytes = other_bytes(c), alone = other_bytes(&one);
-    size_t unit = mr__conv_matrix_bytes(c);
-
-    bytes = bytes > alone ? bytes : alone;
-    bytes = bytes > unit ? bytes : unit;
     return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
+/* The unit's, and a flag for each item; what the other ways need is asked for
+ * when numbers need them. */
 size_t
 mr__cpu_conv_workspace(const mr_kernel_args *a)
 {
@@ -166,8 +161,10 @@ mr__cpu_conv_workspace(const mr_kernel_args *a)
     if (a->out[0].size == 0)
         return 0;
     conv_plan(a, &c);
-    return on_matrix(&c) ? shared_bytes(&c) + (size_t)c.batch * sizeof(bool)
-                         : other_bytes(&c);
+    if (!on_matrix(&c))
+        return other_bytes(&c);
+    return whole_lines(mr__conv_matrix_bytes(&c)) +
+           (size_t)c.batch * sizeof(bool);
 }
 
 /* A constant length for the most frequent ones. */
@@ -323,34 +320,51 @@ conv_other(mr_conv *c, void *workspace)
     return true;
 }
 
-/* On the matrix unit, but for items that cannot go that way. */
-static bool
-conv_matrix(mr_conv *c, char *workspace)
+/* The items that cannot go on the unit, of which there are n. */
+static mr_code
+conv_unfit(mr_conv *c, const bool *unfit, int64_t n, bool *followed)
 {
-    bool *unfit = (bool *)(void *)(workspace + shared_bytes(c));
+    mr_conv one = conv_item(c, 0);
+    size_t bytes = n == c->batch ? other_bytes(c) : other_bytes(&one);
+    char *memory = mr__alloc(bytes + ALIGN), *room;
 
-    if (mr__conv_matrix_run(c, workspace, unfit) == c->batch)
-        return conv_other(c, workspace);
-    for (int64_t i = 0; i < c->batch; i++)
+    if (memory == NULL)
+        return MR_E_MEMORY;
+    room = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN;
+    if (n == c->batch)
+        *followed = conv_other(c, room);
+    for (int64_t i = 0; n < c->batch && i < c->batch; i++)
         if (unfit[i]) {
-            mr_conv one = conv_item(c, i);
-
-            conv_other(&one, workspace);
+            one = conv_item(c, i);
+            conv_other(&one, room);
         }
-    return false;
+    mr__dealloc(memory);
+    return MR_OK;
+}
+
+static mr_code
+conv_matrix(mr_conv *c, char *workspace, bool *followed)
+{
+    size_t bytes = whole_lines(mr__conv_matrix_bytes(c));
+    bool *unfit = (bool *)(void *)(workspace + bytes);
+    int64_t n = mr__conv_matrix_run(c, workspace, unfit);
+
+    return n > 0 ? conv_unfit(c, unfit, n, followed) : MR_OK;
 }
 
 mr_code
 mr__cpu_conv(const mr_kernel_args *a)
 {
-    bool followed;
+    bool followed = false;
     mr_conv c;
 
     if (a->out[0].size == 0)
         return MR_OK;
     conv_plan(a, &c);
-    followed = on_matrix(&c) ? conv_matrix(&c, a->workspace)
-                             : conv_other(&c, a->workspace);
+    if (!on_matrix(&c))
+        followed = conv_other(&c, a->workspace);
+    else if (conv_matrix(&c, a->workspace, &followed) != MR_OK)
+        return MR_E_MEMORY;
     if (c.epilogue != NULL && !followed)
         mr__after_all(c.epilogue);
     return MR_OK;

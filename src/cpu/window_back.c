@@ -19,6 +19,7 @@
  */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/pool.h"
 #include "cpu/conv.h"
 #include "kernels/tier/tier.h"
@@ -133,22 +134,26 @@ wide_bytes(const mr_kernel_args *a, int i)
     return (size_t)up(floats, 16) * sizeof(float);
 }
 
+/* By vectors. */
+static size_t
+vectors_bytes(const mr_kernel_args *a, const weights *w)
+{
+    return (size_t)(w->n_parts * w->part_floats + tail_room(w) +
+                    w->n_slots * w->slot_floats) *
+               sizeof(float) +
+           64 + wide_bytes(a, 0) + wide_bytes(a, 1);
+}
+
 size_t
 mr__cpu_conv_weight_workspace(const mr_kernel_args *a)
 {
-    size_t bytes, other;
     weights w;
 
     if (a->out[0].size == 0 || a->in[1].size == 0)
         return 0;
     weights_plan(a, &w);
-    other = (size_t)(w.n_parts * w.part_floats + tail_room(&w) +
-                     w.n_slots * w.slot_floats) *
-                sizeof(float) +
-            64 + wide_bytes(a, 0) + wide_bytes(a, 1);
-    bytes =
-        mr__conv_matrix_back_fits(&w.c) ? mr__conv_matrix_back_bytes(&w.c) : 0;
-    return bytes > other ? bytes : other;
+    return mr__conv_matrix_back_fits(&w.c) ? mr__conv_matrix_back_bytes(&w.c)
+                                           : vectors_bytes(a, &w);
 }
 
 /* ---- runs ------------------------------------------------------------------
@@ -416,10 +421,11 @@ widened(const mr_kernel_args *a, int i, float **room)
     return k.to;
 }
 
-/* By vectors. */
 static void
-weights_run(const mr_kernel_args *a, weights *w, float *room)
+weights_run(const mr_kernel_args *a, weights *w, void *workspace)
 {
+    float *room = (float *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
+
     w->x = widened(a, 0, &room);
     w->g = widened(a, 1, &room);
     w->c.to = a->out[0].data;
@@ -440,11 +446,22 @@ weights_run(const mr_kernel_args *a, weights *w, float *room)
                 store_piece, w);
 }
 
+/* The numbers cannot go on the matrix unit. */
+static mr_code
+weights_unfit(const mr_kernel_args *a, weights *w)
+{
+    void *memory = mr__alloc(vectors_bytes(a, w));
+
+    if (memory == NULL)
+        return MR_E_MEMORY;
+    weights_run(a, w, memory);
+    mr__dealloc(memory);
+    return MR_OK;
+}
+
 mr_code
 mr__cpu_conv_weight(const mr_kernel_args *a)
 {
-    float *workspace =
-        (float *)(((uintptr_t)a->workspace + 63) & ~(uintptr_t)63);
     weights w;
 
     if (a->out[0].size == 0)
@@ -454,10 +471,11 @@ mr__cpu_conv_weight(const mr_kernel_args *a)
         return MR_OK;
     }
     weights_plan(a, &w);
-    if (!mr__conv_matrix_back_fits(&w.c) ||
-        !mr__conv_matrix_back_run(&w.c, a->in[0].data, a->in[1].data,
-                                  a->out[0].data, a->workspace))
-        weights_run(a, &w, workspace);
+    if (!mr__conv_matrix_back_fits(&w.c))
+        weights_run(a, &w, a->workspace);
+    else if (!mr__conv_matrix_back_run(&w.c, a->in[0].data, a->in[1].data,
+                                       a->out[0].data, a->workspace))
+        return weights_unfit(a, &w);
     return MR_OK;
 }
 
