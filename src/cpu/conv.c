@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * conv.c -- convolution as matrix products.
+ * conv.c -- which way a convolution goes, and convolution as matrix products.
  *
  * Each output position is a row: the entries of the input below the kernel,
  * tap by tap, channels last ("patch"), zero where the kernel hangs over the
@@ -8,7 +8,8 @@
  * channels), are the outputs.  Patches are made a chunk of rows at a time, in
  * the workspace, for one group; a kernel of one tap needs none.
  * Groups of one channel go another way (depthwise.c), and so does a single
- * filter over a line (conv_line.c).
+ * filter over a line (conv_line.c).  On the matrix unit (conv_matrix.c) items
+ * whose numbers it cannot take go one of the other ways.
  * Called by: device.c.  Calls: matmul.c's routes.
  */
 #include <string.h>

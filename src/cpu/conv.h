@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * conv.h -- a convolution as numbers: what conv.c, depthwise.c and
- * conv_line.c share.
+ * conv.h -- a convolution as numbers: what all ways to compute one share.
  */
 #ifndef MR_CPU_CONV_H
 #define MR_CPU_CONV_H
