@@ -35,7 +35,7 @@ enum {
     CHUNK = 32,        /* steps: those of products in pieces */
     CHUNK_HALVES = 64, /* of bfloat16 */
     BOX_BYTES = 384 << 10,
-    LARGE_BOX_BYTES = 768 << 10, /* beside weights that are read from afar */
+    LARGE_BOX_BYTES = 1 << 20, /* beside weights that are read from afar */
     MOST_BYTES = 2 << 20,
     NEAR_BYTES = 1 << 20, /* of weights that stay in the second level */
     SIDE = 4,             /* panels of bfloat16 side by side, for */
@@ -73,7 +73,8 @@ typedef struct matrix {
     int64_t n_combos, n_steps;     /* phases of all axes; steps of all those */
     int64_t panel_floats;
     int64_t plane_bytes;
-    int64_t rows; /* of a tile */
+    int64_t rows;  /* of a tile */
+    int64_t lines; /* that it has: more than one where they are short */
     int64_t chunk;
     int64_t n_units;
     int n_slots;
@@ -193,8 +194,9 @@ planes_plan(matrix *m)
     for (int i = 0; i < AXES; i++)
         axis_band(&a[i]);
     a[LINE].bytes = 2 * (m->joined ? m->c->channels : up(m->c->channels, STEP));
-    /* Steps may end beyond the last entry. */
-    a[LINE - 1].bytes = up(a[LINE].band * a[LINE].bytes + 2 * STEP, 64);
+    a[LINE - 1].bytes = a[LINE].band * a[LINE].bytes;
+    if (m->finite) /* steps may end beyond the last entry */
+        a[LINE - 1].bytes = up(a[LINE - 1].bytes + 2 * STEP, 64);
     for (int i = LINE - 2; i >= 0; i--)
         a[i].bytes = a[i + 1].bytes * a[i + 1].band;
     /* So may rows of a tile beyond the last position. */
@@ -219,6 +221,8 @@ boxes_plan(matrix *m)
     int64_t bytes = m->n_blocks * m->n_panels * m->panel_floats * 4;
     int64_t most = bytes > NEAR_BYTES ? LARGE_BOX_BYTES : BOX_BYTES;
 
+    if (most == LARGE_BOX_BYTES) /* each box reads all of them */
+        wanted = mr__pool_threads();
     if (mr__pool_threads() == 1)
         wanted = 1;
     wanted = ns < 10000.0 * (double)wanted ? (int64_t)(ns / 10000.0) : wanted;
@@ -298,11 +302,26 @@ line_joins(const matrix *m)
                a->kernel * ((c + STEP - 1) / STEP);
 }
 
+/* Rows of a tile: as many as divide a line well, or several short lines that
+ * are as far apart as so many positions. */
+static void
+rows_plan(matrix *m)
+{
+    const axis *x = &m->axis[LINE], *y = &m->axis[LINE - 1];
+    int64_t n = (x->len - 1) / x->phases + 1;
+
+    m->lines = 1;
+    m->rows = (n - 1) / ((n - 1) / ROWS + 1) + 1;
+    if (m->finite || n > ROWS / 2 || x->len < x->out || x->phases > 1 ||
+        x->step > 1 || y->phases > 1 || y->step > 1)
+        return;
+    m->lines = lesser((ROWS - n) / x->band + 1, y->len);
+    m->rows = (m->lines - 1) * x->band + n;
+}
+
 static void
 matrix_plan(const mr_conv *c, matrix *m)
 {
-    int64_t line, phase;
-
     *m = (matrix){.c = c,
                   .tier = mr__conv_matrix(),
                   .kind = kind_of(c->dtype),
@@ -335,9 +354,7 @@ matrix_plan(const mr_conv *c, matrix *m)
         m->panel_floats > 0 ? NEAR_BYTES / (m->panel_floats * 4) : m->n_panels;
     m->near_panels = m->near_panels < 1 ? 1 : m->near_panels;
     boxes_plan(m);
-    line = m->axis[LINE].len;
-    phase = (line - 1) / m->axis[LINE].phases + 1;
-    m->rows = (phase - 1) / ((phase - 1) / ROWS + 1) + 1;
+    rows_plan(m);
     m->n_slots = (int)lesser(mr__pool_threads(), MAX_SLOTS);
 }
 
@@ -723,7 +740,8 @@ typedef struct outputs {
     const box *b;
     int64_t first[AXES], n[AXES];
     int64_t at[AXES]; /* bytes into the copy, of the first */
-    int64_t tiles;    /* of a line */
+    int64_t tiles;    /* of a line, or of short ones together */
+    int64_t lines;    /* of those that tiles begin with */
     int64_t combo;
 } outputs;
 
@@ -746,6 +764,7 @@ outputs_find(const matrix *m, const box *b, int64_t combo)
         o.at[i] = (least + skip * a->step - b->first[i]) * a->bytes;
     }
     o.tiles = o.n[LINE] > 0 ? (o.n[LINE] - 1) / m->rows + 1 : 0;
+    o.lines = (o.n[LINE - 1] + m->lines - 1) / m->lines;
     return o;
 }
 
@@ -753,7 +772,8 @@ outputs_find(const matrix *m, const box *b, int64_t combo)
 typedef struct pair {
     mr_conv_rows rows;
     char *to[2];
-    int64_t n[2]; /* positions; 0: there is no such tile */
+    int64_t n[2]; /* positions of a line; 0: there is no such tile */
+    int64_t lines[2];
 } pair;
 
 static void
@@ -766,8 +786,11 @@ tile_find(const matrix *m, const outputs *o, int64_t number, pair *p, int which)
     int64_t index[LINE];
 
     for (int i = LINE - 1; i >= 0; i--) {
-        index[i] = rest % o->n[i];
-        rest /= o->n[i];
+        bool lines = i == LINE - 1;
+        int64_t n = lines ? o->lines : o->n[i];
+
+        index[i] = rest % n * (lines ? m->lines : 1);
+        rest /= n;
         at += o->at[i] + index[i] * m->axis[i].step * m->axis[i].bytes;
     }
     for (int i = 0; i < LINE; i++)
@@ -777,6 +800,7 @@ tile_find(const matrix *m, const outputs *o, int64_t number, pair *p, int which)
     p->rows.x[which] = o->b->copy + at;
     p->to[which] = c->to + place * c->outputs * c->item;
     p->n[which] = lesser(m->rows, o->n[LINE] - j);
+    p->lines[which] = lesser(m->lines, o->n[LINE - 1] - index[LINE - 1]);
 }
 
 /* The weights that a pair meets in a panel of columns, and its sums. */
@@ -819,13 +843,27 @@ meeting_run(const matrix *m, const pair *p, const meeting *k, int64_t combo,
         add);
 }
 
+/* A tile's sums, rounded, line by line. */
+static void
+tile_store(const matrix *m, const pair *p, const meeting *k, int t)
+{
+    const axis *x = &m->axis[LINE];
+    int64_t each = m->c->outputs * m->c->item;
+    char *to = p->to[t] + (k->block * m->block_cols + k->col) * m->c->item;
+
+    for (int64_t l = 0; l < p->lines[t]; l++)
+        m->tier->store[m->kind](to + l * x->out * each, x->phases * each,
+                                k->sums + (t * m->rows + l * x->band) * COLS,
+                                p->n[t], k->cols);
+}
+
 /* Two tiles of positions meet n panels of columns, some steps at a time of all
  * of them.  Chunks of depth add up apart, as those of products do. */
 static void
 pair_run(const matrix *m, const pair *p, int64_t combo, const meeting *k, int n)
 {
     const mr_tier_dtype *f32 = mr__tier()->dtype[MR_FLOAT32];
-    int64_t steps = m->first[combo + 1] - m->first[combo], item = m->c->item;
+    int64_t steps = m->first[combo + 1] - m->first[combo];
     int64_t n_chunks = steps > 0 ? (steps - 1) / m->chunk + 1 : 1;
 
     for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
@@ -846,11 +884,8 @@ pair_run(const matrix *m, const pair *p, int64_t combo, const meeting *k, int n)
                                (int64_t[]){1, 1}, 2 * m->rows * COLS);
     }
     for (int i = 0; i < n; i++)
-        for (int t = 0; t < 2; t++)
-            m->tier->store[m->kind](
-                p->to[t] + (k[i].block * m->block_cols + k[i].col) * item,
-                m->axis[LINE].phases * m->c->outputs * item,
-                k[i].sums + t * m->rows * COLS, p->n[t], k[i].cols);
+        for (int t = 0; t < 2 && p->n[t] > 0; t++)
+            tile_store(m, p, &k[i], t);
 }
 
 /* The same of panels [from, to).  Of many steps of bfloat16 several panels meet
@@ -881,11 +916,11 @@ panels_run(const matrix *m, const pair *p, int64_t combo, int64_t from,
 static void
 outputs_run(const matrix *m, const outputs *o)
 {
-    int64_t n = o->tiles, all = m->n_blocks * m->n_panels;
+    int64_t n = o->tiles * o->lines, all = m->n_blocks * m->n_panels;
     pair p = {.rows = {.row_bytes = m->axis[LINE].step * m->axis[LINE].bytes,
                        .apart = m->plane_bytes}};
 
-    for (int i = 0; i < LINE; i++)
+    for (int i = 0; i < LINE - 1; i++)
         n *= o->n[i];
     for (int64_t near = 0; near < all; near += m->near_panels)
         for (int64_t t = 0; t < n; t += 2) {
