@@ -253,14 +253,6 @@ boxes_plan(matrix *m)
     }
 }
 
-static mr_gemm_kind
-kind_of(mr_dtype t)
-{
-    return t == MR_FLOAT32   ? MR_GEMM_FLOAT32
-           : t == MR_FLOAT16 ? MR_GEMM_FLOAT16
-                             : MR_GEMM_BFLOAT16;
-}
-
 /* Steps of a line of taps, of which a phase meets n. */
 static int64_t
 line_steps(const matrix *m, int64_t n)
@@ -324,7 +316,7 @@ matrix_plan(const mr_conv *c, matrix *m)
 {
     *m = (matrix){.c = c,
                   .tier = mr__conv_matrix(),
-                  .kind = kind_of(c->dtype),
+                  .kind = mr__conv_kind(c->dtype),
                   .n_pieces = mr__gemm_pieces(c->dtype),
                   .chunk = c->dtype == MR_BFLOAT16 ? CHUNK_HALVES : CHUNK};
     for (int i = 0; i < AXES; i++)

@@ -185,14 +185,6 @@ boxes_plan(back *b)
     b->reach = up(b->reach, 2);
 }
 
-static mr_gemm_kind
-kind_of(mr_dtype t)
-{
-    return t == MR_FLOAT32   ? MR_GEMM_FLOAT32
-           : t == MR_FLOAT16 ? MR_GEMM_FLOAT16
-                             : MR_GEMM_BFLOAT16;
-}
-
 static void
 back_plan(const mr_conv *c, back *b)
 {
@@ -200,7 +192,7 @@ back_plan(const mr_conv *c, back *b)
 
     *b = (back){.c = c,
                 .tier = mr__conv_matrix(),
-                .kind = kind_of(c->dtype),
+                .kind = mr__conv_kind(c->dtype),
                 .n_pieces = mr__gemm_pieces(c->dtype),
                 .channels = c->group_channels,
                 .taps = c->taps,
@@ -521,15 +513,13 @@ tap_find(const back *b, int64_t tap, int64_t *copy)
 
 /* All taps of 32 channels with all columns of a block. */
 static void
-panel_run(const back *b, const box *k, int64_t block, int64_t panel,
-          float *sums)
+panel_run(const back *b, const box *k, int64_t panel, float *sums)
 {
     _Alignas(64) float more[TILE];
     const mr_tier_dtype *f32 = mr__tier()->dtype[MR_FLOAT32];
     bool wide = b->block_channels - panel * COLS > COLS / 2;
     bool apart = b->n_pieces > 1;
 
-    (void)block;
     for (int64_t o = 0; o < b->n_o; o++)
         for (int64_t t = 0; t < b->taps; t++) {
             float *to = sums + (t * b->n_o + o) * TILE;
@@ -571,7 +561,7 @@ block_run(const back *b, const box *k, int64_t block, int64_t from, int64_t to,
                               k->x + 2 * copy * b->n_pieces * b->x_bytes));
         }
         b->tier->enter(COLS / 2);
-        panel_run(b, k, block, p,
+        panel_run(b, k, p,
                   sums + (block * b->n_c + p) * b->taps * b->n_o * TILE);
         b->tier->leave();
     }

@@ -55,6 +55,15 @@ typedef mr_gemm_range mr_conv_weigh_fn(float *to, const void *from,
 typedef void mr_conv_store_fn(char *to, int64_t to_bytes, const float *sums,
                               int64_t n, int64_t cols);
 
+/* What numbers of float32 or halves are here. */
+static inline mr_gemm_kind
+mr__conv_kind(mr_dtype t)
+{
+    return t == MR_FLOAT32   ? MR_GEMM_FLOAT32
+           : t == MR_FLOAT16 ? MR_GEMM_FLOAT16
+                             : MR_GEMM_BFLOAT16;
+}
+
 /* ---- the gradient by the weights -------------------------------------------
  * Depths are positions; columns of both sides, up to 32 at a time, are
  * channels.  Lines of 32 columns in pieces (64 bytes each, as split leaves
