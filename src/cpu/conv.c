@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * conv.c -- convolution as matrix products.
+ * conv.c -- which way a convolution goes, and convolution as matrix products.
  *
  * Each output position is a row: the entries of the input below the kernel,
  * tap by tap, channels last ("patch"), zero where the kernel hangs over the
@@ -8,11 +8,13 @@
  * channels), are the outputs.  Patches are made a chunk of rows at a time, in
  * the workspace, for one group; a kernel of one tap needs none.
  * Groups of one channel go another way (depthwise.c), and so does a single
- * filter over a line (conv_line.c).
+ * filter over a line (conv_line.c).  On the matrix unit (conv_matrix.c) items
+ * whose numbers it cannot take go one of the other ways.
  * Called by: device.c.  Calls: matmul.c's routes.
  */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "cpu/conv.h"
 #include "cpu/epilogue.h"
 #include "cpu/product.h"
@@ -95,31 +97,75 @@ patches_bytes(const mr_conv *c)
     return c->plain ? 0 : (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
-size_t
-mr__cpu_conv_workspace(const mr_kernel_args *a)
+/* Without the matrix unit. */
+static size_t
+other_bytes(const mr_conv *c)
 {
     size_t whole, last;
     mr_product p;
+
+    if (mr__conv_depthwise_fits(c))
+        return mr__conv_depthwise_bytes(c);
+    if (mr__conv_line_fits(c))
+        return mr__conv_line_bytes(c);
+    if (mr__conv_spread_fits(c))
+        return mr__conv_spread_bytes(c);
+    if (mr__conv_squares_fits(c))
+        return mr__conv_squares_bytes(c);
+    if (mr__conv_window_fits(c))
+        return mr__conv_window_bytes(c);
+    p = conv_product(c, c->chunk);
+    whole = mr__product_bytes(&p);
+    p = conv_product(c, (c->n_rows - 1) % c->chunk + 1);
+    last = mr__product_bytes(&p);
+    return patches_bytes(c) + (whole > last ? whole : last);
+}
+
+static bool
+on_matrix(const mr_conv *c)
+{
+    return !mr__conv_depthwise_fits(c) && !mr__conv_line_fits(c) &&
+           mr__conv_matrix_fits(c);
+}
+
+static mr_conv
+conv_item(const mr_conv *c, int64_t i)
+{
+    int64_t in = c->channels * c->item;
+    mr_conv one = *c;
+
+    for (int k = 0; k < c->n_spatial; k++)
+        in *= c->in[k];
+    one.batch = 1;
+    one.n_rows = c->n_rows / c->batch;
+    one.chunk = c->chunk < one.n_rows ? c->chunk : one.n_rows;
+    one.x = c->x != NULL ? c->x + i * in : NULL;
+    one.to =
+        c->to != NULL ? c->to + i * one.n_rows * c->outputs * c->item : NULL;
+    one.epilogue = NULL;
+    return one;
+}
+
+static size_t
+whole_lines(size_t bytes)
+{
+    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+/* The unit's, and a flag for each item; what the other ways need is asked for
+ * when numbers need them. */
+size_t
+mr__cpu_conv_workspace(const mr_kernel_args *a)
+{
     mr_conv c;
 
     if (a->out[0].size == 0)
         return 0;
     conv_plan(a, &c);
-    if (mr__conv_depthwise_fits(&c))
-        return mr__conv_depthwise_bytes(&c);
-    if (mr__conv_line_fits(&c))
-        return mr__conv_line_bytes(&c);
-    if (mr__conv_spread_fits(&c))
-        return mr__conv_spread_bytes(&c);
-    if (mr__conv_squares_fits(&c))
-        return mr__conv_squares_bytes(&c);
-    if (mr__conv_window_fits(&c))
-        return mr__conv_window_bytes(&c);
-    p = conv_product(&c, c.chunk);
-    whole = mr__product_bytes(&p);
-    p = conv_product(&c, (c.n_rows - 1) % c.chunk + 1);
-    last = mr__product_bytes(&p);
-    return patches_bytes(&c) + (whole > last ? whole : last);
+    if (!on_matrix(&c))
+        return other_bytes(&c);
+    return whole_lines(mr__conv_matrix_bytes(&c)) +
+           (size_t)c.batch * sizeof(bool);
 }
 
 /* A constant length for the most frequent ones. */
@@ -247,31 +293,79 @@ conv_patches(mr_conv *c, char *workspace)
         }
 }
 
+/* Without the matrix unit; whether what follows is done. */
+static bool
+conv_other(mr_conv *c, void *workspace)
+{
+    if (mr__conv_depthwise_fits(c)) {
+        mr__conv_depthwise(c, workspace);
+        return false;
+    }
+    if (mr__conv_line_fits(c)) {
+        mr__conv_line(c, workspace);
+        return false;
+    }
+    if (mr__conv_spread_fits(c)) {
+        mr__conv_spread(c, workspace);
+        return false;
+    }
+    if (mr__conv_squares_fits(c)) {
+        mr__conv_squares(c, workspace);
+        return true;
+    }
+    if (mr__conv_window_fits(c)) {
+        mr__conv_window(c, workspace);
+        return mr__conv_window_follows(c);
+    }
+    conv_patches(c, workspace);
+    return true;
+}
+
+/* The items that cannot go on the unit, of which there are n. */
+static mr_code
+conv_unfit(mr_conv *c, const bool *unfit, int64_t n, bool *followed)
+{
+    mr_conv one = conv_item(c, 0);
+    size_t bytes = n == c->batch ? other_bytes(c) : other_bytes(&one);
+    char *memory = mr__alloc(bytes + ALIGN), *room;
+
+    if (memory == NULL)
+        return MR_E_MEMORY;
+    room = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN;
+    if (n == c->batch)
+        *followed = conv_other(c, room);
+    for (int64_t i = 0; n < c->batch && i < c->batch; i++)
+        if (unfit[i]) {
+            one = conv_item(c, i);
+            conv_other(&one, room);
+        }
+    mr__dealloc(memory);
+    return MR_OK;
+}
+
+static mr_code
+conv_matrix(mr_conv *c, char *workspace, bool *followed)
+{
+    size_t bytes = whole_lines(mr__conv_matrix_bytes(c));
+    bool *unfit = (bool *)(void *)(workspace + bytes);
+    int64_t n = mr__conv_matrix_run(c, workspace, unfit);
+
+    return n > 0 ? conv_unfit(c, unfit, n, followed) : MR_OK;
+}
+
 mr_code
 mr__cpu_conv(const mr_kernel_args *a)
 {
-    mr_conv c;
     bool followed = false;
+    mr_conv c;
 
     if (a->out[0].size == 0)
         return MR_OK;
     conv_plan(a, &c);
-    if (mr__conv_depthwise_fits(&c)) {
-        mr__conv_depthwise(&c, a->workspace);
-    } else if (mr__conv_line_fits(&c)) {
-        mr__conv_line(&c, a->workspace);
-    } else if (mr__conv_spread_fits(&c)) {
-        mr__conv_spread(&c, a->workspace);
-    } else if (mr__conv_squares_fits(&c)) {
-        mr__conv_squares(&c, a->workspace);
-        followed = true;
-    } else if (mr__conv_window_fits(&c)) {
-        mr__conv_window(&c, a->workspace);
-        followed = mr__conv_window_follows(&c);
-    } else {
-        conv_patches(&c, a->workspace);
-        followed = true;
-    }
+    if (!on_matrix(&c))
+        followed = conv_other(&c, a->workspace);
+    else if (conv_matrix(&c, a->workspace, &followed) != MR_OK)
+        return MR_E_MEMORY;
     if (c.epilogue != NULL && !followed)
         mr__after_all(c.epilogue);
     return MR_OK;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * conv.h -- a convolution as numbers: what conv.c, depthwise.c and
- * conv_line.c share.
+ * conv.h -- a convolution as numbers: what all ways to compute one share.
  */
 #ifndef MR_CPU_CONV_H
 #define MR_CPU_CONV_H
@@ -85,6 +84,17 @@ bool mr__conv_depthwise_fits(const mr_conv *c);
 size_t mr__conv_depthwise_bytes(const mr_conv *c);
 void mr__conv_depthwise(const mr_conv *c, void *workspace);
 
+/* float32 and halves on the matrix unit.  How many items have numbers that
+ * cannot go that way, and which: outputs of those are nothing. */
+bool mr__conv_matrix_fits(const mr_conv *c);
+size_t mr__conv_matrix_bytes(const mr_conv *c);
+int64_t mr__conv_matrix_run(const mr_conv *c, void *workspace, bool *unfit);
+/* The gradient by the weights of x's dtype, float32: `out`.  False: the numbers
+ * cannot go that way. */
+bool mr__conv_matrix_back_fits(const mr_conv *c);
+size_t mr__conv_matrix_back_bytes(const mr_conv *c);
+bool mr__conv_matrix_back_run(const mr_conv *c, const void *x, const void *g,
+                              float *out, void *workspace);
 /* float32, read in place. */
 bool mr__conv_window_fits(const mr_conv *c);
 size_t mr__conv_window_bytes(const mr_conv *c);

@@ -163,8 +163,8 @@ mr__ranges_begin(mr_ranges *r)
     }
 }
 
-static mr_gemm_range
-range_read(mr_ranges *r, int side)
+mr_gemm_range
+mr__ranges_read(mr_ranges *r, bool side)
 {
     return (mr_gemm_range){
         .least = atomic_load_explicit(&r->least[side], memory_order_relaxed),
@@ -174,7 +174,7 @@ range_read(mr_ranges *r, int side)
 bool
 mr__ranges_fit(mr_ranges *r, mr_dtype t)
 {
-    return mr__gemm_ranges_fit(t, range_read(r, 0), range_read(r, 1));
+    return mr__gemm_ranges_fit(t, mr__ranges_read(r, false), mr__ranges_read(r, true));
 }
 
 bool

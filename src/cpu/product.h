@@ -53,6 +53,7 @@ void mr__ranges_begin(mr_ranges *r);
 /* x is in operand `right`.  False: it cannot go in pieces, it is known. */
 bool mr__ranges_take(mr_ranges *r, mr_dtype t, bool right, mr_gemm_range x);
 bool mr__ranges_fit(mr_ranges *r, mr_dtype t);
+mr_gemm_range mr__ranges_read(mr_ranges *r, bool right);
 
 /* The sides of one item. */
 void mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * window_back.c -- the gradient of a convolution by its weights, float32.
+ * window_back.c -- the gradient of a convolution by its weights.  On the matrix
+ * unit (conv_matrix_back.c) where that may be; what follows is of float32, to
+ * which halves are widened.
  *
  * The gradient of a weight is the sum over output positions of what its tap saw
  * times what came back there: a product whose depth is the positions. Both
@@ -17,6 +19,7 @@
  */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/pool.h"
 #include "cpu/conv.h"
 #include "kernels/tier/tier.h"
@@ -122,6 +125,25 @@ tail_room(const weights *w)
     return w->tail_floats > 0 ? up(w->tail_floats + MR_WINDOW_COLS, 16) : 0;
 }
 
+/* Halves as floats, in front of the rest. */
+static size_t
+wide_bytes(const mr_kernel_args *a, int i)
+{
+    int64_t floats = a->in[i].dtype == MR_FLOAT32 ? 0 : a->in[i].size;
+
+    return (size_t)up(floats, 16) * sizeof(float);
+}
+
+/* By vectors. */
+static size_t
+vectors_bytes(const mr_kernel_args *a, const weights *w)
+{
+    return (size_t)(w->n_parts * w->part_floats + tail_room(w) +
+                    w->n_slots * w->slot_floats) *
+               sizeof(float) +
+           64 + wide_bytes(a, 0) + wide_bytes(a, 1);
+}
+
 size_t
 mr__cpu_conv_weight_workspace(const mr_kernel_args *a)
 {
@@ -130,10 +152,8 @@ mr__cpu_conv_weight_workspace(const mr_kernel_args *a)
     if (a->out[0].size == 0 || a->in[1].size == 0)
         return 0;
     weights_plan(a, &w);
-    return (size_t)(w.n_parts * w.part_floats + tail_room(&w) +
-                    w.n_slots * w.slot_floats) *
-               sizeof(float) +
-           64;
+    return mr__conv_matrix_back_fits(&w.c) ? mr__conv_matrix_back_bytes(&w.c)
+                                           : vectors_bytes(a, &w);
 }
 
 /* ---- runs ------------------------------------------------------------------
@@ -374,11 +394,74 @@ store_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+typedef struct widening {
+    const mr_kernel_view *from;
+    float *to;
+} widening;
+
+static void
+widen_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const widening *k = ctx;
+
+    mr__tier()->casts->cast[k->from->dtype][MR_FLOAT32](
+        k->to + begin, (const uint16_t *)k->from->data + begin, end - begin);
+}
+
+/* Input i as floats. */
+static const float *
+widened(const mr_kernel_args *a, int i, float **room)
+{
+    widening k = {&a->in[i], *room};
+
+    if (a->in[i].dtype == MR_FLOAT32)
+        return a->in[i].data;
+    mr__cpu_for(a->in[i].size, mr__cpu_grain(0.2), widen_piece, &k);
+    *room += wide_bytes(a, i) / sizeof(float);
+    return k.to;
+}
+
+static void
+weights_run(const mr_kernel_args *a, weights *w, void *workspace)
+{
+    float *room = (float *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
+
+    w->x = widened(a, 0, &room);
+    w->g = widened(a, 1, &room);
+    w->c.to = a->out[0].data;
+    w->parts = room;
+    w->tail = w->parts + w->n_parts * w->part_floats;
+    if (w->tail_floats > 0) {
+        int64_t skip = w->c.n_rows * w->c.outputs - w->tail_floats;
+
+        memcpy(w->tail, w->g + skip, (size_t)w->tail_floats * sizeof(float));
+        memset(w->tail + w->tail_floats, 0, MR_WINDOW_COLS * sizeof(float));
+    }
+    mr__cpu_units(w->n_slots, w->n_parts * w->n_shares,
+                  (char *)(w->tail + tail_room(w)),
+                  (size_t)w->slot_floats * sizeof(float), weights_unit, w);
+    mr__cpu_for((w->deep ? 1 : w->c.p->groups) * w->segments,
+                mr__cpu_grain((double)(w->n_parts + 2) *
+                              (double)(w->length * w->row) * 0.1),
+                store_piece, w);
+}
+
+/* The numbers cannot go on the matrix unit. */
+static mr_code
+weights_unfit(const mr_kernel_args *a, weights *w)
+{
+    void *memory = mr__alloc(vectors_bytes(a, w));
+
+    if (memory == NULL)
+        return MR_E_MEMORY;
+    weights_run(a, w, memory);
+    mr__dealloc(memory);
+    return MR_OK;
+}
+
 mr_code
 mr__cpu_conv_weight(const mr_kernel_args *a)
 {
-    float *workspace =
-        (float *)(((uintptr_t)a->workspace + 63) & ~(uintptr_t)63);
     weights w;
 
     if (a->out[0].size == 0)
@@ -388,22 +471,11 @@ mr__cpu_conv_weight(const mr_kernel_args *a)
         return MR_OK;
     }
     weights_plan(a, &w);
-    w.c.to = a->out[0].data;
-    w.parts = workspace;
-    w.tail = w.parts + w.n_parts * w.part_floats;
-    if (w.tail_floats > 0) {
-        int64_t skip = w.c.n_rows * w.c.outputs - w.tail_floats;
-
-        memcpy(w.tail, w.g + skip, (size_t)w.tail_floats * sizeof(float));
-        memset(w.tail + w.tail_floats, 0, MR_WINDOW_COLS * sizeof(float));
-    }
-    mr__cpu_units(w.n_slots, w.n_parts * w.n_shares,
-                  (char *)(w.tail + tail_room(&w)),
-                  (size_t)w.slot_floats * sizeof(float), weights_unit, &w);
-    mr__cpu_for((w.deep ? 1 : w.c.p->groups) * w.segments,
-                mr__cpu_grain((double)(w.n_parts + 2) *
-                              (double)(w.length * w.row) * 0.1),
-                store_piece, &w);
+    if (!mr__conv_matrix_back_fits(&w.c))
+        weights_run(a, &w, a->workspace);
+    else if (!mr__conv_matrix_back_run(&w.c, a->in[0].data, a->in[1].data,
+                                       a->out[0].data, a->workspace))
+        return weights_unfit(a, &w);
     return MR_OK;
 }
 

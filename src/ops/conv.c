@@ -319,6 +319,10 @@ weight_infer(const mr_op_call *call, mr_aval *out)
                         "groups: needs (N, spatial..., C), (N, spatial..., O)",
                         mr__shape_of(x, &tx), mr__shape_of(g, &tg),
                         (int)p->kernel.n, (long long)p->of.groups);
+    if (x->dtype != g->dtype)
+        return mr__fail(MR_E_DTYPE, "%s and %s: needs one dtype",
+                        mr_dtype_name((mr_dtype)x->dtype),
+                        mr_dtype_name((mr_dtype)g->dtype));
     out->dtype = MR_FLOAT32;
     out->ndim = n + 2;
     out->dim[0] = g->dim[n + 1];
@@ -328,14 +332,17 @@ weight_infer(const mr_op_call *call, mr_aval *out)
     return mr__check_shape(out->ndim, out->dim);
 }
 
+/* h is float32, whatever x and g are. */
 static mr_array *
 weight_node_vjp(const mr_rule *r, int i)
 {
     conv c = conv_of(r->node);
-    mr_array *h = r->cotangent[0];
+    mr_array *x = r->primal[0], *g = r->primal[1], *h = r->cotangent[0];
+    mr_dtype t = (mr_dtype)x->dtype;
 
-    return i == 0 ? back_to_input(&c, r->primal[0], h, r->primal[1])
-                  : conv_node(r->primal[0], h, &c);
+    return mr__cast(i == 0 ? back_to_input(&c, x, h, mr__cast(g, MR_FLOAT32))
+                           : conv_node(mr__cast(x, MR_FLOAT32), h, &c),
+                    t);
 }
 
 static mr_array *
@@ -416,7 +423,7 @@ weight_vjp(const mr_rule *r)
     int32_t axes[MAX_SPATIAL], n = 0;
 
     if (has_weight_node(&c, x)) {
-        y = weight_node(mr__cast(x, MR_FLOAT32), mr__cast(g, MR_FLOAT32), &c,
+        y = weight_node(x, mr__cast(g, (mr_dtype)x->dtype), &c,
                         (mr_ints){w->dim + 1, c.low.n});
         return y == NULL ? NULL : mr__cast(y, (mr_dtype)w->dtype);
     }

@@ -467,6 +467,33 @@ conv__is_right_in_squares(void **state)
     }
 }
 
+/* Steps of 32 depths and panels of 32 outputs, whole and in part, of all that
+ * goes on a matrix unit where there is one. */
+static void
+conv__is_right_in_steps_and_panels(void **state)
+{
+    static const mr_dtype types[] = {MR_BFLOAT16, MR_FLOAT16, MR_FLOAT32};
+    static const int64_t channels[] = {32, 40, 64, 5};
+
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 8; i++)
+            conv_case(types[t],
+                      (shape){.n = 2,
+                              .batch = 1 + i % 3,
+                              .channels = channels[i % 4] * (1 + i / 4),
+                              .outputs = 34 + 16 * (i % 3),
+                              .groups = 1 + i / 4,
+                              .in = {9 + i, 21 + 3 * i},
+                              .kernel = {3, 2 + i % 2},
+                              .stride = {1 + i % 2, 1 + i / 3},
+                              .low = {1, i % 4},
+                              .high = {i % 2, 2},
+                              .dilation = {1, 1 + i / 6},
+                              .spread = {1 + i % 3 / 2, 1 + i % 2},
+                              .flip = i & 1});
+}
+
 /* Squares of 2 x 2 in 14 x 15 outputs. */
 enum { HIGH = 16, WIDE = 17, SIDE = 16, LINE = WIDE * SIDE };
 
@@ -582,6 +609,7 @@ main(void)
         cmocka_unit_test(conv__is_right_at_the_ends_of_many_lines),
         cmocka_unit_test(conv__is_right_in_narrow_groups),
         cmocka_unit_test(conv__is_right_in_squares),
+        cmocka_unit_test(conv__is_right_in_steps_and_panels),
         cmocka_unit_test(conv__squares_leave_unlike_sizes_to_taps),
         cmocka_unit_test(conv__one_tap_moves_its_input),
     };
