@@ -14,6 +14,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -190,23 +191,33 @@ run(const mr_block_ready *ready, const mr_block_launch *launch, void *scratch)
     return met & MR_RAN_BAD_INDEX ? bad_index(code, launch) : MR_OK;
 }
 
-/* plan.c shares out the lanes of more numbers than this, at least. */
-#define LANES_SPLIT (1 << 16)
+/* Short rows are split only where they lie side by side: most plans end here.
+ */
+static bool
+may_split(const mr_block_code *code, const mr_block_launch *l)
+{
+    int kept = l->n_kept - 1, point = l->n_kept + l->n_red - 1;
+    int64_t points = 1;
+
+    if (l->n_red == 0)
+        return false;
+    for (int i = l->n_kept; i < l->n_kept + l->n_red; i++)
+        points *= l->dim[i];
+    if (points > 3 * MR_RED_BLOCK)
+        return true;
+    if (points < MR_SPLIT_POINTS || kept < 0)
+        return false;
+    for (int i = 0; i < code->n_in; i++)
+        if (llabs(l->in[i].stride[kept]) < llabs(l->in[i].stride[point]))
+            return true;
+    return false;
+}
 
 size_t
 mr__cpu_block_workspace(const mr_block_code *code,
                         const mr_block_launch *launch)
 {
-    int64_t points = 1, all = 1;
-
-    for (int i = launch->n_kept; i < launch->n_kept + launch->n_red; i++)
-        points *= launch->dim[i];
-    for (int i = 0; i < launch->n_kept; i++)
-        all *= launch->dim[i];
-    /* shorter rows are never split, nor are the lanes of few numbers: most
-     * plans end here */
-    if (launch->n_red == 0 ||
-        (points <= 3 * MR_RED_BLOCK && all * points < LANES_SPLIT))
+    if (!may_split(code, launch))
         return 0;
     return mr__block_plan(code, launch).scratch_bytes;
 }

@@ -50,7 +50,7 @@ void mr__quant_floats_strip(const mr_quant_matrix *w, int64_t m,
 /* The same of floats or halves on the matrix unit (kernels/quant_pieces.h).
  * Blocks are of 16 rows, `at` is a multiple of MR_QUANT_PIECES_DEPTH; y has
  * MR_QUANT_PIECES_ROWS rows of mr__quant_pieces_lanes(m), of which the first m
- * numbers are those of the run. */
+ * numbers are those of the run; `room` is as large. */
 typedef struct mr_quant_run {
     int64_t m;
     int pieces;
@@ -67,7 +67,7 @@ bool mr__quant_pieces_rows(const mr_quant_format *f, const void *const *x,
                            mr_dtype t, int64_t m, int64_t k, int64_t block,
                            int64_t at, float *to);
 void mr__quant_pieces_strip(const mr_quant_matrix *w, const mr_quant_run *run,
-                            int64_t row0, float *y);
+                            int64_t row0, float *y, float *room);
 
 mr_code mr__cpu_quantize(const mr_kernel_args *a);
 mr_code mr__cpu_quantize_float(const mr_kernel_args *a);

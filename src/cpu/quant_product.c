@@ -785,7 +785,7 @@ pieces_piece(void *ctx, int64_t begin, int64_t end)
         mr_quant_run r = {m, mr__quant_pieces_of(p->a->in[0].dtype),
                           p->packed + p->first[run]};
 
-        mr__quant_pieces_strip(&w, &r, j, y);
+        mr__quant_pieces_strip(&w, &r, j, y, turned);
         mr__gemm_of_tier(mr__tier()->id)
             ->turn(turned, y, lanes, PIECES_ROWS, PIECES_ROWS, m);
         for (int64_t i = 0; i < m; i++)

@@ -42,7 +42,7 @@ take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t)
 {
     const mr_geometry *g = &s->g;
     int64_t size = (int64_t)mr__elem_size((mr_dtype)t->acc);
-    int64_t rows = mr__tile_rows(g), lanes = MR_LANES;
+    int64_t rows = mr__tile_rows(g), lanes = MR_LANES, levels;
     /* whole vectors of the widest kind */
     int64_t width = (rows * size + 127) / 128 * 128;
 
@@ -65,10 +65,11 @@ take_fold(mr_frame *f, const mr_schedule *s, const mr_step *t)
     } else {
         f->lanes[t->dst] = take(f, width);
     }
+    levels = mr__block_levels(g->points) + 1;
+    if (g->by_lanes)
+        levels += MR_PART_LEVELS;
     f->blocks[t->dst] =
-        take(f, g->strategy == MR_RUN_ROWS
-                    ? 0
-                    : width * (mr__block_levels(g->points) + 1));
+        take(f, g->strategy == MR_RUN_ROWS ? 0 : width * levels);
 }
 
 /* Room for the values of an input of a tile. */

@@ -14,6 +14,8 @@
 
 /* Subtrees of the 64 lanes that are alive, lane by lane. */
 #define MR_LANE_LEVELS 7
+/* Of the tree of a block, above the parts that it may be split into. */
+#define MR_PART_LEVELS 4
 
 /* Blocks of words of the upper half that paired units keep. */
 #define MR_KEPT_BLOCKS 4

@@ -719,9 +719,9 @@ static void
 job_units(run *r, const job *j)
 {
     const mr_geometry *g = &r->s->g;
-    int64_t n_blocks = mr__split_blocks(g);
-    int64_t groups = g->split_blocks > 0
-                         ? (n_blocks + g->split_blocks - 1) / g->split_blocks
+    int64_t pieces = mr__split_pieces(g);
+    int64_t groups = g->split_pieces > 0
+                         ? (pieces + g->split_pieces - 1) / g->split_pieces
                          : 0;
     int64_t end;
 
@@ -736,10 +736,10 @@ job_units(run *r, const job *j)
          * after the other, where their rows are the same few */
         int64_t tile = g->parts > 1 ? u % g->n_tiles : u / groups;
         int64_t group = g->parts > 1 ? u / g->n_tiles : u % groups;
-        int64_t b = group * g->split_blocks;
+        int64_t b = group * g->split_pieces;
 
         mr__run_split(r, j->scratch, j->round, tile, b,
-                      min64(b + g->split_blocks, n_blocks));
+                      min64(b + g->split_pieces, pieces));
     }
     if (groups > 0)
         return;

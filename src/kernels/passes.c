@@ -14,8 +14,11 @@
  * come in their order and all lanes are alive.
  *
  * Rows that are split: rounds, one for each pass.  Units of a round run over
- * groups of blocks, put the blocks' results into scratch, and begin from the
- * reductions of earlier rounds, which the joins left there.
+ * groups of pieces, put the pieces' results into scratch, and begin from the
+ * reductions of earlier rounds, which the joins left there.  A piece is a block
+ * or, of columns that are gone over lane by lane, a subtree of its lanes: what
+ * joins pieces is then the rest of the block's tree, and a counter of pieces
+ * that are a power of two to a block is one of blocks.
  * Called by: interp.c.  Calls: interp.c, the folds of the tier in use.
  */
 #include <string.h>
@@ -300,15 +303,18 @@ leaf_join(mr_run *r, const mr_step *t, int i, bool empty, uint32_t absent)
     return absent;
 }
 
-/* The folds of the points l, l + 64, ... of n, into the top of the tree, which
- * begins at leaf `first`. */
+/* The leaves of a subtree. */
+typedef struct leaves {
+    int begin, end;
+} leaves;
+
+/* The folds of the points l, l + 64, ... of n, into the top of the subtree. */
 static void
-lane_run(mr_run *r, const mr_pass *pass, int64_t block, int first, int i,
+lane_run(mr_run *r, const mr_pass *pass, int64_t block, leaves of, int i,
          int64_t n, int64_t inner)
 {
-    int64_t l = leaf_lane(first + i);
-    int64_t next = first + i + 1 < MR_LANES ? leaf_lane(first + i + 1) : n;
-    int top = __builtin_popcount((unsigned)i);
+    int64_t l = leaf_lane(i), next = i + 1 < of.end ? leaf_lane(i + 1) : n;
+    int top = __builtin_popcount((unsigned)(i - of.begin));
     int64_t count = l < n ? (n - l - 1) / MR_LANES + 1 : 0;
 
     for (int k = 0; k < pass->n; k++) {
@@ -343,25 +349,24 @@ lane_run(mr_run *r, const mr_pass *pass, int64_t block, int first, int i,
     }
 }
 
-/* As many leaves of a block of n points, a whole subtree. */
 static void
-block_by_lanes(mr_run *r, const mr_pass *pass, int64_t block, int64_t n,
-               int64_t inner, int first, int leaves)
+block_by_lanes(mr_run *r, const mr_pass *pass, int64_t block, leaves of,
+               int64_t n, int64_t inner)
 {
     uint32_t absent = 0; /* what folds leave out, but those not exact */
 
-    for (int i = 0; i < leaves; i++) {
-        int64_t l = leaf_lane(first + i);
+    for (int i = of.begin; i < of.end; i++) {
+        int64_t l = leaf_lane(i);
         uint32_t after = absent;
 
-        lane_run(r, pass, block, first, i, n, inner);
+        lane_run(r, pass, block, of, i, n, inner);
         for (int k = 0; k < pass->n; k++) {
             const mr_step *t = &r->low->step[pass->step[k]];
 
             if (t->kind == MR_STEP_FOLD && t->exact_lanes)
-                after = leaf_join(r, t, i, l >= n, absent);
+                after = leaf_join(r, t, i - of.begin, l >= n, absent);
             else if (t->kind == MR_STEP_FOLD)
-                (void)leaf_join(r, t, i, false, 0);
+                (void)leaf_join(r, t, i - of.begin, false, 0);
         }
         absent = after;
     }
@@ -387,21 +392,27 @@ fold_block_done(mr_run *r, const mr_step *t, int64_t n, void *one)
     return one;
 }
 
-/* Values and folds of block b in one pass; fresh: argmax starts anew. */
+/* Values and folds of a piece in one pass: of `parts` of block b the one that
+ * is `part`; fresh: argmax starts anew. */
 static void
-block_run(mr_run *r, const mr_pass *pass, int64_t b, int64_t inner, bool fresh)
+piece_run(mr_run *r, const mr_pass *pass, int64_t b, int part, int parts,
+          int64_t inner, bool fresh)
 {
     bool cols = r->s->g.strategy == MR_RUN_COLS;
     int64_t block = b * MR_RED_BLOCK;
-    int64_t end = min64(block + MR_RED_BLOCK, r->s->g.points);
+    int64_t n_block = min64(MR_RED_BLOCK, r->s->g.points - block);
+    int64_t begin = block + n_block * part / parts;
+    int64_t end = block + n_block * (part + 1) / parts;
 
     if (r->s->g.hop > 1) {
-        block_by_lanes(r, pass, block, end - block, inner, 0, MR_LANES);
+        leaves of = {MR_LANES / parts * part, MR_LANES / parts * (part + 1)};
+
+        block_by_lanes(r, pass, block, of, n_block, inner);
         return;
     }
     if (pass->folds)
         folds_begin(r, pass, fresh);
-    for (int64_t p = block, n; p < end; p += n) {
+    for (int64_t p = begin, n; p < end; p += n) {
         n = chunk_points(r, p, end);
         if (cols && !r->s->g.flat && p + n < r->s->g.points)
             chunk_foresee(r, pass, p + n, r->s->g.points - p - n, inner);
@@ -523,7 +534,7 @@ pass_blocks(mr_run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
     for (int64_t b = 0; pass->n > 0 && b < n_blocks; b++) {
         int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
 
-        block_run(r, pass, b, inner, b == 0);
+        piece_run(r, pass, b, 0, 1, inner, b == 0);
         for (int i = 0; pass->folds && i < pass->n; i++) {
             const mr_step *t = &r->low->step[pass->step[i]];
             counter c = counter_of(r, t);
@@ -575,8 +586,7 @@ mr__run_passes(mr_run *r, int64_t tile)
  * --------------------------------------------------------------------- */
 
 /* Scratch: for each tile the finished reductions (16 bytes a row and fold),
- * then for each block of each tile, or part of its lanes, the partial ones of
- * the round. */
+ * then for each piece of each tile the partial ones of the round. */
 
 static char *
 state_at(const mr_run *r, void *scratch, int64_t tile, int fold)
@@ -585,6 +595,12 @@ state_at(const mr_run *r, void *scratch, int64_t tile, int fold)
 
     return (char *)scratch + tile * (int64_t)mr__state_bytes(r->low, width) +
            fold * width * 16;
+}
+
+static int64_t
+row_pieces(const mr_run *r)
+{
+    return mr__row_blocks(r->s->g.points) * r->s->g.parts;
 }
 
 typedef struct partial {
@@ -596,12 +612,10 @@ static partial
 partial_at(const mr_run *r, void *scratch, int64_t tile, int64_t b, int fold)
 {
     int64_t width = mr__tile_rows(&r->s->g);
-    int64_t n_blocks =
-        mr__row_blocks(r->s->g.points) * mr__split_parts(&r->s->g);
-    char *at =
-        (char *)scratch +
-        r->s->g.n_tiles * (int64_t)mr__state_bytes(r->low, width) +
-        (tile * n_blocks + b) * (int64_t)mr__partial_bytes(r->low, width);
+    int64_t pieces = row_pieces(r);
+    char *at = (char *)scratch +
+               r->s->g.n_tiles * (int64_t)mr__state_bytes(r->low, width) +
+               (tile * pieces + b) * (int64_t)mr__partial_bytes(r->low, width);
     char *indices = at + r->low->n_fold * width * 16;
 
     return (partial){at + fold * width * 16,
@@ -658,17 +672,27 @@ typedef struct split {
     int64_t tile, inner;
 } split;
 
-static void
-split_block(mr_run *r, const split *s, int64_t b)
+/* The part of a block that is gone over as the i-th: one after the other have
+ * rows that are neighbours. */
+static int
+part_at(int i, int parts)
 {
+    return (int)leaf_lane(i) * parts / MR_LANES;
+}
+
+static void
+split_piece(mr_run *r, const split *s, int64_t i)
+{
+    int parts = r->s->g.parts, part = part_at((int)(i % parts), parts);
+    int64_t b = i / parts, piece = b * parts + part;
     int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
     _Alignas(64) char one[16];
     int fold = 0;
 
-    block_run(r, s->pass, b, s->inner, true);
-    for (int i = 0; i < s->pass->n; i++) {
-        const mr_step *t = &r->low->step[s->pass->step[i]];
-        partial to = partial_at(r, s->scratch, s->tile, b, fold);
+    piece_run(r, s->pass, b, part, parts, s->inner, true);
+    for (int k = 0; k < s->pass->n; k++) {
+        const mr_step *t = &r->low->step[s->pass->step[k]];
+        partial to = partial_at(r, s->scratch, s->tile, piece, fold);
         const void *acc = mr__at_lanes(r, t->dst);
 
         if (!is_fold(t))
@@ -680,35 +704,6 @@ split_block(mr_run *r, const split *s, int64_t b)
             memcpy(to.indices, mr__at_blocks(r, t->dst),
                    sizeof(uint32_t) * (size_t)r->rows);
         memcpy(to.values, acc, acc_size(t) * (size_t)r->rows);
-    }
-}
-
-/* Leaves of a part of a block's lanes. */
-static int
-part_leaves(const mr_geometry *g)
-{
-    return (int)(MR_LANES / mr__split_parts(g));
-}
-
-/* Part i, counted through all blocks. */
-static void
-split_part(mr_run *r, const split *s, int64_t i)
-{
-    const mr_geometry *g = &r->s->g;
-    int64_t block = i / g->parts * MR_RED_BLOCK;
-    int leaves = part_leaves(g), fold = 0;
-    int part = (int)(leaf_lane((int)(i % g->parts)) / leaves);
-
-    i = i / g->parts * g->parts + part;
-
-    block_by_lanes(r, s->pass, block, min64(MR_RED_BLOCK, g->points - block),
-                   s->inner, part * leaves, leaves);
-    for (int k = 0; k < s->pass->n; k++) {
-        const mr_step *t = &r->low->step[s->pass->step[k]];
-
-        if (t->kind == MR_STEP_FOLD)
-            memcpy(partial_at(r, s->scratch, s->tile, i, fold++).values,
-                   mr__at_lanes(r, t->dst), acc_size(t) * (size_t)r->rows);
     }
 }
 
@@ -795,7 +790,7 @@ block_at_hand(mr_run *r, const split *s, int64_t b, int64_t place)
 
         r->words[i] = mr__at_own(r, i) + place * 4;
     }
-    split_block(r, s, b);
+    split_piece(r, s, b);
 }
 
 /* Blocks [begin, end) of the lower half, and those of the upper one that begin
@@ -848,13 +843,9 @@ mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
         split_pairs(r, &s, begin, end);
         return;
     }
-    for (int64_t i = begin; r->s->g.parts > 1 && i < end; i++)
-        split_part(r, &s, i);
-    if (r->s->g.parts > 1)
-        return;
     for (int64_t b = begin, m = 1; b < end; b += m) {
         if (!takes_blocks(r, pass)) {
-            split_block(r, &s, b);
+            split_piece(r, &s, b);
             continue;
         }
         m = blocks_of_call(r, b, end);
@@ -862,48 +853,25 @@ mr__run_split(mr_run *r, void *scratch, int p, int64_t tile, int64_t begin,
     }
 }
 
-/* The parts of block b become one, in the place of the first: the upper levels
- * of the tree. */
-static const char *
-parts_join(const mr_run *r, const mr_step *t, void *scratch, int64_t tile,
-           int64_t b, int fold)
-{
-    const mr_geometry *g = &r->s->g;
-    int64_t n = min64(MR_RED_BLOCK, g->points - b * MR_RED_BLOCK);
-    int64_t parts = mr__split_parts(g), at = b * parts;
-
-    for (int64_t h = 1; h < parts; h *= 2)
-        for (int64_t j = 0; j < parts; j += 2 * h) {
-            int64_t lane = leaf_lane((int)(j + h) * part_leaves(g));
-
-            if (lane < n || !t->exact_lanes)
-                t->fn.fold->combine(
-                    partial_at(r, scratch, tile, at + j, fold).values,
-                    partial_at(r, scratch, tile, at + j + h, fold).values,
-                    r->rows);
-        }
-    return partial_at(r, scratch, tile, at, fold).values;
-}
-
-/* One fold of all blocks of a tile. */
+/* One fold of all pieces of a tile. */
 static void
 fold_join(mr_run *r, const mr_step *t, void *scratch, int64_t tile, int fold)
 {
-    int64_t n_blocks = mr__row_blocks(r->s->g.points);
+    int64_t pieces = row_pieces(r);
     uint32_t *index = (uint32_t *)(void *)mr__at_blocks(r, t->dst);
     int64_t b = 0, step = (int64_t)mr__partial_bytes(r->low, 1);
     counter c = counter_of(r, t);
 
     for (; t->kind == MR_STEP_FOLD && mr__tile_rows(&r->s->g) == 1 &&
-           b + MOST_AT_ONCE <= n_blocks;
+           b + MOST_AT_ONCE <= pieces;
          b += MOST_AT_ONCE)
         counter_push_some(&c, b, MOST_AT_ONCE,
                           partial_at(r, scratch, tile, b, fold).values, step);
-    for (; b < n_blocks; b++) {
+    for (; b < pieces; b++) {
         partial from = partial_at(r, scratch, tile, b, fold);
 
         if (t->kind == MR_STEP_FOLD) {
-            counter_push(&c, b, parts_join(r, t, scratch, tile, b, fold));
+            counter_push(&c, b, from.values);
         } else if (b == 0) {
             memcpy(mr__at_lanes(r, t->dst), from.values,
                    acc_size(t) * (size_t)r->rows);
@@ -935,7 +903,7 @@ mr__run_join(mr_run *r, void *scratch, int p, bool last, int64_t tile)
         if (is_fold(t))
             fold_join(r, t, scratch, tile, fold++);
     }
-    pass_finish(r, pass, mr__row_blocks(r->s->g.points), inner);
+    pass_finish(r, pass, row_pieces(r), inner);
     split_leave(r, scratch, tile, p);
     if (!last)
         return;

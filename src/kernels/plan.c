@@ -27,9 +27,6 @@
 #define LONG_TILES        32          /* the fewest, of long rows */
 #define ALONE_POINTS      512         /* a row of several passes: a tile */
 #define SHORT_COLUMNS     32          /* all lanes at once */
-#define PANEL_COLUMNS     512         /* at most */
-#define PARTS_MOST        16          /* of a block's lanes */
-#define PARTS_UNITS       16          /* that are wanted */
 #define LONG_COLUMNS      256
 #define STREAM_BYTES      (16LL << 20) /* outputs from this on skip the caches */
 #define HUGE_CACHE        (128LL << 20) /* but where the last cache is this: */
@@ -45,6 +42,8 @@
 #define DRAWN_UNITS 8 /* for one */
 /* Of the lower half in a unit, where half a block of words is made alone. */
 #define UNEVEN_BLOCKS 8
+#define PARTED_SHARE  4 /* units for each thread: fewer are split */
+#define MOST_PARTS    (1 << MR_PART_LEVELS)
 
 /* ---- cost
  * ------------------------------------------------------------------------ */
@@ -328,7 +327,7 @@ panel_width(const mr_block_launch *l, int64_t points, fold_facts f,
             int64_t tile)
 {
     int64_t levels = MR_LANE_LEVELS + mr__block_levels(points) + 1;
-    int64_t n = l->dim[l->n_kept - 1], width = PANEL_COLUMNS;
+    int64_t n = l->dim[l->n_kept - 1], width = 512;
 
     while (width > 64 &&
            (width > tile || width * f.bytes * levels > PANEL_BYTES))
@@ -338,17 +337,6 @@ panel_width(const mr_block_launch *l, int64_t points, fold_facts f,
     while (width > 128 && n <= width)
         width /= 2;
     return width;
-}
-
-/* Can the lanes of a block be shared out?  Where values are stored, too, points
- * come in their order. */
-static bool
-can_part(const mr_lowered *low)
-{
-    for (int i = 0; i < low->n_out; i++)
-        if (!low->out_row[i])
-            return false;
-    return true;
 }
 
 static void
@@ -375,7 +363,7 @@ geometry_columns(mr_geometry *g, const mr_lowered *low,
     }
     if (!flat)
         width = whole_vectors(width, tile);
-    width = width > PANEL_COLUMNS ? PANEL_COLUMNS : width;
+    width = width > 512 ? 512 : width;
     mr__geometry_make(
         g, MR_RUN_COLS, low, l, -1,
         by_lanes && tile == MR_RED_BLOCK ? MR_LANES : tile / width, width);
@@ -570,63 +558,78 @@ n_rounds(const mr_schedule *s)
     return n;
 }
 
-/* Few panels of columns: their lanes are shared out, as the rows of a lane lie
- * in all of an operand's memory anyway. */
-static int64_t
-parts_of_lanes(const mr_schedule *s, int64_t cost)
+/* Pieces of a block of columns that go lane by lane, where there are few
+ * panels: as many as give each thread some, and leave each a unit's work.  Sums
+ * down 4000 x 1000 are two panels: on 16 threads they took 0.27 ms, as on two.
+ */
+static int
+parts_of_block(const mr_geometry *g, int64_t n_units, int64_t cost)
 {
-    const mr_geometry *g = &s->g;
-    int64_t tiles = g->n_tiles * mr__row_blocks(g->points), parts = 1;
-    int64_t all = g->n_tiles * g->points * mr__tile_rows(g) * cost / 1000;
+    int64_t threads = mr__pool_threads();
+    int64_t points = g->points < MR_RED_BLOCK ? g->points : MR_RED_BLOCK;
+    int64_t work = points * g->inner * cost / 1000;
+    int parts = 1;
 
-    if (g->strategy != MR_RUN_COLS || !g->by_lanes || s->low->n_fold == 0 ||
-        all < 4 * UNIT_NANOSECONDS || !can_part(s->low))
+    if (!g->by_lanes || g->points < MR_SPLIT_POINTS || threads == 1 ||
+        n_units >= PARTED_SHARE * threads)
         return 1;
-    while (parts < PARTS_MOST && tiles * parts < PARTS_UNITS)
+    while (parts < MOST_PARTS && n_units * parts < 2 * PARTED_SHARE * threads &&
+           work / (2 * parts) >= UNIT_NANOSECONDS)
         parts *= 2;
     return parts;
 }
 
+/* Units from which on rows are not split: each thread has some. */
+static int64_t
+enough_units(void)
+{
+    int64_t n = 2 * (int64_t)mr__pool_threads();
+
+    return n < 16 ? 16 : n;
+}
+
 /* Scratch is asked for before it is known which operands share memory, which
- * may change tiles: enough for any. */
+ * may make tiles smaller, and so units more and parts fewer: enough for any. */
 static void
 plan_split(mr_block_plan *p, mr_schedule *s, int64_t cost)
 {
     mr_geometry *g = &s->g;
-    int64_t blocks = mr__row_blocks(g->points), groups;
+    int64_t pieces = mr__row_blocks(g->points), groups;
     int64_t width = mr__tile_rows(g);
-    int64_t block_points = MR_RED_BLOCK * width, rows = 1;
+    int64_t piece_points = MR_RED_BLOCK * width, rows = 1;
+    size_t row_bytes = (size_t)s->low->n_fold * 40 + 64;
 
     if (g->strategy != MR_RUN_LONG && g->strategy != MR_RUN_COLS)
         return;
-    g->parts = parts_of_lanes(s, cost);
-    if (g->parts > 1)
-        block_points = (g->points < MR_RED_BLOCK ? g->points : MR_RED_BLOCK) *
-                       width / g->parts;
-    else if (!g->paired &&
-             (p->n_units >= 16 || blocks < 4 || s->low->n_fold == 0 ||
-              blocks * block_points * cost / 1000 < 2 * UNIT_NANOSECONDS))
+    if (!g->paired && (p->n_units >= enough_units() || s->low->n_fold == 0))
         return;
-    if (g->paired)
-        block_points *= 2;
-    g->split_blocks = pieces_of_unit(block_points, cost);
-    if (g->paired && g->points % (2 * MR_RED_BLOCK) != 0 &&
-        g->split_blocks < UNEVEN_BLOCKS)
-        g->split_blocks = UNEVEN_BLOCKS;
-    groups = (mr__split_blocks(g) + g->split_blocks - 1) / g->split_blocks;
-    if (!g->paired) {
-        g->split_blocks = evenly(g->split_blocks, mr__split_blocks(g));
-        groups = (mr__split_blocks(g) + g->split_blocks - 1) / g->split_blocks;
+    g->parts = parts_of_block(g, p->n_units, cost);
+    pieces *= g->parts;
+    piece_points /= g->parts;
+    if (!g->paired && (pieces < 4 || pieces * piece_points * cost / 1000 <
+                                         2 * UNIT_NANOSECONDS)) {
+        g->parts = 1;
+        return;
     }
+    if (g->paired)
+        piece_points *= 2;
+    g->split_pieces = pieces_of_unit(piece_points, cost);
+    if (g->paired && g->points % (2 * MR_RED_BLOCK) != 0 &&
+        g->split_pieces < UNEVEN_BLOCKS)
+        g->split_pieces = UNEVEN_BLOCKS;
+    if (!g->paired)
+        g->split_pieces = evenly(g->split_pieces, mr__split_pieces(g));
+    groups = (mr__split_pieces(g) + g->split_pieces - 1) / g->split_pieces;
     for (int i = 0; i < s->l->n_kept; i++)
         rows *= s->l->dim[i];
+    if (g->strategy == MR_RUN_COLS) { /* whole tiles; flat ones are narrow */
+        rows = g->n_tiles * (width < 16 ? 16 : width);
+        row_bytes = (size_t)s->low->n_fold * 20 + 4;
+    }
     p->n_rounds = n_rounds(s);
     p->n_units = g->n_tiles * groups;
-    p->unit_cost = g->split_blocks * block_points * cost / 1000;
-    if (g->strategy == MR_RUN_COLS && can_part(s->low))
-        blocks *= PARTS_MOST;
-    p->scratch_bytes = (size_t)(blocks + 1) * (size_t)rows *
-                       ((size_t)s->low->n_fold * 40 + 64);
+    p->unit_cost = g->split_pieces * piece_points * cost / 1000;
+    p->scratch_bytes = (size_t)(pieces + 1) * (size_t)rows * row_bytes;
 }
 
 size_t
@@ -666,7 +669,8 @@ plan_tiles(mr_block_ready *b)
     p->n_units = (g->n_tiles + g->per_unit - 1) / g->per_unit;
     p->unit_cost = (g->per_unit < g->n_tiles ? g->per_unit : g->n_tiles) *
                    tile_points * cost / 1000;
-    g->split_blocks = 0;
+    g->split_pieces = 0;
+    g->parts = 1;
     plan_split(p, &b->schedule, cost);
 }
 

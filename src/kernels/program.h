@@ -35,7 +35,10 @@
 #include "kernels/ids.h"
 #include "marram/types.h"
 
-#define MR_RED_BLOCK    4096
+#define MR_RED_BLOCK 4096
+/* Rows side by side are split from so many points on: one for each lane of a
+ * block. */
+#define MR_SPLIT_POINTS 64
 #define MR_CODE_MAX_REG 256
 #define MR_CODE_MAX_IO  32
 /* Of an index that is computed: inputs, constants, instructions. */

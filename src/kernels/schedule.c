@@ -75,6 +75,7 @@ mr__geometry_make(mr_geometry *g, mr_strategy strategy, const mr_lowered *low,
 
     *g = (mr_geometry){.strategy = strategy,
                        .hop = 1,
+                       .parts = 1,
                        .n_dims = n,
                        .outer_dim = rows  ? n - 1
                                     : map ? outer_dim

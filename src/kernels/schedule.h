@@ -46,11 +46,10 @@ typedef struct mr_geometry {
     int64_t n_tiles;
     int64_t points;       /* of a row */
     int64_t per_unit;     /* tiles of one unit */
-    int64_t split_blocks; /* blocks of one unit of a split row, or 0 */
-    bool flat;            /* COLS: lanes lie one after the other */
-    bool by_lanes;        /* COLS: passes with folds go lane by lane */
-    int64_t parts; /* of the lanes of a split block, subtrees of the tree that
-                      combines them: a power of two; or 0 */
+    int64_t split_pieces; /* pieces of one unit of a split row, or 0 */
+    int parts;     /* pieces of a block of split rows: COLS lane by lane, 2^k */
+    bool flat;     /* COLS: lanes lie one after the other */
+    bool by_lanes; /* COLS: passes with folds go lane by lane */
     bool by_rows;  /* MAP: operands whose rows are contiguous stay where they
               are, and steps go row by row */
     int64_t hop;   /* points from one row of a tile to the next: COLS */
@@ -135,22 +134,14 @@ mr__upper_half(const mr_geometry *g)
     return g->points - g->points / 2;
 }
 
-/* Parts of a block's lanes, of a row that is split. */
+/* Pieces that are split among the units of a row: blocks (where they are
+ * paired, those that begin in the lower half), or parts of them. */
 static inline int64_t
-mr__split_parts(const mr_geometry *g)
-{
-    return g->parts > 1 ? g->parts : 1;
-}
-
-/* Blocks, or parts of their lanes, that are split among the units of a row;
- * where blocks are paired, those that begin in the lower half. */
-static inline int64_t
-mr__split_blocks(const mr_geometry *g)
+mr__split_pieces(const mr_geometry *g)
 {
     int64_t n = g->paired ? mr__upper_half(g) : g->points;
 
-    n = n > 0 ? (n + MR_RED_BLOCK - 1) / MR_RED_BLOCK : 1;
-    return n * mr__split_parts(g);
+    return n > 0 ? (n + MR_RED_BLOCK - 1) / MR_RED_BLOCK * g->parts : 1;
 }
 
 /* Tiles of the given extents; outer_dim is the dim that MAP pairs with the

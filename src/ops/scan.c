@@ -370,12 +370,13 @@ mr__build_cummin(mr_array *a, int32_t axis, bool reverse, bool inclusive)
 }
 
 /* Complex numbers are shifted by their largest real part, a constant of the
- * derivative. */
+ * derivative.  What stands e^-88 below that is 0 in complex64, and its log
+ * -infinity: exp and log are those of complex128, which goes to e^-708. */
 static mr_array *
 complex_logcumsumexp(mr_array *a, int32_t axis, mr_scan_params p)
 {
+    mr_dtype given = (mr_dtype)a->dtype, t = MR_COMPLEX128;
     mr_array *top, *sum, *none;
-    mr_dtype t;
 
     if (axis == MR_AXIS_NONE) {
         a = mr_flatten(a, 0, -1);
@@ -385,6 +386,7 @@ complex_logcumsumexp(mr_array *a, int32_t axis, mr_scan_params p)
         return NULL;
     if (a->dim[axis] == 0)
         return a;
+    a = mr__cast(a, t);
     top = mr_stop_gradient(mr_max(mr_real(a), MR_AXES(axis), true));
     top = mr__masked(mr_isfinite(top), top);
     p.mode = MR_SCAN_SUM;
@@ -392,11 +394,10 @@ complex_logcumsumexp(mr_array *a, int32_t axis, mr_scan_params p)
     if (sum == NULL)
         return NULL;
     /* an empty sum has no slope */
-    t = (mr_dtype)sum->dtype;
     none = mr_equal(sum, mr__number(t, 0.0));
     sum = mr_log(mr_where(none, mr__number(t, 1.0), sum));
     sum = mr_where(none, mr__number(t, -INFINITY), sum);
-    return mr_add(sum, top);
+    return mr__cast(mr_add(sum, top), given);
 }
 
 mr_array *

@@ -31,7 +31,7 @@ def show(name, result):
 
 REDUCTIONS = ["sum", "mean", "var", "prod", "max", "min", "logsumexp", "argmax", "argmin", "any", "all"]
 SCANS = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"]
-LAYOUTS = [((N,), 0), ((3, N // 3), 1), ((N // 3, 3), 0), ((20, 60, 100), 1), ((600, 500), 0), ((18_000, 40), 0)]
+LAYOUTS = [((N,), 0), ((3, N // 3), 1), ((N // 3, 3), 0), ((20, 60, 100), 1), ((600, 500), 0), ((2100, 600), 0), ((18_000, 40), 0)]
 
 
 def reductions(dtype):

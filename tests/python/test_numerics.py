@@ -121,6 +121,24 @@ def test_logsumexp__at_the_limits():
     assert mx.logcumsumexp(mx.array([-inf, 1.0, 2.0, 1000.0])).tolist()[::3] == [-inf, 1000.0]
 
 
+@pytest.mark.parametrize("shape", [(200_000,), (200_000, 1), (200_000, 40)])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+def test_logcumsumexp__long_ones_are_rounded_once(shape, dtype):
+    got = np.array(mx.logcumsumexp(mx.zeros(shape, dtype=dtype), axis=0).astype(mx.float64))
+    n = np.arange(1, shape[0] + 1).reshape(-1, *[1] * (len(shape) - 1))
+    half = {mx.float32: 2.0**-24, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}[dtype]
+    np.testing.assert_allclose(got, np.broadcast_to(np.log(n), shape), rtol=1.01 * half, atol=1e-15)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_logcumsumexp__complex_terms_far_below_the_largest_count(reverse):
+    x = np.array([-80.0, -79.0 + 1.0j, 20.0, 100.0 - 2.0j, 3.0], dtype=np.complex64)
+    want = np.log(np.cumsum(np.exp(x.astype(np.complex128))))
+    got = mx.logcumsumexp(mx.array(x[::-1].copy() if reverse else x), reverse=reverse)
+    assert got.dtype == mx.complex64
+    np.testing.assert_allclose(np.array(got)[:: -1 if reverse else 1], want, rtol=3e-7)
+
+
 # ---- any number of threads -----------------------------------------------------
 def test_threads__their_number_changes_no_bit():
     def run(n):
@@ -137,6 +155,7 @@ def test_threads__their_number_changes_no_bit():
     assert len(one) > 350
     assert run(2) == one
     assert run(5) == one
+    assert run(16) == one
 
 
 # ---- sizes and counts ----------------------------------------------------------
