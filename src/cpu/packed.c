@@ -256,6 +256,8 @@ mr__product_packed_bytes(const mr_product *p)
 {
     packed s;
 
+    if (mr__product_near_fits(p))
+        return mr__product_near_bytes(p);
     packed_plan(p, &s);
     return (size_t)((s.a_shared ? 1 : s.group) * s.a_floats +
                     n_b(&s) * s.b_floats + s.group * s.sum_floats) *
@@ -766,6 +768,10 @@ mr__product_packed(const mr_product *p, void *workspace)
 {
     packed s;
 
+    if (mr__product_near_fits(p)) {
+        mr__product_near(p, workspace);
+        return true;
+    }
     packed_plan(p, &s);
     mr__ranges_begin(&s.ranges);
     /* Whether it can go in pairs is known once all is packed. */

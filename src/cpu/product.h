@@ -77,6 +77,11 @@ void mr__product_run(const mr_product *p, void *workspace);
 size_t mr__product_packed_bytes(const mr_product *p);
 bool mr__product_packed(const mr_product *p, void *workspace);
 
+/* Its way where b is to stay in a large second-level cache. */
+bool mr__product_near_fits(const mr_product *p);
+size_t mr__product_near_bytes(const mr_product *p);
+void mr__product_near(const mr_product *p, void *workspace);
+
 /* The same dtypes, up to MR_STRIP_ROWS rows (a whole number of each tier's
  * panels): b is read once and never packed in memory. */
 #define MR_STRIP_ROWS 96

@@ -5,12 +5,15 @@
  * Each element of b is used once for each row, so nothing is packed.  Where
  * b's columns are adjacent, bands of columns are run down ("wide"); where its
  * depths are, each column is a dot product in 64 virtual lanes ("deep").  The
- * depth is cut into chunks of fixed length; their sums are added in order.
- * Called by: matmul.c.  Calls: kernels/gemm.h, the pool.
+ * depth is cut into chunks of fixed length; their sums are added in order.  A
+ * large b may be read in units side by side (share.h).
+ * Called by: matmul.c.  Calls: kernels/gemm.h, share.c, the pool.
  */
 #include <string.h>
 
+#include "base/pool.h"
 #include "cpu/product.h"
+#include "cpu/share.h"
 #include "kernels/tier/tier.h"
 
 enum {
@@ -22,7 +25,8 @@ enum {
 
 typedef struct few {
     const mr_product *p;
-    bool wide, far, x_ready, direct;
+    bool wide, far, shared, x_ready, direct;
+    int64_t slice; /* when shared */
     int64_t chunk, n_chunks, band, n_bands;
     float *x;    /* items x m x k, when x is not ready as it is */
     float *part; /* chunks x items x m x n, when not straight to c */
@@ -38,6 +42,8 @@ mr__product_rows_fit(const mr_product *p)
 static void
 few_plan(const mr_product *p, few *s)
 {
+    int64_t bytes = p->n_items * p->k * p->n * mr__dtype_size(p->dtype);
+
     *s = (few){.p = p, .wide = p->b.lane_stride == 1};
     /* A single column may be both: its depths decide. */
     if (p->b.depth_stride == 1 && p->n == 1)
@@ -52,8 +58,11 @@ few_plan(const mr_product *p, few *s)
         s->band = UNIT_ELEMENTS / depth;
         s->band = s->band < 1 ? 1 : s->band;
     }
+    s->shared = mr__share_pays(bytes);
+    if (s->shared && s->wide)
+        s->band = mr__gemv_halves(s->band, p->n);
     s->n_bands = (p->n - 1) / s->band + 1;
-    s->far = p->n_items * p->k * p->n * mr__dtype_size(p->dtype) >= MR_GEMV_FAR;
+    s->far = bytes >= MR_GEMV_FAR;
     s->x_ready = p->dtype == MR_FLOAT32 && p->a.depth_stride == 1;
     s->direct = p->dtype == MR_FLOAT32 && s->n_chunks == 1 && p->c_col == 1;
 }
@@ -106,43 +115,90 @@ x_widen(const few *s)
     }
 }
 
+/* A unit: which chunk of an item, which columns, and of b that. */
+typedef struct region {
+    int64_t item, chunk, depth, j, n;
+    mr_gemm_side b;
+} region;
+
+static int64_t
+n_units(const few *s)
+{
+    return s->p->n_items * s->n_chunks * s->n_bands;
+}
+
+static region
+region_at(const few *s, int64_t unit)
+{
+    const mr_product *p = s->p;
+    region u = {.item = unit / s->n_bands / s->n_chunks,
+                .chunk = unit / s->n_bands % s->n_chunks,
+                .j = unit % s->n_bands * s->band};
+    int64_t depth = p->k - u.chunk * s->chunk, n = p->n - u.j;
+    mr_gemm_side a;
+    void *c;
+
+    u.depth = depth < s->chunk ? depth : s->chunk;
+    u.n = n < s->band ? n : s->band;
+    mr__product_item(p, u.item, &a, &u.b, &c);
+    u.b.data = (const char *)u.b.data +
+               (u.j * u.b.lane_stride + u.chunk * s->chunk * u.b.depth_stride) *
+                   mr__dtype_size(p->dtype);
+    return u;
+}
+
 static void
 few_unit(const few *s, int64_t unit)
 {
     const mr_product *p = s->p;
-    int64_t band = unit % s->n_bands, chunk = unit / s->n_bands % s->n_chunks;
-    int64_t item = unit / s->n_bands / s->n_chunks;
-    int64_t size = mr__dtype_size(p->dtype);
-    int64_t depth0 = chunk * s->chunk, depth = p->k - depth0;
-    int64_t j = band * s->band, n = p->n - j, x_row = p->k, y_row = p->n;
+    region u = region_at(s, unit);
+    int64_t depth0 = u.chunk * s->chunk, x_row = p->k, y_row = p->n;
     mr_gemm_side a, b;
     const float *x;
     float *y;
     void *c;
 
-    depth = depth < s->chunk ? depth : s->chunk;
-    n = n < s->band ? n : s->band;
-    mr__product_item(p, item, &a, &b, &c);
-    b.data = (const char *)b.data +
-             (j * b.lane_stride + depth0 * b.depth_stride) * size;
+    mr__product_item(p, u.item, &a, &b, &c);
     if (s->x_ready) {
         x = (const float *)a.data + depth0;
         x_row = a.lane_stride;
     } else {
-        x = s->x + item * p->m * p->k + depth0;
+        x = s->x + u.item * p->m * p->k + depth0;
     }
     if (s->direct) {
-        y = (float *)c + j;
+        y = (float *)c + u.j;
         y_row = p->c_row;
     } else {
-        y = s->part + (chunk * p->n_items + item) * p->m * p->n + j;
+        y = s->part + (u.chunk * p->n_items + u.item) * p->m * p->n + u.j;
     }
     if (s->wide && s->far)
-        mr__gemv_far(y, y_row, x, x_row, (int)p->m, &b, depth, n);
+        mr__gemv_far(y, y_row, x, x_row, (int)p->m, &u.b, u.depth, u.n);
     else if (s->wide)
-        mr__gemv_wide(y, y_row, x, x_row, (int)p->m, &b, depth, n);
+        mr__gemv_wide(y, y_row, x, x_row, (int)p->m, &u.b, u.depth, u.n);
     else
-        mr__gemv_deep(y, y_row, x, x_row, (int)p->m, &b, depth, n);
+        mr__gemv_deep(y, y_row, x, x_row, (int)p->m, &u.b, u.depth, u.n);
+}
+
+/* With a slice of the unit beside it. */
+static void
+shared_unit(const void *ctx, int64_t unit, char *slot)
+{
+    const few *s = ctx;
+    int64_t size = mr__dtype_size(s->p->dtype);
+
+    (void)slot;
+    if ((unit ^ 1) < n_units(s)) {
+        region u = region_at(s, unit ^ 1);
+        const mr_gemm_side *b = &u.b;
+
+        if (s->wide)
+            mr__share_rows(s->slice, b->data, u.depth, u.n * size,
+                           b->depth_stride * size);
+        else
+            mr__share_rows(s->slice, b->data, u.n, u.depth * size,
+                           b->lane_stride * size);
+    }
+    few_unit(s, unit);
 }
 
 static void
@@ -209,8 +265,13 @@ mr__product_rows(const mr_product *p, void *workspace)
         x_widen(&s);
     depth = depth < s.chunk ? depth : s.chunk;
     ns = 0.2 * (double)depth * (double)(p->n < s.band ? p->n : s.band);
-    mr__cpu_for(p->n_items * s.n_chunks * s.n_bands, mr__cpu_grain(ns),
-                few_piece, &s);
+    if (s.shared) {
+        s.slice = mr__share_slice();
+        mr__cpu_units(mr__pool_threads(), n_units(&s), NULL, 0, shared_unit,
+                      &s);
+    } else {
+        mr__cpu_for(n_units(&s), mr__cpu_grain(ns), few_piece, &s);
+    }
     if (!s.direct)
         mr__cpu_for(p->n_items * p->m * p->n,
                     mr__cpu_grain(0.5 + 0.2 * (double)s.n_chunks), finish_piece,

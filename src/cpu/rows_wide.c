@@ -9,11 +9,13 @@
  * goes.  In the end
  *     re = sum xr br - sum xi bi,  im = sum xr bi + sum xi br.
  * The depth is cut into chunks of fixed length; their sums are added in order.
- * Called by: matmul.c.  Calls: kernels/gemm.h, the pool.
+ * Called by: matmul.c.  Calls: kernels/gemm.h, share.c, the pool.
  */
 #include <string.h>
 
+#include "base/pool.h"
 #include "cpu/product.h"
+#include "cpu/share.h"
 
 enum {
     WIDE_DEPTH = 256,
@@ -25,7 +27,9 @@ enum {
 
 typedef struct few {
     const mr_product *p;
-    bool wide, far, twice;        /* twice: reals are doubles */
+    bool wide, far, twice; /* twice: reals are doubles */
+    bool shared;
+    int64_t slice;                /* when shared */
     int64_t parts, rows, columns; /* reals a number; rows of x, columns of b */
     int64_t x_row;                /* reals of a row of x */
     int64_t chunk, n_chunks, band, n_bands; /* in numbers */
@@ -53,11 +57,11 @@ static void
 few_plan(const mr_product *p, few *s)
 {
     int64_t parts = mr__dtype_is_complex(p->dtype) ? 2 : 1;
+    int64_t bytes = p->n_items * p->k * p->n * mr__dtype_size(p->dtype);
 
     *s = (few){.p = p,
                .wide = p->b.lane_stride == 1,
-               .far = p->n_items * p->k * p->n * mr__dtype_size(p->dtype) >=
-                      MR_GEMV_FAR,
+               .far = bytes >= MR_GEMV_FAR,
                .twice = p->dtype != MR_COMPLEX64,
                .parts = parts,
                .rows = p->m * parts,
@@ -74,6 +78,9 @@ few_plan(const mr_product *p, few *s)
         s->band = UNIT_ELEMENTS / (p->k < s->chunk ? p->k : s->chunk);
         s->band = s->band < 1 ? 1 : s->band;
     }
+    s->shared = mr__share_pays(bytes);
+    if (s->shared && s->wide)
+        s->band = mr__gemv_halves(s->band, p->n);
     s->n_bands = (p->n - 1) / s->band + 1;
 }
 
@@ -196,38 +203,85 @@ wide_unit(const few *s, const char *x, const char *b, int64_t step,
             s->x_row, (int)s->rows, b, step / size, depth, reals, s->far);
 }
 
+/* A unit: which chunk of an item, which columns, and of b that. */
+typedef struct region {
+    int64_t item, chunk, depth, j, n;
+    const char *b;
+    int64_t depth_step, lane_step; /* bytes */
+} region;
+
+static int64_t
+n_units(const few *s)
+{
+    return s->p->n_items * s->n_chunks * s->n_bands;
+}
+
+static region
+region_at(const few *s, int64_t unit)
+{
+    const mr_product *p = s->p;
+    int64_t number = mr__dtype_size(p->dtype);
+    region u = {.item = unit / s->n_bands / s->n_chunks,
+                .chunk = unit / s->n_bands % s->n_chunks,
+                .j = unit % s->n_bands * s->band};
+    int64_t depth = p->k - u.chunk * s->chunk, n = p->n - u.j;
+    mr_gemm_side a, b;
+    void *c;
+
+    u.depth = depth < s->chunk ? depth : s->chunk;
+    u.n = n < s->band ? n : s->band;
+    mr__product_item(p, u.item, &a, &b, &c);
+    u.depth_step = b.depth_stride * number;
+    u.lane_step = b.lane_stride * number;
+    u.b = (const char *)b.data + u.j * u.lane_step +
+          u.chunk * s->chunk * u.depth_step;
+    return u;
+}
+
+static void
+few_unit(const few *s, int64_t unit)
+{
+    const mr_product *p = s->p;
+    int64_t real = real_size(s);
+    region u = region_at(s, unit);
+    const char *x = s->x + (u.item * s->rows * s->x_row +
+                            u.chunk * s->chunk * (s->wide ? 1 : s->parts)) *
+                               real;
+    char *sums =
+        s->sums + ((u.chunk * p->n_items + u.item) * s->rows * s->columns +
+                   u.j * s->parts) *
+                      real;
+
+    if (s->wide)
+        wide_unit(s, x, u.b, u.depth_step, u.depth, u.n, sums);
+    else
+        deep_unit(s, x, u.b, u.lane_step, u.depth, u.n, sums);
+}
+
 static void
 few_piece(void *ctx, int64_t begin, int64_t end)
 {
+    for (int64_t u = begin; u < end; u++)
+        few_unit(ctx, u);
+}
+
+/* With a slice of the unit beside it. */
+static void
+shared_unit(const void *ctx, int64_t unit, char *slot)
+{
     const few *s = ctx;
-    const mr_product *p = s->p;
-    int64_t number = mr__dtype_size(p->dtype), real = real_size(s);
+    int64_t number = mr__dtype_size(s->p->dtype);
 
-    for (int64_t u = begin; u < end; u++) {
-        int64_t j = u % s->n_bands * s->band, left = p->n - j;
-        int64_t chunk = u / s->n_bands % s->n_chunks;
-        int64_t item = u / s->n_bands / s->n_chunks;
-        int64_t at = chunk * s->chunk, depth = p->k - at;
-        int64_t n = left < s->band ? left : s->band;
-        mr_gemm_side a, b;
-        const char *x, *from;
-        char *sums;
-        void *c;
+    (void)slot;
+    if ((unit ^ 1) < n_units(s)) {
+        region u = region_at(s, unit ^ 1);
 
-        depth = depth < s->chunk ? depth : s->chunk;
-        mr__product_item(p, item, &a, &b, &c);
-        from = (const char *)b.data +
-               (j * b.lane_stride + at * b.depth_stride) * number;
-        x = s->x +
-            (item * s->rows * s->x_row + at * (s->wide ? 1 : s->parts)) * real;
-        sums = s->sums + ((chunk * p->n_items + item) * s->rows * s->columns +
-                          j * s->parts) *
-                             real;
         if (s->wide)
-            wide_unit(s, x, from, b.depth_stride * number, depth, n, sums);
+            mr__share_rows(s->slice, u.b, u.depth, u.n * number, u.depth_step);
         else
-            deep_unit(s, x, from, b.lane_stride * number, depth, n, sums);
+            mr__share_rows(s->slice, u.b, u.n, u.depth * number, u.lane_step);
     }
+    few_unit(s, unit);
 }
 
 /* Number j of a row: its chunks' sums in order, its parts put together. */
@@ -283,9 +337,15 @@ mr__product_rows_wide(const mr_product *p, void *workspace)
     x_lay(&s);
     depth = (double)(p->k < s.chunk ? p->k : s.chunk);
     band = (double)(p->n < s.band ? p->n : s.band);
-    mr__cpu_for(p->n_items * s.n_chunks * s.n_bands,
-                mr__cpu_grain(0.4 * depth * band * (double)s.parts), few_piece,
-                &s);
+    if (s.shared) {
+        s.slice = mr__share_slice();
+        mr__cpu_units(mr__pool_threads(), n_units(&s), NULL, 0, shared_unit,
+                      &s);
+    } else {
+        mr__cpu_for(n_units(&s),
+                    mr__cpu_grain(0.4 * depth * band * (double)s.parts),
+                    few_piece, &s);
+    }
     mr__cpu_for(p->n_items * p->m * p->n,
                 mr__cpu_grain(3.0 + 0.5 * (double)(s.n_chunks * s.parts)),
                 finish_piece, &s);

@@ -613,6 +613,12 @@ part_at(const mr_gemm_chunk *g, int rows, int cols, int64_t row, int64_t col)
 
     c.rows = g->m - row < rows ? g->m - row : rows;
     c.cols = g->n - col < cols ? g->n - col : cols;
+    if (c.rows == rows && c.cols == cols) { /* mostly: without a division */
+        c.r = 2;
+        c.v = 1;
+        c.whole = true;
+        return c;
+    }
     c.r = (int)((c.rows - 1) / (rows / 3));
     c.v = (int)((c.cols - 1) / (cols / 2));
     c.whole =
@@ -652,8 +658,8 @@ tile64_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     int64_t b_row = g->b_row ? g->b_row : cols;
     const double *a = (const double *)(const void *)g->a +
                       (i - g->a_first) * t->rows * g->depth;
-    const double *b =
-        (const double *)(const void *)g->b + (g->b_row ? col : col * g->depth);
+    const double *b = (const double *)(const void *)g->b +
+                      (g->b_row ? col : (j - g->b_first) * cols * g->depth);
     double *to = (double *)g->c + row * g->c_row + col;
     part c = part_at(g, t->rows, cols, row, col);
     mr_gemm_tile64_fn *tile = t->f64->tile[b_near()][c.r][c.v];
@@ -695,7 +701,8 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
     int64_t row = i * t->rows, col = j * t->cols;
     int64_t b_row = g->b_row ? g->b_row : t->cols;
     const float *a = g->a + (i - g->a_first) * t->rows * g->depth;
-    const float *b = g->b + (g->b_row ? col : col * g->depth);
+    const float *b =
+        g->b + (g->b_row ? col : (j - g->b_first) * t->cols * g->depth);
     part c = part_at(g, t->rows, t->cols, row, col);
     mr_gemm_tile_fn *tile = t->tile[b_near()][c.r][c.v];
 
@@ -879,6 +886,14 @@ mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units)
                              ((n - 1) / (bytes / size) + 1) * units < UNITS))
         bytes /= 2;
     return bytes / size;
+}
+
+int64_t
+mr__gemv_halves(int64_t band, int64_t n)
+{
+    int64_t half = (n / 2 + 63) / 64 * 64;
+
+    return band >= n && n >= 2 * MR_GEMV_COLS ? half : band;
 }
 
 static void

@@ -82,6 +82,7 @@ typedef struct mr_gemm_chunk {
     int pieces;         /* of a number, in that form; or as above */
     const float *a, *b; /* packed, all panels of the chunk; float64: doubles */
     int64_t a_first;    /* the panel that a begins with */
+    int64_t b_first;    /* the same of b (floats and float64, packed) */
     int64_t
         b_row; /* 0, or: b is no copy but lies as it came, this far from
                   depth to depth; n is a multiple of the columns of a tile */
@@ -181,6 +182,9 @@ void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
  * elements of `size` bytes) in the first-level cache, fewer where `units` times
  * the bands would be few.  Columns are summed one by one: no bit changes. */
 int64_t mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units);
+/* The same where bands are to be read side by side: half of n where one would
+ * have it all. */
+int64_t mr__gemv_halves(int64_t band, int64_t n);
 
 void mr__gemv_wide(float *y, int64_t y_row, const float *x, int64_t x_row,
                    int m, const mr_gemm_side *b, int64_t depth, int64_t n);

@@ -134,6 +134,31 @@ matmul__is_right_when_threads_pack_their_own(void **state)
 }
 
 /* Numbers that pairs take for 0: found by whichever thread packs them. */
+/* Blocks of b for each thread, where the second-level cache is large: several
+ * spans of depth, columns that fill no tile, rows that fill no panel. */
+static void
+matmul__is_right_when_blocks_of_b_stay_near(void **state)
+{
+    (void)state;
+    case_2d(MR_FLOAT64, PLAIN, PLAIN, 200, 257, 1100);
+    case_2d(MR_FLOAT64, GAPPED, TURNED, 192, 256, 345);
+    case_2d(MR_FLOAT32, TURNED, PLAIN, 193, 257, 660);
+}
+
+/* 16 MB and more, which threads read side by side. */
+static void
+matmul__of_few_rows_and_a_large_matrix_is_right(void **state)
+{
+    static const layout layouts[] = {PLAIN, TURNED};
+
+    (void)state;
+    for (int l = 0; l < 2; l++) {
+        case_2d(MR_FLOAT32, PLAIN, layouts[l], 1, 1100, 4100);
+        case_2d(MR_FLOAT64, PLAIN, layouts[l], 2, 1090, 2070);
+    }
+    case_2d(MR_BFLOAT16, PLAIN, PLAIN, 1, 2100, 4100);
+}
+
 static void
 matmul__of_small_bfloat16_is_exact(void **state)
 {
@@ -301,6 +326,8 @@ main(void)
         cmocka_unit_test(matmul__takes_every_layout),
         cmocka_unit_test(matmul__is_right_for_long_sums),
         cmocka_unit_test(matmul__is_right_when_threads_pack_their_own),
+        cmocka_unit_test(matmul__is_right_when_blocks_of_b_stay_near),
+        cmocka_unit_test(matmul__of_few_rows_and_a_large_matrix_is_right),
         cmocka_unit_test(matmul__of_small_bfloat16_is_exact),
         cmocka_unit_test(matmul__of_integers_wraps),
         cmocka_unit_test(matmul__broadcasts_batches),
