@@ -542,6 +542,7 @@ block_run(packed *s, const block *k)
         .pieces = mr__gemm_pieces(p->dtype),
         .c_row = p->c_row,
         .dtype = p->dtype,
+        .far = !s->alone,
     };
     const float *packed_a = s->a + (s->a_shared ? 0 : k->item) * s->a_floats;
     const float *packed_b =

@@ -35,6 +35,7 @@
 #define PAIRS       16
 #define DEPTHS      (2 * PAIRS)
 #define AHEAD       512 /* bytes of a lane that are asked for before */
+#define LINE_FLOATS 16
 #define UNIT        __attribute__((target("amx-tile,amx-bf16")))
 
 /* ---- the unit -------------------------------------------------------------
@@ -65,18 +66,8 @@ leave(void)
 /* The intrinsics say nothing of memory to the compiler. */
 #define MEMORY_SEEN __asm__ volatile("" ::: "memory")
 
-#define LOAD(t, from) _tile_loadd(t, from, 64)
 /* Sums 0 to 3 are those of a's tiles in 4 and 5 with b's in 6 and 7. */
-#define MULTIPLY(two_rows, two_cols)                                           \
-    do {                                                                       \
-        _tile_dpbf16ps(0, 4, 6);                                               \
-        if (two_cols)                                                          \
-            _tile_dpbf16ps(1, 4, 7);                                           \
-        if (two_rows)                                                          \
-            _tile_dpbf16ps(2, 5, 6);                                           \
-        if ((two_rows) && (two_cols))                                          \
-            _tile_dpbf16ps(3, 5, 7);                                           \
-    } while (0)
+#define LOAD(t, from) _tile_loadd(t, from, 64)
 #define LOAD_A(piece, two_rows)                                                \
     do {                                                                       \
         LOAD(4, a + (piece)*2 * TILE_FLOATS);                                  \
@@ -90,129 +81,183 @@ leave(void)
             LOAD(7, b + ((piece)*2 + 1) * TILE_FLOATS);                        \
     } while (0)
 
-/* 32 depths of each number of pieces: one piece changes at a time. */
-#define STEP_1(two_rows, two_cols)                                             \
-    LOAD_A(0, two_rows);                                                       \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols)
-#define STEP_2(two_rows, two_cols)                                             \
-    LOAD_A(1, two_rows);                                                       \
-    LOAD_B(1, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(0, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(1, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols)
-/* Three: the products of lesser pieces first, of all depths, then those of the
- * largest, so that large sums are rounded once for 32 depths. */
-#define STEP_LESSER(two_rows, two_cols)                                        \
-    LOAD_A(2, two_rows);                                                       \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(1, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(1, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(0, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(2, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols)
+/* What is done with sum i, of rows `r` and columns `v`, before and after a
+ * product is added to it. */
+#define NOTHING(i, r, v) (void)0
+#define SUM_LOAD(i, r, v)                                                      \
+    _tile_loadd(i, s->from + (r)*LANES * s->from_row + (v)*LANES,              \
+                s->from_row * 4)
+#define SUM_STORE(i, r, v)                                                     \
+    _tile_stored(i, s->to + (r)*LANES * s->to_row + (v)*LANES, s->to_row * 4)
 
-/* One side in one piece, the other in two. */
-#define STEP_1_BY_2(two_rows, two_cols)                                        \
-    LOAD_A(0, two_rows);                                                       \
-    LOAD_B(1, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols)
+/* n lines of what comes next, into the first level. */
+INLINE const float *
+near_ask(const float *soon, const int n)
+{
+#pragma GCC unroll 8
+    for (int l = 0; l < n; l++)
+        __builtin_prefetch(soon + l * LINE_FLOATS, 0, 3);
+    return soon + n * LINE_FLOATS;
+}
 
-#define STEP_2_BY_1(two_rows, two_cols)                                        \
-    LOAD_B(0, two_cols);                                                       \
-    LOAD_A(1, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(0, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols)
-
-#define SUMS(what, two_rows, two_cols)                                         \
+/* A product, and n lines asked for meanwhile, one of what is far where it is
+ * `distant`: loads of tiles leave room for that, and wait for long where a line
+ * is not there. */
+#define PRODUCT(i, x, y, r, v, before, after, n, distant)                      \
     do {                                                                       \
-        what(0, c, c_row * 4);                                                 \
+        before(i, r, v);                                                       \
+        _tile_dpbf16ps(i, x, y);                                               \
+        soon = near_ask(soon, n);                                              \
+        if (distant) {                                                         \
+            __builtin_prefetch(far, 0, 2);                                     \
+            far += s->far_step;                                                \
+        }                                                                      \
+        after(i, r, v);                                                        \
+    } while (0)
+#define PRODUCTS(before, after, two_rows, two_cols, n, distant)                \
+    do {                                                                       \
+        PRODUCT(0, 4, 6, 0, 0, before, after, n, (distant) > 0);               \
         if (two_cols)                                                          \
-            what(1, c + LANES, c_row * 4);                                     \
+            PRODUCT(1, 4, 7, 0, 1, before, after, n, (distant) > 1);           \
         if (two_rows)                                                          \
-            what(2, c + LANES * c_row, c_row * 4);                             \
+            PRODUCT(2, 5, 6, 1, 0, before, after, n, (distant) > 2);           \
         if ((two_rows) && (two_cols))                                          \
-            what(3, c + LANES * c_row + LANES, c_row * 4);                     \
+            PRODUCT(3, 5, 7, 1, 1, before, after, n, (distant) > 3);           \
     } while (0)
 
-#define SUMS_BEGIN(add, two_rows, two_cols)                                    \
+/* 32 depths of each number of pieces: one piece changes at a time. */
+#define STEP_1(before, after, two_rows, two_cols)                              \
+    LOAD_A(0, two_rows);                                                       \
+    LOAD_B(0, two_cols);                                                       \
+    PRODUCTS(before, after, two_rows, two_cols, 8, 4)
+#define STEP_2(before, after, two_rows, two_cols)                              \
+    LOAD_A(1, two_rows);                                                       \
+    LOAD_B(1, two_cols);                                                       \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 2);                       \
+    LOAD_B(0, two_cols);                                                       \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 2);                      \
+    LOAD_A(0, two_rows);                                                       \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 2);                      \
+    LOAD_B(1, two_cols);                                                       \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 2)
+/* Three: the products of lesser pieces first, of all depths, then those of the
+ * largest, so that large sums are rounded once for 32 depths. */
+#define STEP_LESSER(before, after, two_rows, two_cols)                         \
+    LOAD_A(2, two_rows);                                                       \
+    LOAD_B(0, two_cols);                                                       \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 5, 3);                       \
+    LOAD_A(1, two_rows);                                                       \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 5, 3);                      \
+    LOAD_B(1, two_cols);                                                       \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 5, 3);                      \
+    LOAD_A(0, two_rows);                                                       \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 5, 3);                      \
+    LOAD_B(2, two_cols);                                                       \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
+#define STEP_LARGEST(before, after, two_rows, two_cols)                        \
+    LOAD_A(0, two_rows);                                                       \
+    LOAD_B(0, two_cols);                                                       \
+    PRODUCTS(before, after, two_rows, two_cols, 8, 0);                         \
+    soon += 4 * TILE_FLOATS
+/* One side in one piece, the other in two. */
+#define STEP_1_BY_2(before, after, two_rows, two_cols)                         \
+    LOAD_A(0, two_rows);                                                       \
+    LOAD_B(1, two_cols);                                                       \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 0);                       \
+    LOAD_B(0, two_cols);                                                       \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
+#define STEP_2_BY_1(before, after, two_rows, two_cols)                         \
+    LOAD_B(0, two_cols);                                                       \
+    LOAD_A(1, two_rows);                                                       \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 0);                       \
+    LOAD_A(0, two_rows);                                                       \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
+
+#define STEP(n, before, after, a_pieces, b_pieces, two_rows, two_cols)         \
     do {                                                                       \
+        STEP_##n(before, after, two_rows, two_cols);                           \
+        a += 2 * (a_pieces)*TILE_FLOATS;                                       \
+        b += 2 * (b_pieces)*TILE_FLOATS;                                       \
+    } while (0)
+
+/* The first step brings the sums, or begins with none, the last one stores
+ * them: tile by tile, so that the products go on meanwhile. */
+#define SPAN(name, n, a_pieces, b_pieces, two_rows, two_cols)                  \
+    UNIT static void name(const mr_gemm_span *s)                               \
+    {                                                                          \
+        const float *a = s->a, *b = s->b, *far = s->far;                       \
+        int64_t left = s->depth / (PAIRS * (a_pieces));                        \
+        const float *soon = left > 1 ? s->soon : s->next;                      \
+                                                                               \
         MEMORY_SEEN;                                                           \
-        if (add) {                                                             \
-            SUMS(_tile_loadd, two_rows, two_cols);                             \
+        if (s->from != NULL) {                                                 \
+            STEP(n, SUM_LOAD, NOTHING, a_pieces, b_pieces, two_rows,           \
+                 two_cols);                                                    \
         } else {                                                               \
             _tile_zero(0);                                                     \
             _tile_zero(1);                                                     \
             _tile_zero(2);                                                     \
             _tile_zero(3);                                                     \
+            STEP(n, NOTHING, NOTHING, a_pieces, b_pieces, two_rows, two_cols); \
         }                                                                      \
-    } while (0)
-#define STEPS(step, a_pieces, b_pieces, two_rows, two_cols)                    \
-    for (; left > 0; left -= PAIRS * (a_pieces)) {                             \
-        step(two_rows, two_cols);                                              \
-        a += 2 * (a_pieces)*TILE_FLOATS;                                       \
-        b += 2 * (b_pieces)*TILE_FLOATS;                                       \
-    }
-#define TILE(name, step, a_pieces, b_pieces, two_rows, two_cols)               \
-    UNIT static void name(int64_t depth, const float *a, const float *b,       \
-                          int64_t b_row, float *c, int64_t c_row, bool add)    \
-    {                                                                          \
-        int64_t left = depth;                                                  \
-                                                                               \
-        (void)b_row;                                                           \
-        SUMS_BEGIN(add, two_rows, two_cols);                                   \
-        STEPS(STEP_##step, a_pieces, b_pieces, two_rows, two_cols)             \
-        SUMS(_tile_stored, two_rows, two_cols);                                \
+        for (left -= 2; left > 0; left--)                                      \
+            STEP(n, NOTHING, NOTHING, a_pieces, b_pieces, two_rows, two_cols); \
+        soon = s->next;                                                        \
+        if (left == 0) {                                                       \
+            STEP(n, NOTHING, SUM_STORE, a_pieces, b_pieces, two_rows,          \
+                 two_cols);                                                    \
+        } else {                                                               \
+            SUM_STORE(0, 0, 0);                                                \
+            if (two_cols)                                                      \
+                SUM_STORE(1, 0, 1);                                            \
+            if (two_rows)                                                      \
+                SUM_STORE(2, 1, 0);                                            \
+            if ((two_rows) && (two_cols))                                      \
+                SUM_STORE(3, 1, 1);                                            \
+        }                                                                      \
         MEMORY_SEEN;                                                           \
     }
-#define TILE_3(name, two_rows, two_cols)                                       \
-    UNIT static void name(int64_t depth, const float *a, const float *b,       \
-                          int64_t b_row, float *c, int64_t c_row, bool add)    \
+#define SPANS(n, a_pieces, b_pieces)                                           \
+    SPAN(span_##n##_quarter, n, a_pieces, b_pieces, 0, 0)                      \
+    SPAN(span_##n##_upper, n, a_pieces, b_pieces, 0, 1)                        \
+    SPAN(span_##n##_left, n, a_pieces, b_pieces, 1, 0)                         \
+    SPAN(span_##n##_whole, n, a_pieces, b_pieces, 1, 1)
+SPANS(1, 1, 1)
+SPANS(2, 2, 2)
+SPANS(LESSER, 3, 3)
+SPANS(LARGEST, 3, 3)
+SPANS(1_BY_2, 1, 2)
+SPANS(2_BY_1, 2, 1)
+#define SPANS_OF(n)                                                            \
     {                                                                          \
-        const float *a0 = a, *b0 = b;                                          \
-        int64_t left = depth;                                                  \
-                                                                               \
-        (void)b_row;                                                           \
-        SUMS_BEGIN(add, two_rows, two_cols);                                   \
-        STEPS(STEP_LESSER, 3, 3, two_rows, two_cols)                           \
-        left = depth;                                                          \
-        a = a0;                                                                \
-        b = b0;                                                                \
-        STEPS(STEP_1, 3, 3, two_rows, two_cols)                                \
-        SUMS(_tile_stored, two_rows, two_cols);                                \
-        MEMORY_SEEN;                                                           \
-    }
-#define TILES(n, a_pieces, b_pieces)                                           \
-    TILE(tile_##n##_quarter, n, a_pieces, b_pieces, 0, 0)                      \
-    TILE(tile_##n##_upper, n, a_pieces, b_pieces, 0, 1)                        \
-    TILE(tile_##n##_left, n, a_pieces, b_pieces, 1, 0)                         \
-    TILE(tile_##n##_whole, n, a_pieces, b_pieces, 1, 1)
-TILES(1, 1, 1)
-TILES(2, 2, 2)
-TILE_3(tile_3_quarter, 0, 0)
-TILE_3(tile_3_upper, 0, 1)
-TILE_3(tile_3_left, 1, 0)
-TILE_3(tile_3_whole, 1, 1)
-TILES(1_BY_2, 1, 2)
-TILES(2_BY_1, 2, 1)
-#define TILES_OF(n)                                                            \
-    {                                                                          \
-        {tile_##n##_quarter, tile_##n##_upper},                                \
+        {span_##n##_quarter, span_##n##_upper},                                \
         {                                                                      \
-            tile_##n##_left, tile_##n##_whole                                  \
+            span_##n##_left, span_##n##_whole                                  \
         }                                                                      \
     }
+
+/* ---- rounding --------------------------------------------------------------
+ */
+
+__attribute__((target("avx512bf16"))) static void
+round_bf16(const float *sums, uint16_t *to, int64_t row)
+{
+    for (int i = 0; i < 2 * LANES; i++, sums += 2 * LANES, to += row)
+        _mm512_storeu_si512(
+            to, (__m512i)_mm512_cvtne2ps_pbh(_mm512_load_ps(sums + LANES),
+                                             _mm512_load_ps(sums)));
+}
+
+static void
+round_f16(const float *sums, uint16_t *to, int64_t row)
+{
+    for (int i = 0; i < 2 * LANES; i++, sums += 2 * LANES, to += row)
+        for (int l = 0; l < 2 * LANES; l += LANES)
+            _mm256_storeu_si256(
+                (__m256i *)(void *)(to + l),
+                _mm512_cvtps_ph(_mm512_load_ps(sums + l),
+                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 
 /* ---- packing --------------------------------------------------------------
  */
@@ -487,8 +532,13 @@ PACK(pack_bf16, MR_GEMM_BFLOAT16, 1)
 const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
     .enter = enter,
     .leave = leave,
-    .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3), TILES_OF(1_BY_2),
-             TILES_OF(2_BY_1)},
+    .span = {[MR_GEMM_SPAN_1] = SPANS_OF(1),
+             [MR_GEMM_SPAN_2] = SPANS_OF(2),
+             [MR_GEMM_SPAN_LESSER] = SPANS_OF(LESSER),
+             [MR_GEMM_SPAN_LARGEST] = SPANS_OF(LARGEST),
+             [MR_GEMM_SPAN_1_BY_2] = SPANS_OF(1_BY_2),
+             [MR_GEMM_SPAN_2_BY_1] = SPANS_OF(2_BY_1)},
+    .round = {[MR_GEMM_FLOAT16] = round_f16, [MR_GEMM_BFLOAT16] = round_bf16},
     .pack = {pack_f32, pack_f16, pack_bf16},
 };
 
