@@ -31,12 +31,13 @@ enum {
     BLOCK_ROWS = 48,
     BLOCK_COLS = 1024,
     FEW_BLOCKS = 64,
+    PIECES_FEW = 4,
     LIES_BYTES = 640 << 10,
     LIES_ALONE_BYTES = 2200 << 10,
     SPAN_BYTES = 2 << 20,
     PIECES_SPAN_BYTES = 32 << 20,
     ALONE_FLOATS = 12 << 10, /* of a panel on the stack */
-    PIECES_ROWS = 128,       /* of a block */
+    PIECES_ROWS = 512,       /* of a block */
     GROUP_BYTES = 32 << 20,
     AHEAD_COLS = 512, /* rows of a large a pass by fast: fetched ahead */
     AHEAD_BYTES = 2 << 20,
@@ -673,7 +674,7 @@ rows_most(const packed *s)
 {
     if (s->form != MR_GEMM_IN_PIECES)
         return BLOCK_ROWS;
-    return s->p->dtype == MR_BFLOAT16 ? 4 * PIECES_ROWS : PIECES_ROWS;
+    return PIECES_ROWS;
 }
 
 /* At a loop's end a thread waits for what another has begun, so the blocks that
@@ -706,7 +707,8 @@ blocks_plan(packed *s)
     cols = s->b_panels * s->cols / s->block_cols;
     panel_ns = ns_a_number(s) * (double)(s->chunk * s->rows * cols);
     high = 1 + (int64_t)(BLOCK_NS / panel_ns);
-    few = s->n_items * s->block_cols * s->a_panels < FEW_BLOCKS * most;
+    few = s->n_items * s->block_cols * s->a_panels <
+          FEW_BLOCKS * (s->form == MR_GEMM_IN_PIECES ? PIECES_FEW : most);
     if (high > most || ((s->follows || s->form == MR_GEMM_IN_PIECES) && !few))
         high = most;
     s->block_rows = (s->a_panels - 1) / high + 1;

@@ -292,6 +292,7 @@ typedef mr_gemm_range mr_gemm_split_fn(const mr_gemm_side *s, bool right,
 /* Products of pieces that are added up one after the other. */
 typedef enum mr_gemm_spans {
     MR_GEMM_SPAN_1,
+    MR_GEMM_SPAN_FAR, /* the same where a comes from the third level */
     MR_GEMM_SPAN_2,
     MR_GEMM_SPAN_LESSER,  /* of three pieces, all but */
     MR_GEMM_SPAN_LARGEST, /* those of the largest ones */

@@ -142,30 +142,52 @@ mr__gemm_pieces_panels(const mr_gemm_side *s, bool right, int64_t panel,
 
 /* Products that are added up through the depth before the next ones are.  Of
  * `near` elements of a lane, a slice, a panel of a stays in the first-level
- * cache (48 KB) beside what passes by: bfloat16 20 % faster than long panels
- * that both come from the second level. */
+ * cache (48 KB): where a step has 4 products of tiles for its 4 loads, both
+ * cannot come from the second level.  With 16 products they can. */
 typedef struct pass {
     mr_gemm_spans spans;
     int64_t near;
+    int64_t distant; /* lines that a step asks for */
 } pass;
 
-/* By pieces, as in mr_gemm_chunk; the last one has near 0. */
-static const struct how {
+/* How many products there are for pieces as in mr_gemm_chunk; a pass that is
+ * none has near 0. */
+typedef struct how {
     pass pass[MAX_PASSES];
     int64_t a_step, b_step; /* floats of a panel */
+    int side;               /* tiles that go side by side */
     bool many; /* a chunk adds up from 0 before it is added to c, as in floats:
                   a chain through all of them would be rounded more often */
-} hows[] = {
-    [1] = {{{MR_GEMM_SPAN_1, 8 * STEP / 2}}, 512, 512, false},
-    [2] = {{{MR_GEMM_SPAN_2, 4 * STEP}}, 1024, 1024, true},
-    [3] = {{{MR_GEMM_SPAN_LESSER, 3 * STEP * 3 / 2},
-            {MR_GEMM_SPAN_LARGEST, 8 * STEP * 3 / 2}},
+} how;
+
+#define DEEP INT64_MAX
+static const how hows[] = {
+    [1] = {{{MR_GEMM_SPAN_1, 16 * STEP / 2, 0}}, 512, 512, 4, false},
+    [2] = {{{MR_GEMM_SPAN_2, DEEP, 8}}, 1024, 1024, SIDE, true},
+    [3] = {{{MR_GEMM_SPAN_LESSER, DEEP, 20},
+            {MR_GEMM_SPAN_LARGEST, 16 * STEP * 3 / 2, 0}},
            1536,
            1536,
+           SIDE,
            true},
-    [MR_GEMM_1_BY_2] = {{{MR_GEMM_SPAN_1_BY_2, INT64_MAX}}, 512, 1024, false},
-    [MR_GEMM_2_BY_1] = {{{MR_GEMM_SPAN_2_BY_1, INT64_MAX}}, 1024, 512, false},
+    [MR_GEMM_1_BY_2] =
+        {{{MR_GEMM_SPAN_1_BY_2, DEEP, 0}}, 512, 1024, SIDE, false},
+    [MR_GEMM_2_BY_1] =
+        {{{MR_GEMM_SPAN_2_BY_1, DEEP, 0}}, 1024, 512, SIDE, false},
 };
+static const how how_far = {
+    {{MR_GEMM_SPAN_FAR, 8 * STEP / 2, 4}}, 512, 512, SIDE, false};
+
+static const how *
+how_of(const mr_gemm_chunk *g)
+{
+    return g->pieces == 1 && g->far ? &how_far : &hows[g->pieces];
+}
+
+/* Lines that are needed later. */
+typedef struct road {
+    const float *at, *end;
+} road;
 
 /* A tile of c. */
 typedef struct square {
@@ -182,7 +204,7 @@ static square
 square_at(const mr_gemm_chunk *g, int64_t i, int64_t j, float *buffer)
 {
     enum { HALF = LANES / 2 };
-    bool many = hows[g->pieces].many, whole;
+    bool many = how_of(g)->many, whole;
     square c = {.i = i,
                 .j = j,
                 .rows = g->m - i * LANES,
@@ -265,10 +287,9 @@ typedef struct slice {
  * of the first one's next slice. */
 static void
 slice_run(const mr_gemm_chunk *g, const slice *x, const square *c,
-          const square *next, const slice *after, const float *far,
-          int64_t far_step)
+          const square *next, const slice *after, road *far)
 {
-    const struct how *h = &hows[g->pieces];
+    const how *h = how_of(g);
     int64_t b_depth = g->depth * h->b_step / h->a_step;
     int64_t b_at = x->at * h->b_step / h->a_step;
     const float *b = g->b + c->j * b_depth * LANES;
@@ -281,8 +302,7 @@ slice_run(const mr_gemm_chunk *g, const slice *x, const square *c,
                       .from_row = x->first ? c->row : LANES,
                       .to = x->last ? c->to : c->buffer,
                       .to_row = x->last ? c->row : LANES,
-                      .far = far,
-                      .far_step = far_step};
+                      .far = far->at};
 
     if (c->j == next->j && x == after) { /* one panel of b: a passes by */
         s.soon = s.a + h->a_step;
@@ -291,8 +311,11 @@ slice_run(const mr_gemm_chunk *g, const slice *x, const square *c,
         s.soon = s.b + h->b_step;
         s.next = b_next + after->at * LANES;
     }
-    if (far_step == 0)
+    if (far->at < far->end)
+        s.far_step = LINE;
+    else
         s.far = s.a;
+    far->at += x->depth * LANES / h->a_step * x->pass->distant * LINE;
     gemm_matrix()->span[x->pass->spans][c->r][c->v](&s);
 }
 
@@ -301,14 +324,15 @@ static void
 square_run(const mr_gemm_chunk *g, int64_t i, int64_t j, int64_t next)
 {
     _Alignas(64) float buffer[TILE];
-    const pass *p = hows[g->pieces].pass;
+    const pass *p = how_of(g)->pass;
     square c = square_at(g, i, j, buffer), d = {.j = next};
     bool two = p[1].near != 0;
+    road far = {NULL, NULL};
 
     for (int k = 0; k <= two; k++) {
         slice x = {p + k, 0, g->depth, k == 0, k == two};
 
-        slice_run(g, &x, &c, &d, &x, NULL, 0);
+        slice_run(g, &x, &c, &d, &x, &far);
     }
     square_finish(g, &c);
 }
@@ -317,7 +341,7 @@ square_run(const mr_gemm_chunk *g, int64_t i, int64_t j, int64_t next)
 static bool
 slice_next(const mr_gemm_chunk *g, slice *x)
 {
-    const pass *p = hows[g->pieces].pass, *end = p + MAX_PASSES;
+    const pass *p = how_of(g)->pass, *end = p + MAX_PASSES;
 
     x->first = false;
     x->at += x->depth;
@@ -335,29 +359,43 @@ slice_next(const mr_gemm_chunk *g, slice *x)
     return true;
 }
 
-/* Tiles [j0, j1) of row i side by side. */
+/* What of a is met for the first time after a slice: the next slice while the
+ * first tiles of a row have this one, the next panel's first one at the end
+ * (while the first tiles have the whole panel, if that is one slice). */
+static road
+road_at(const mr_gemm_chunk *g, int64_t i, const slice *x, bool first,
+        bool last)
+{
+    const float *a = g->a + ((i - g->a_first) * g->depth + x->at) * LANES;
+    int64_t depth = x->depth * LANES;
+    bool end = x->at + x->depth == g->depth;
+
+    if (!g->far || !(end && x->at > 0 ? last : first))
+        return (road){NULL, NULL};
+    return (road){a + depth, a + 2 * depth};
+}
+
+/* Tiles [j0, j1) of row i side by side; `first`, `last`: of the row. */
 static void
-squares_run(const mr_gemm_chunk *g, int64_t i, int64_t j0, int64_t j1, bool far)
+squares_run(const mr_gemm_chunk *g, int64_t i, int64_t j0, int64_t j1,
+            bool first, bool last)
 {
     _Alignas(64) float buffer[SIDE * TILE];
-    const pass *p = hows[g->pieces].pass;
-    slice x = {p, 0, p->near, true, false}, after = x;
+    const pass *p = how_of(g)->pass;
+    slice x = {p, 0, p->near < g->depth ? p->near : g->depth, true, false};
+    slice after = x;
     int64_t n = j1 - j0;
     square c[SIDE];
 
     for (int64_t k = 0; k < n; k++)
         c[k] = square_at(g, i, j0 + k, buffer + k * TILE);
     for (bool more = true; more; x = after) {
-        const float *a = g->a + (i - g->a_first) * g->depth * LANES;
-        int64_t at, part;
+        road far = road_at(g, i, &x, first, last);
 
         more = slice_next(g, &after);
-        at = x.at + x.depth; /* of the next panel after the last one */
-        part = x.depth * LANES / n / LINE * LINE;
         for (int64_t k = 0; k < n; k++) {
             slice_run(g, &x, &c[k], &c[k + 1 < n ? k + 1 : 0],
-                      k + 1 < n || !more ? &x : &after,
-                      a + at * LANES + k * part, far ? LINE : 0);
+                      k + 1 < n || !more ? &x : &after, &far);
             if (x.last)
                 square_finish(g, &c[k]);
         }
@@ -369,14 +407,17 @@ mr__gemm_pieces_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1,
                       int64_t j0, int64_t j1)
 {
     const mr_gemm_matrix *m = gemm_matrix();
-    bool deep = g->depth > hows[g->pieces].pass[0].near && j1 - j0 > 1;
+    const pass *p = how_of(g)->pass;
+    int64_t near = p[1].near ? p[1].near : p[0].near;
+    bool deep = g->depth > near && j1 - j0 > 1;
+    int64_t side = deep ? how_of(g)->side : 1;
 
     m->enter();
     for (int64_t i = i0; i < i1; i++)
-        for (int64_t j = j0; j < j1; j += deep ? SIDE : 1)
+        for (int64_t j = j0; j < j1; j += side)
             if (deep)
-                squares_run(g, i, j, j1 - j < SIDE ? j1 : j + SIDE,
-                            g->far && j == j0);
+                squares_run(g, i, j, j1 - j < side ? j1 : j + side, j == j0,
+                            j1 - j <= side);
             else
                 square_run(g, i, j, j + 1 < j1 ? j + 1 : j0);
     m->leave();

@@ -68,17 +68,19 @@ leave(void)
 
 /* Sums 0 to 3 are those of a's tiles in 4 and 5 with b's in 6 and 7. */
 #define LOAD(t, from) _tile_loadd(t, from, 64)
-#define LOAD_A(piece, two_rows)                                                \
+/* What passes by and is not to push out of the first level what stays there. */
+#define PASS(t, from) _tile_stream_loadd(t, from, 64)
+#define LOAD_A(load, piece, two_rows)                                          \
     do {                                                                       \
-        LOAD(4, a + (piece)*2 * TILE_FLOATS);                                  \
+        load(4, a + (piece)*2 * TILE_FLOATS);                                  \
         if (two_rows)                                                          \
-            LOAD(5, a + ((piece)*2 + 1) * TILE_FLOATS);                        \
+            load(5, a + ((piece)*2 + 1) * TILE_FLOATS);                        \
     } while (0)
-#define LOAD_B(piece, two_cols)                                                \
+#define LOAD_B(load, piece, two_cols)                                          \
     do {                                                                       \
-        LOAD(6, b + (piece)*2 * TILE_FLOATS);                                  \
+        load(6, b + (piece)*2 * TILE_FLOATS);                                  \
         if (two_cols)                                                          \
-            LOAD(7, b + ((piece)*2 + 1) * TILE_FLOATS);                        \
+            load(7, b + ((piece)*2 + 1) * TILE_FLOATS);                        \
     } while (0)
 
 /* What is done with sum i, of rows `r` and columns `v`, before and after a
@@ -100,77 +102,86 @@ near_ask(const float *soon, const int n)
     return soon + n * LINE_FLOATS;
 }
 
-/* A product, and n lines asked for meanwhile, one of what is far where it is
- * `distant`: loads of tiles leave room for that, and wait for long where a line
- * is not there. */
-#define PRODUCT(i, x, y, r, v, before, after, n, distant)                      \
+/* n lines that are needed later, into the second level. */
+INLINE const float *
+far_ask(const float *far, int64_t step, const int n)
+{
+#pragma GCC unroll 2
+    for (int l = 0; l < n; l++, far += step)
+        __builtin_prefetch(far, 0, 2);
+    return far;
+}
+
+/* A product, and lines asked for meanwhile: loads of tiles leave room for that,
+ * and wait for long where a line is not there. */
+#define PRODUCT(i, x, y, r, v, before, after, near, distant)                   \
     do {                                                                       \
         before(i, r, v);                                                       \
         _tile_dpbf16ps(i, x, y);                                               \
-        soon = near_ask(soon, n);                                              \
-        if (distant) {                                                         \
-            __builtin_prefetch(far, 0, 2);                                     \
-            far += s->far_step;                                                \
-        }                                                                      \
+        soon = near_ask(soon, near);                                           \
+        far = far_ask(far, s->far_step, distant);                              \
         after(i, r, v);                                                        \
     } while (0)
-#define PRODUCTS(before, after, two_rows, two_cols, n, distant)                \
+#define PRODUCTS(before, after, two_rows, two_cols, near, distant)             \
     do {                                                                       \
-        PRODUCT(0, 4, 6, 0, 0, before, after, n, (distant) > 0);               \
+        PRODUCT(0, 4, 6, 0, 0, before, after, near, distant);                  \
         if (two_cols)                                                          \
-            PRODUCT(1, 4, 7, 0, 1, before, after, n, (distant) > 1);           \
+            PRODUCT(1, 4, 7, 0, 1, before, after, near, distant);              \
         if (two_rows)                                                          \
-            PRODUCT(2, 5, 6, 1, 0, before, after, n, (distant) > 2);           \
+            PRODUCT(2, 5, 6, 1, 0, before, after, near, distant);              \
         if ((two_rows) && (two_cols))                                          \
-            PRODUCT(3, 5, 7, 1, 1, before, after, n, (distant) > 3);           \
+            PRODUCT(3, 5, 7, 1, 1, before, after, near, distant);              \
     } while (0)
 
 /* 32 depths of each number of pieces: one piece changes at a time. */
 #define STEP_1(before, after, two_rows, two_cols)                              \
-    LOAD_A(0, two_rows);                                                       \
-    LOAD_B(0, two_cols);                                                       \
-    PRODUCTS(before, after, two_rows, two_cols, 8, 4)
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    LOAD_B(PASS, 0, two_cols);                                                 \
+    PRODUCTS(before, after, two_rows, two_cols, 0, 0)
+#define STEP_FAR(before, after, two_rows, two_cols)                            \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    PRODUCTS(before, after, two_rows, two_cols, 8, 1)
 #define STEP_2(before, after, two_rows, two_cols)                              \
-    LOAD_A(1, two_rows);                                                       \
-    LOAD_B(1, two_cols);                                                       \
-    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 2);                       \
-    LOAD_B(0, two_cols);                                                       \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 2);                      \
-    LOAD_A(0, two_rows);                                                       \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 2);                      \
-    LOAD_B(1, two_cols);                                                       \
-    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 2)
+    LOAD_A(LOAD, 1, two_rows);                                                 \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 1);                       \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 0);                      \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 1);                      \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
 /* Three: the products of lesser pieces first, of all depths, then those of the
  * largest, so that large sums are rounded once for 32 depths. */
 #define STEP_LESSER(before, after, two_rows, two_cols)                         \
-    LOAD_A(2, two_rows);                                                       \
-    LOAD_B(0, two_cols);                                                       \
-    PRODUCTS(before, NOTHING, two_rows, two_cols, 5, 3);                       \
-    LOAD_A(1, two_rows);                                                       \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 5, 3);                      \
-    LOAD_B(1, two_cols);                                                       \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 5, 3);                      \
-    LOAD_A(0, two_rows);                                                       \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 5, 3);                      \
-    LOAD_B(2, two_cols);                                                       \
-    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
+    LOAD_A(PASS, 2, two_rows);                                                 \
+    LOAD_B(PASS, 0, two_cols);                                                 \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 0, 1);                       \
+    LOAD_A(PASS, 1, two_rows);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
+    LOAD_B(PASS, 1, two_cols);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
+    LOAD_A(PASS, 0, two_rows);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
+    LOAD_B(PASS, 2, two_cols);                                                 \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 0, 1)
 #define STEP_LARGEST(before, after, two_rows, two_cols)                        \
-    LOAD_A(0, two_rows);                                                       \
-    LOAD_B(0, two_cols);                                                       \
-    PRODUCTS(before, after, two_rows, two_cols, 8, 0);                         \
-    soon += 4 * TILE_FLOATS
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    LOAD_B(PASS, 0, two_cols);                                                 \
+    PRODUCTS(before, after, two_rows, two_cols, 0, 0)
 /* One side in one piece, the other in two. */
 #define STEP_1_BY_2(before, after, two_rows, two_cols)                         \
-    LOAD_A(0, two_rows);                                                       \
-    LOAD_B(1, two_cols);                                                       \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
     PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 0);                       \
-    LOAD_B(0, two_cols);                                                       \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
     PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
 #define STEP_2_BY_1(before, after, two_rows, two_cols)                         \
-    LOAD_B(0, two_cols);                                                       \
-    LOAD_A(1, two_rows);                                                       \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    LOAD_A(LOAD, 1, two_rows);                                                 \
     PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 0);                       \
-    LOAD_A(0, two_rows);                                                       \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
     PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
 
 #define STEP(n, before, after, a_pieces, b_pieces, two_rows, two_cols)         \
@@ -223,6 +234,7 @@ near_ask(const float *soon, const int n)
     SPAN(span_##n##_left, n, a_pieces, b_pieces, 1, 0)                         \
     SPAN(span_##n##_whole, n, a_pieces, b_pieces, 1, 1)
 SPANS(1, 1, 1)
+SPANS(FAR, 1, 1)
 SPANS(2, 2, 2)
 SPANS(LESSER, 3, 3)
 SPANS(LARGEST, 3, 3)
@@ -533,6 +545,7 @@ const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
     .enter = enter,
     .leave = leave,
     .span = {[MR_GEMM_SPAN_1] = SPANS_OF(1),
+             [MR_GEMM_SPAN_FAR] = SPANS_OF(FAR),
              [MR_GEMM_SPAN_2] = SPANS_OF(2),
              [MR_GEMM_SPAN_LESSER] = SPANS_OF(LESSER),
              [MR_GEMM_SPAN_LARGEST] = SPANS_OF(LARGEST),
