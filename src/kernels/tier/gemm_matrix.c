@@ -155,16 +155,16 @@ far_ask(const float *far, int64_t step, const int n)
 /* Three: the products of lesser pieces first, of all depths, then those of the
  * largest, so that large sums are rounded once for 32 depths. */
 #define STEP_LESSER(before, after, two_rows, two_cols)                         \
-    LOAD_A(PASS, 2, two_rows);                                                 \
-    LOAD_B(PASS, 0, two_cols);                                                 \
+    LOAD_A(LOAD, 2, two_rows);                                                 \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
     PRODUCTS(before, NOTHING, two_rows, two_cols, 0, 1);                       \
-    LOAD_A(PASS, 1, two_rows);                                                 \
+    LOAD_A(LOAD, 1, two_rows);                                                 \
     PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
-    LOAD_B(PASS, 1, two_cols);                                                 \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
     PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
-    LOAD_A(PASS, 0, two_rows);                                                 \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
     PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
-    LOAD_B(PASS, 2, two_cols);                                                 \
+    LOAD_B(LOAD, 2, two_cols);                                                 \
     PRODUCTS(NOTHING, after, two_rows, two_cols, 0, 1)
 #define STEP_LARGEST(before, after, two_rows, two_cols)                        \
     LOAD_A(LOAD, 0, two_rows);                                                 \
@@ -412,6 +412,41 @@ line_split(const source *s, int i, bool adjacent, __m512i piece[3], range *r,
     }
 }
 
+/* Tiles of a in bfloat16 that have all lanes and depths are as it lies. */
+INLINE void
+tile_copy(const source *s, float *to, range *r)
+{
+    const char *from = s->from;
+
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++, from += s->lane_bytes) {
+        __m512i x = _mm512_loadu_si512(from);
+
+        __builtin_prefetch(from + AHEAD, 0, 2);
+        range_take_halves(r, x);
+        _mm512_store_si512(to + i * LANES, x);
+    }
+}
+
+/* Two tiles of a panel of b in bfloat16 that has all columns, line i: pairs of
+ * two rows. */
+INLINE void
+rows_zip(const char *low, const char *high, float *to, range *r)
+{
+    const __m512i first_half = _mm512_set_epi16(
+        47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38,
+        6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i other_half =
+        _mm512_add_epi16(first_half, _mm512_set1_epi16(16));
+    __m512i x = _mm512_loadu_si512(low), y = _mm512_loadu_si512(high);
+
+    range_take_halves(r, x);
+    range_take_halves(r, y);
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(x, first_half, y));
+    _mm512_store_si512(to + TILE_FLOATS,
+                       _mm512_permutex2var_epi16(x, other_half, y));
+}
+
 /* One tile of each piece, 2 * TILE_FLOATS apart. */
 INLINE void
 tile_pack(const source *s, bool adjacent, bool right, float *to, range *r,
@@ -419,6 +454,11 @@ tile_pack(const source *s, bool adjacent, bool right, float *to, range *r,
 {
     __m512i tile[3][LANES], piece[3];
 
+    if (adjacent && !right && kind == MR_GEMM_BFLOAT16 && s->lanes >= LANES &&
+        s->depth >= DEPTHS) {
+        tile_copy(s, to, r);
+        return;
+    }
     if (adjacent && !right) { /* lines are those of the tile */
         for (int i = 0; i < LANES; i++) {
             line_split(s, i, adjacent, piece, r, kind, n_pieces);
@@ -454,8 +494,20 @@ rows_pack(const source *s, int64_t n, float *to, int64_t apart, range *r,
 
     for (int i = 0; i < PAIRS; i++) {
         source x = *s;
+        int64_t t = 0;
 
-        for (int64_t t = 0; t < 2 * n; t++, x.lanes -= LANES) {
+        if (kind == MR_GEMM_BFLOAT16 && 2 * i + 1 < x.depth)
+            for (; t < 2 * n && x.lanes >= 2 * LANES;
+                 t += 2, x.lanes -= 2 * LANES) {
+                const char *low = x.from + 2 * i * x.depth_bytes;
+
+                __builtin_prefetch(low + DEPTHS * x.depth_bytes, 0, 2);
+                __builtin_prefetch(low + (DEPTHS + 1) * x.depth_bytes, 0, 2);
+                rows_zip(low, low + x.depth_bytes,
+                         to + t / 2 * apart + i * LANES, r);
+                x.from += 2 * LANES * x.lane_bytes;
+            }
+        for (; t < 2 * n; t++, x.lanes -= LANES) {
             float *line = to + t / 2 * apart + t % 2 * TILE_FLOATS + i * LANES;
 
             line_split(&x, i, false, piece, r, kind, n_pieces);
