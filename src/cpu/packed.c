@@ -82,7 +82,6 @@ typedef struct packed {
     bool follows;                           /* blocks run what follows */
     float *a, *b, *sums;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
-    mr_ranges ranges;  /* in pieces */
     /* where the loops are */
     int64_t item0, n_items, depth0, depth, n_chunks; /* depth of the span */
     int64_t block_rows, block_cols;                  /* blocks of an item */
@@ -284,15 +283,6 @@ unfit(packed *s)
     return atomic_load_explicit(&s->unfit, memory_order_relaxed);
 }
 
-/* The same when a loop has ended: each thread has seen its own numbers beside
- * those of others so far. */
-static bool
-unfit_now(packed *s)
-{
-    return unfit(s) || (s->form == MR_GEMM_IN_PIECES &&
-                        !mr__ranges_fit(&s->ranges, s->p->dtype));
-}
-
 /* The depth of a chunk of the span. */
 static int64_t
 chunk_depth(const packed *s, int64_t chunk)
@@ -329,21 +319,22 @@ b_units(const packed *s)
                    : (s->b_shared ? 1 : s->n_items) * b_groups(s) * b_pieces(s);
 }
 
-/* Panels of a or b, `apart` floats from one to the next. */
+/* Panels of an item's a or b, `apart` floats from one to the next. */
 static void
-panels_pack(packed *s, const mr_gemm_side *side, bool right, int64_t panel,
-            int64_t n, int64_t depth0, int64_t depth, float *to, int64_t apart)
+panels_pack(packed *s, const mr_gemm_side *side, bool right, int64_t item,
+            int64_t panel, int64_t n, int64_t depth0, int64_t depth, float *to,
+            int64_t apart)
 {
-    bool fits;
+    const mr_seen *seen = s->p->seen;
 
+    item += s->item0;
     if (s->form == MR_GEMM_IN_PIECES)
-        fits = mr__ranges_take(&s->ranges, s->p->dtype, right,
-                               mr__gemm_pack_pieces(side, right, panel, n,
-                                                    depth0, depth, to, apart));
-    else
-        fits = mr__gemm_pack_panels(side, right, panel, n, depth0, depth,
-                                    s->form, to, apart);
-    if (!fits)
+        mr__ranges_take(right ? mr__seen_b(seen, item)
+                              : mr__seen_a(seen, item, panel),
+                        mr__gemm_pack_pieces(side, right, panel, n, depth0,
+                                             depth, to, apart));
+    else if (!mr__gemm_pack_panels(side, right, panel, n, depth0, depth,
+                                   s->form, to, apart))
         atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
 }
 
@@ -357,7 +348,7 @@ a_pack(packed *s, int64_t chunk, int64_t item, int64_t panel)
 
     mr__product_item(s->p, s->item0 + item, &a, &b, &c);
     panels_pack(
-        s, &a, false, panel, 1, s->depth0 + first, depth,
+        s, &a, false, item, panel, 1, s->depth0 + first, depth,
         s->a + item * s->a_floats +
             (s->a_panels * steps_of(s, first) + panel * steps_of(s, depth)) *
                 s->rows * s->words,
@@ -388,8 +379,9 @@ b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group,
         return;
     }
     mr__product_item(s->p, s->item0 + item, &a, &b, &c);
-    panels_pack(s, &b, true, panel, n < s->pack_panels ? n : s->pack_panels,
-                s->depth0 + first + at, depth, to, apart);
+    panels_pack(s, &b, true, item, panel,
+                n < s->pack_panels ? n : s->pack_panels, s->depth0 + first + at,
+                depth, to, apart);
 }
 
 /* Units: the panels of a of all items, then what of b is packed together, whole
@@ -508,6 +500,29 @@ panel_meet(const packed *s, const mr_gemm_side *a, const mr_gemm_chunk *g,
     }
 }
 
+/* Can none of its rows go in pieces?  Then they are made later. */
+static bool
+panel_hopeless(const packed *s, int64_t item, int64_t panel)
+{
+    return s->form == MR_GEMM_IN_PIECES &&
+           mr__seen_hopeless(s->p->seen, s->item0 + item, panel);
+}
+
+/* All panels of a block meet its b, but hopeless ones. */
+static void
+chunk_met(const packed *s, const mr_gemm_chunk *g, const block *k)
+{
+    int64_t i = k->i0, end;
+
+    for (; i < k->i1; i = end) {
+        for (; i < k->i1 && panel_hopeless(s, k->item, i); i++)
+            ;
+        for (end = i; end < k->i1 && !panel_hopeless(s, k->item, end); end++)
+            ;
+        mr__gemm_block(g, i, end, k->j0, k->j1);
+    }
+}
+
 /* One chunk of depth, from `at` on, of a block that packs its own a: a panel
  * stays in the first-level cache until all of b has met it. */
 static void
@@ -522,7 +537,9 @@ chunk_alone(packed *s, const mr_gemm_side *a, const mr_gemm_chunk *chunk,
 
     g.a = panel;
     for (int64_t i = k->i0; i < k->i1 && !unfit(s); i++) {
-        panels_pack(s, a, false, i, 1, at, depth, panel, 0);
+        panels_pack(s, a, false, k->item, i, 1, at, depth, panel, 0);
+        if (panel_hopeless(s, k->item, i))
+            continue;
         g.a_first = i;
         if (ahead && i + 1 < s->a_panels)
             panel_meet(s, a, &g, k, i, at, depth);
@@ -568,7 +585,7 @@ block_run(packed *s, const block *k)
         if (s->alone)
             chunk_alone(s, &a, &g, k, at, depth);
         else
-            mr__gemm_block(&g, k->i0, k->i1, k->j0, k->j1);
+            chunk_met(s, &g, k);
         packed_a += s->a_panels * s->rows * s->words * g.depth;
         packed_b += s->b_panels * s->cols * s->words * g.depth;
     }
@@ -738,6 +755,16 @@ pack_all(packed *s)
               pack_ns_a_number(s) * numbers, pack_piece);
 }
 
+/* In pieces: all has been packed, so it is known what will be made again. */
+static void
+followed_plan(packed *s)
+{
+    if (s->form != MR_GEMM_IN_PIECES || !s->follows)
+        return;
+    s->follows = mr__seen_fit(s->p->seen);
+    s->p->seen->followed = s->follows;
+}
+
 static void
 group_run(packed *s)
 {
@@ -754,8 +781,9 @@ group_run(packed *s)
         s->n_chunks = (s->depth - 1) / s->chunk + 1;
         if (!s->own)
             pack_all(s);
-        if (unfit_now(s))
+        if (unfit(s))
             return;
+        followed_plan(s);
         ns = ns_a_number(s) * (double)s->depth * (double)(rows * cols);
         if (s->own)
             own_run(s, ns);
@@ -770,7 +798,6 @@ mr__product_packed(const mr_product *p, void *workspace)
     packed s;
 
     packed_plan(p, &s);
-    mr__ranges_begin(&s.ranges);
     /* Whether it can go in pairs is known once all is packed. */
     s.follows = p->after != NULL &&
                 (p->form == MR_GEMM_FLOATS ||
@@ -784,9 +811,9 @@ mr__product_packed(const mr_product *p, void *workspace)
         s.n_items = left < s.group ? left : s.group;
         group_run(&s);
     }
-    if (unfit_now(&s))
+    if (unfit(&s))
         return false;
-    if (p->after != NULL && !s.follows)
+    if (p->after != NULL && !s.follows && p->seen == NULL)
         mr__product_after_all(p);
     return true;
 }
