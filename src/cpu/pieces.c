@@ -22,6 +22,8 @@ enum {
     ALIGN = 64
 };
 
+#define LOOK_NS 1.0 /* at a number */
+
 /* ---- ranges ----------------------------------------------------------------
  */
 
@@ -158,41 +160,48 @@ row_range(const mr_gemm_side *a, int64_t row, int64_t k)
                            .most = (int)(most >> SHIFT) - BIAS};
 }
 
-/* Rows of an item of which each is to be made again, up to ROWS of them from
- * row `from` on; `next` is the first row that was not looked at. */
-static int64_t
-rows_find(const mr_seen *s, int64_t item, int64_t from, int64_t *row,
-          int64_t *next)
+/* Which rows of an item are to be made again. */
+typedef struct search {
+    const mr_seen *s;
+    int64_t item;
+    bool *bad; /* of each row */
+} search;
+
+static void
+search_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const mr_product *p = s->p;
-    mr_gemm_range b = range_read(mr__seen_b(s, item));
-    int64_t n = 0, i = from;
-    mr_gemm_side a, unused;
+    search *x = ctx;
+    const mr_product *p = x->s->p;
+    mr_gemm_range b_range = range_read(mr__seen_b(x->s, x->item));
+    mr_gemm_side a, b;
     void *c;
 
-    mr__product_item(p, item, &a, &unused, &c);
-    while (i < p->m && n < ROWS) {
-        if (i % LANES == 0 && panel_fits(s, item, i / LANES)) {
-            i += LANES;
-            continue;
-        }
-        if (mr__seen_hopeless(s, item, i / LANES) ||
-            !mr__gemm_ranges_fit(p->dtype, row_range(&a, i, p->k), b))
-            row[n++] = i;
-        i++;
+    mr__product_item(p, x->item, &a, &b, &c);
+    for (int64_t panel = begin; panel < end; panel++) {
+        bool fine = panel_fits(x->s, x->item, panel);
+        bool hopeless = mr__seen_hopeless(x->s, x->item, panel);
+
+        for (int64_t i = panel * LANES; i < p->m && i < (panel + 1) * LANES;
+             i++)
+            x->bad[i] =
+                !fine &&
+                (hopeless || !mr__gemm_ranges_fit(
+                                 p->dtype, row_range(&a, i, p->k), b_range));
     }
-    *next = i;
-    return n;
 }
 
-/* Is none of its rows to be kept? */
-static bool
-item_hopeless(const mr_seen *s, int64_t item)
+/* How many there are. */
+static int64_t
+rows_search(const mr_seen *s, int64_t item, bool *bad)
 {
-    for (int64_t panel = 0; panel < s->panels; panel++)
-        if (!mr__seen_hopeless(s, item, panel))
-            return false;
-    return true;
+    search x = {s, item, bad};
+    int64_t n = 0;
+
+    mr__cpu_for(s->panels, mr__cpu_grain(LOOK_NS * (double)(LANES * s->p->k)),
+                search_piece, &x);
+    for (int64_t i = 0; i < s->p->m; i++)
+        n += bad[i];
+    return n;
 }
 
 static bool
@@ -260,10 +269,10 @@ route_run(const mr_product *p, bool strips, void *workspace)
         (void)mr__product_packed(p, workspace);
 }
 
-/* Ranges, numbers of picked items, rows and their results; then what the
- * product in any form needs. */
+/* Ranges, numbers of picked items, which rows of an item are bad, rows and
+ * their results; then what the product in any form needs. */
 typedef struct room {
-    size_t ranges, picked, rows, results, all;
+    size_t ranges, picked, bad, rows, results, all;
 } room;
 
 static room
@@ -285,9 +294,10 @@ room_plan(const mr_product *p, bool strips)
     most = route_bytes(&few, strips) > most ? route_bytes(&few, strips) : most;
     r.ranges = aligned((size_t)(n_a(&s) + n_b(&s)) * sizeof(mr_ranges));
     r.picked = aligned((size_t)p->n_items * sizeof(int64_t));
+    r.bad = aligned((size_t)p->m * sizeof(bool));
     r.rows = aligned((size_t)(rows * p->k) * size);
     r.results = aligned((size_t)(rows * p->n) * size);
-    r.all = r.ranges + r.picked + r.rows + r.results + most;
+    r.all = r.ranges + r.picked + r.bad + r.rows + r.results + most;
     return r;
 }
 
@@ -330,60 +340,79 @@ rows_redo(const mr_product *p, bool strips, int64_t item, const int64_t *row,
                room_results + (size_t)(i * p->n) * size, (size_t)p->n * size);
 }
 
+/* Where things are while rows are made again. */
+typedef struct redo {
+    const mr_seen *s;
+    bool strips;
+    int64_t *picked;
+    bool *bad;
+    char *rows, *results;
+    void *workspace;
+} redo;
+
+/* The bad rows of one item. */
 static void
-item_redo(const mr_seen *s, bool strips, int64_t item, char *room_rows,
-          char *room_results, void *workspace)
+item_redo(const redo *x, int64_t item)
 {
-    int64_t row[ROWS], next;
+    int64_t row[ROWS], n = 0;
 
-    for (int64_t from = 0; from < s->p->m; from = next) {
-        int64_t n = rows_find(s, item, from, row, &next);
-
-        if (n > 0)
-            rows_redo(s->p, strips, item, row, n, room_rows, room_results,
-                      workspace);
+    for (int64_t i = 0; i < x->s->p->m; i++) {
+        if (x->bad[i])
+            row[n++] = i;
+        if (n == ROWS || (n > 0 && i + 1 == x->s->p->m)) {
+            rows_redo(x->s->p, x->strips, item, row, n, x->rows, x->results,
+                      x->workspace);
+            n = 0;
+        }
     }
 }
 
-/* Items that are hopeless as a whole are made again together. */
+/* Items of which no row is kept are made again together. */
 static void
-all_redo(const mr_seen *s, bool strips, int64_t *picked, char *room_rows,
-         char *room_results, void *workspace)
+all_redo(const redo *x)
 {
-    mr_product t = floats_product(s->p);
+    mr_product t = floats_product(x->s->p);
     int64_t n = 0;
 
-    for (int64_t item = 0; item < s->p->n_items; item++)
-        if (item_hopeless(s, item))
-            picked[n++] = item;
-        else if (!item_fits(s, item))
-            item_redo(s, strips, item, room_rows, room_results, workspace);
+    for (int64_t item = 0; item < x->s->p->n_items; item++) {
+        if (item_fits(x->s, item))
+            continue;
+        if (rows_search(x->s, item, x->bad) == x->s->p->m)
+            x->picked[n++] = item;
+        else
+            item_redo(x, item);
+    }
     if (n == 0)
         return;
     t.n_items = n;
-    t.picked = picked;
-    route_run(&t, strips, workspace);
+    t.picked = x->picked;
+    route_run(&t, x->strips, x->workspace);
 }
 
 void
 mr__product_pieces(const mr_product *p, bool strips, void *workspace)
 {
     room r = room_plan(p, strips);
-    char *picked = (char *)workspace + r.ranges, *rows = picked + r.picked;
-    char *results = rows + r.rows, *rest = results + r.results;
     mr_product t = *p;
     mr_seen s = seen_plan(p);
+    char *free = workspace;
+    redo x = {.s = &s, .strips = strips};
 
-    s.a = workspace;
+    s.a = (mr_ranges *)(void *)free;
     s.b = s.a + n_a(&s);
+    x.picked = (int64_t *)(void *)(free += r.ranges);
+    x.bad = (bool *)(free += r.picked);
+    x.rows = free += r.bad;
+    x.results = free += r.rows;
+    x.workspace = free += r.results;
     for (int64_t i = 0; i < n_a(&s) + n_b(&s); i++) {
         atomic_init(&s.a[i].least, MR_GEMM_RANGE_NONE.least);
         atomic_init(&s.a[i].most, MR_GEMM_RANGE_NONE.most);
     }
     t.seen = &s;
-    route_run(&t, strips, rest);
+    route_run(&t, strips, x.workspace);
     if (!mr__seen_fit(&s))
-        all_redo(&s, strips, (int64_t *)(void *)picked, rows, results, rest);
+        all_redo(&x);
     if (p->after != NULL && !s.followed)
         mr__product_after_all(p);
 }
