@@ -48,6 +48,9 @@ enum {
     BLOCK_NS = 10000,
     PIECES_DEPTH = 1024,      /* of a chunk */
     PIECES_SMALL = 400 * 400, /* numbers of b */
+    EACH_EVEN_BYTES = 640 << 10,
+    EACH_ITEMS = 4,
+    EACH_BYTES = 256 << 10, /* of an item's packed b */
     CUT_BLOCKS = 2, /* the last ones that threads take, in so many parts */
     CUT_PARTS = 4,
     OWN_ROWS = 250, /* of c, for each thread */
@@ -78,8 +81,9 @@ typedef struct packed {
     bool lies;                              /* b is read where it lies */
     bool alone;                             /* a block packs its own a */
     bool own;                               /* each thread packs its own b */
-    int n_slots;                            /* so many threads */
-    bool follows;                           /* blocks run what follows */
+    bool each;    /* a unit is an item, and packs its own b */
+    int n_slots;  /* so many threads */
+    bool follows; /* blocks run what follows */
     float *a, *b, *sums;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
     /* where the loops are */
@@ -213,6 +217,25 @@ chunk_most(const mr_product *p)
     return p->dtype == MR_FLOAT64 ? MR_GEMM_DEPTH / 2 : MR_GEMM_DEPTH;
 }
 
+/* Items of a batch that do not share b go whole, each packed by the thread that
+ * multiplies it, while it is near; larger ones where threads end together. */
+static void
+each_plan(packed *s)
+{
+    const mr_product *p = s->p;
+    int threads = mr__pool_threads();
+    bool even = p->n_items % threads == 0 || p->n_items >= EACH_ITEMS * threads;
+
+    s->each = s->form == MR_GEMM_IN_PIECES && s->alone && p->n_items > 1 &&
+              !s->b_shared && !p->pack_b && s->span >= p->k &&
+              s->sum_floats == 0 &&
+              s->b_floats * 4 <= (even ? EACH_EVEN_BYTES : EACH_BYTES);
+    if (!s->each)
+        return;
+    s->group = p->n_items;
+    s->n_slots = threads;
+}
+
 static void
 packed_plan(const mr_product *p, packed *s)
 {
@@ -242,13 +265,14 @@ packed_plan(const mr_product *p, packed *s)
     if (s->n_slots > s->a_panels)
         s->n_slots = (int)s->a_panels;
     s->own = b_own(s);
+    each_plan(s);
 }
 
 /* Packed ones that there is room for. */
 static int64_t
 n_b(const packed *s)
 {
-    return s->own ? s->n_slots : s->b_shared ? 1 : s->group;
+    return s->own || s->each ? s->n_slots : s->b_shared ? 1 : s->group;
 }
 
 size_t
@@ -355,7 +379,7 @@ a_pack(packed *s, int64_t chunk, int64_t item, int64_t panel)
         0);
 }
 
-/* Panels of b, of one piece of a chunk. */
+/* Panels of b, of one piece of a chunk; `all` is room for the item's. */
 static void
 b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group,
        float *all)
@@ -364,8 +388,7 @@ b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group,
     int64_t at = piece * s->pack_depth, panel = group * s->pack_panels;
     int64_t n = s->b_panels - panel, lane = s->cols * s->words;
     int64_t apart = steps_of(s, depth) * lane;
-    float *to = all + item * s->b_floats +
-                s->b_panels * steps_of(s, first) * lane + panel * apart +
+    float *to = all + s->b_panels * steps_of(s, first) * lane + panel * apart +
                 steps_of(s, at) * lane;
     mr_gemm_side a, b;
     void *c;
@@ -384,14 +407,23 @@ b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group,
                 depth, to, apart);
 }
 
+static void
+b_unit(packed *s, int64_t chunk, int64_t u)
+{
+    int64_t groups = b_groups(s), pieces = b_pieces(s);
+    int64_t item = u / groups / pieces;
+
+    b_pack(s, chunk, item, u / groups % pieces, u % groups,
+           s->b + item * s->b_floats);
+}
+
 /* Units: the panels of a of all items, then what of b is packed together, whole
  * rows first; of each chunk. */
 static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     packed *s = ctx;
-    int64_t n_a = a_units(s), n_b = b_units(s);
-    int64_t groups = b_groups(s), pieces = b_pieces(s), each = n_a + n_b;
+    int64_t n_a = a_units(s), each = n_a + b_units(s);
 
     for (int64_t k = begin; each > 0 && k < end && !unfit(s); k++) {
         int64_t u = k % each, chunk = k / each;
@@ -399,20 +431,19 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         if (u < n_a)
             a_pack(s, chunk, u / s->a_panels, u % s->a_panels);
         else
-            b_pack(s, chunk, (u - n_a) / groups / pieces,
-                   (u - n_a) / groups % pieces, (u - n_a) % groups, s->b);
+            b_unit(s, chunk, u - n_a);
     }
 }
 
-/* All of b, by the thread that will read it. */
+/* All of an item's b, by the thread that will read it. */
 static void
-own_pack(packed *s, float *to)
+own_pack(packed *s, int64_t item, float *to)
 {
     int64_t groups = b_groups(s), pieces = b_pieces(s);
 
     for (int64_t chunk = 0; chunk < s->n_chunks; chunk++)
         for (int64_t u = 0; u < groups * pieces; u++)
-            b_pack(s, chunk, 0, u / groups, u % groups, to);
+            b_pack(s, chunk, item, u / groups, u % groups, to);
 }
 
 /* A block: which item's, which panels of a and b. */
@@ -664,8 +695,8 @@ own_piece(void *ctx, int64_t begin, int64_t end)
         while (!unfit(s) && (u = own_claim(o, slot)) >= 0) {
             block k = unit_at(s, u);
 
-            if (!ready)
-                own_pack(s, b);
+            if (!ready || s->each)
+                own_pack(s, k.item, b);
             ready = true;
             k.b = b;
             unit_run(s, &k);
@@ -679,8 +710,10 @@ own_run(packed *s, double ns)
 {
     double pack_ns = pack_ns_a_number(s) * (double)(s->p->n * s->depth);
     int64_t n = n_units(s);
-    own o = {.s = s, .least = (int64_t)(pack_ns / ns)};
+    own o = {.s = s, .least = s->each ? 0 : (int64_t)(pack_ns / ns)};
 
+    if (s->each)
+        ns += pack_ns + pack_ns_a_number(s) * (double)(s->p->m * s->depth);
     atomic_init(&o.left, n * LEFT_BACK);
     mr__cpu_for(n > mr__cpu_grain(ns) ? s->n_slots : 1, 1, own_piece, &o);
 }
@@ -720,6 +753,10 @@ blocks_plan(packed *s)
     double panel_ns;
     bool few;
 
+    s->n_cut = 0;
+    s->block_rows = s->block_cols = 1;
+    if (s->each)
+        return;
     s->block_cols = (s->b_panels - 1) / wide + 1;
     cols = s->b_panels * s->cols / s->block_cols;
     panel_ns = ns_a_number(s) * (double)(s->chunk * s->rows * cols);
@@ -779,13 +816,13 @@ group_run(packed *s)
 
         s->depth = left < s->span ? left : s->span;
         s->n_chunks = (s->depth - 1) / s->chunk + 1;
-        if (!s->own)
+        if (!s->own && !s->each)
             pack_all(s);
         if (unfit(s))
             return;
         followed_plan(s);
         ns = ns_a_number(s) * (double)s->depth * (double)(rows * cols);
-        if (s->own)
+        if (s->own || s->each)
             own_run(s, ns);
         else
             units_run(s, n_units(s), ns, block_piece);

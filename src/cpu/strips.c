@@ -171,10 +171,25 @@ strips_plan(const mr_product *p)
     return s;
 }
 
+static bool
+b_shared(const mr_product *p)
+{
+    for (int32_t k = 0; k < p->batch.ndim; k++)
+        if (p->batch.stride[1][k] != 0)
+            return false;
+    return true;
+}
+
+/* Halves on the matrix unit: items that share nothing and are one chunk either
+ * way go faster one by one, packed (README.md). */
 bool
 mr__product_strips_fit(const mr_product *p)
 {
-    return p->m <= MR_STRIP_ROWS;
+    int pieces = mr__gemm_pieces(p->dtype);
+    bool apart = p->n_items > 1 && !b_shared(p) && p->pack_b == NULL;
+
+    return p->m <= MR_STRIP_ROWS &&
+           !(apart && (pieces == 1 || pieces == 2) && p->k <= STRIP_DEPTH);
 }
 
 size_t
