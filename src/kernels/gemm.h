@@ -294,6 +294,7 @@ typedef enum mr_gemm_spans {
     MR_GEMM_SPAN_1,
     MR_GEMM_SPAN_FAR, /* the same where a comes from the third level */
     MR_GEMM_SPAN_2,
+    MR_GEMM_SPAN_3,
     MR_GEMM_SPAN_LESSER,  /* of three pieces, all but */
     MR_GEMM_SPAN_LARGEST, /* those of the largest ones */
     MR_GEMM_SPAN_1_BY_2,

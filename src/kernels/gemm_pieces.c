@@ -323,17 +323,14 @@ slice_run(const mr_gemm_chunk *g, const slice *x, const square *c,
 static void
 square_run(const mr_gemm_chunk *g, int64_t i, int64_t j, int64_t next)
 {
+    static const pass both = {MR_GEMM_SPAN_3, DEEP, 0};
     _Alignas(64) float buffer[TILE];
-    const pass *p = how_of(g)->pass;
     square c = square_at(g, i, j, buffer), d = {.j = next};
-    bool two = p[1].near != 0;
+    slice x = {g->pieces == 3 ? &both : how_of(g)->pass, 0, g->depth, true,
+               true};
     road far = {NULL, NULL};
 
-    for (int k = 0; k <= two; k++) {
-        slice x = {p + k, 0, g->depth, k == 0, k == two};
-
-        slice_run(g, &x, &c, &d, &x, &far);
-    }
+    slice_run(g, &x, &c, &d, &x, &far);
     square_finish(g, &c);
 }
 

@@ -191,6 +191,17 @@ far_ask(const float *far, int64_t step, const int n)
         b += 2 * (b_pieces)*TILE_FLOATS;                                       \
     } while (0)
 
+#define SUMS(what, two_rows, two_cols)                                         \
+    do {                                                                       \
+        what(0, 0, 0);                                                         \
+        if (two_cols)                                                          \
+            what(1, 0, 1);                                                     \
+        if (two_rows)                                                          \
+            what(2, 1, 0);                                                     \
+        if ((two_rows) && (two_cols))                                          \
+            what(3, 1, 1);                                                     \
+    } while (0)
+
 /* The first step brings the sums, or begins with none, the last one stores
  * them: tile by tile, so that the products go on meanwhile. */
 #define SPAN(name, n, a_pieces, b_pieces, two_rows, two_cols)                  \
@@ -218,14 +229,32 @@ far_ask(const float *far, int64_t step, const int n)
             STEP(n, NOTHING, SUM_STORE, a_pieces, b_pieces, two_rows,          \
                  two_cols);                                                    \
         } else {                                                               \
-            SUM_STORE(0, 0, 0);                                                \
-            if (two_cols)                                                      \
-                SUM_STORE(1, 0, 1);                                            \
-            if (two_rows)                                                      \
-                SUM_STORE(2, 1, 0);                                            \
-            if ((two_rows) && (two_cols))                                      \
-                SUM_STORE(3, 1, 1);                                            \
+            SUMS(SUM_STORE, two_rows, two_cols);                               \
         }                                                                      \
+        MEMORY_SEEN;                                                           \
+    }
+/* Three pieces, lesser and largest ones, while the sums stay where they are. */
+#define SPAN_BOTH(name, two_rows, two_cols)                                    \
+    UNIT static void name(const mr_gemm_span *s)                               \
+    {                                                                          \
+        const float *a = s->a, *b = s->b, *far = s->a, *soon = s->a;           \
+                                                                               \
+        MEMORY_SEEN;                                                           \
+        if (s->from != NULL) {                                                 \
+            SUMS(SUM_LOAD, two_rows, two_cols);                                \
+        } else {                                                               \
+            _tile_zero(0);                                                     \
+            _tile_zero(1);                                                     \
+            _tile_zero(2);                                                     \
+            _tile_zero(3);                                                     \
+        }                                                                      \
+        for (int64_t left = s->depth; left > 0; left -= 3 * PAIRS)             \
+            STEP(LESSER, NOTHING, NOTHING, 3, 3, two_rows, two_cols);          \
+        a = s->a;                                                              \
+        b = s->b;                                                              \
+        for (int64_t left = s->depth; left > 0; left -= 3 * PAIRS)             \
+            STEP(LARGEST, NOTHING, NOTHING, 3, 3, two_rows, two_cols);         \
+        SUMS(SUM_STORE, two_rows, two_cols);                                   \
         MEMORY_SEEN;                                                           \
     }
 #define SPANS(n, a_pieces, b_pieces)                                           \
@@ -240,6 +269,10 @@ SPANS(LESSER, 3, 3)
 SPANS(LARGEST, 3, 3)
 SPANS(1_BY_2, 1, 2)
 SPANS(2_BY_1, 2, 1)
+SPAN_BOTH(span_3_quarter, 0, 0)
+SPAN_BOTH(span_3_upper, 0, 1)
+SPAN_BOTH(span_3_left, 1, 0)
+SPAN_BOTH(span_3_whole, 1, 1)
 #define SPANS_OF(n)                                                            \
     {                                                                          \
         {span_##n##_quarter, span_##n##_upper},                                \
@@ -599,6 +632,7 @@ const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
     .span = {[MR_GEMM_SPAN_1] = SPANS_OF(1),
              [MR_GEMM_SPAN_FAR] = SPANS_OF(FAR),
              [MR_GEMM_SPAN_2] = SPANS_OF(2),
+             [MR_GEMM_SPAN_3] = SPANS_OF(3),
              [MR_GEMM_SPAN_LESSER] = SPANS_OF(LESSER),
              [MR_GEMM_SPAN_LARGEST] = SPANS_OF(LARGEST),
              [MR_GEMM_SPAN_1_BY_2] = SPANS_OF(1_BY_2),
