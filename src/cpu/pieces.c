@@ -269,11 +269,18 @@ route_run(const mr_product *p, bool strips, void *workspace)
         (void)mr__product_packed(p, workspace);
 }
 
-/* Ranges, numbers of picked items, which rows of an item are bad, rows and
- * their results; then what the product in any form needs. */
+/* Ranges, numbers of picked items, which rows of an item are bad; then what the
+ * product in any form needs, and in its place, when all is packed no more, rows
+ * and their results before what they need. */
 typedef struct room {
     size_t ranges, picked, bad, rows, results, all;
 } room;
+
+static size_t
+larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
 
 static room
 room_plan(const mr_product *p, bool strips)
@@ -287,17 +294,15 @@ room_plan(const mr_product *p, bool strips)
     few = rows_product(p, rows);
     one = floats;
     one.n_items = 1;
-    most = route_bytes(p, strips);
-    most = route_bytes(&floats, strips) > most ? route_bytes(&floats, strips)
-                                               : most;
-    most = route_bytes(&one, strips) > most ? route_bytes(&one, strips) : most;
-    most = route_bytes(&few, strips) > most ? route_bytes(&few, strips) : most;
     r.ranges = aligned((size_t)(n_a(&s) + n_b(&s)) * sizeof(mr_ranges));
     r.picked = aligned((size_t)p->n_items * sizeof(int64_t));
     r.bad = aligned((size_t)p->m * sizeof(bool));
     r.rows = aligned((size_t)(rows * p->k) * size);
     r.results = aligned((size_t)(rows * p->n) * size);
-    r.all = r.ranges + r.picked + r.bad + r.rows + r.results + most;
+    most = larger(route_bytes(p, strips), route_bytes(&floats, strips));
+    most = larger(most, route_bytes(&one, strips));
+    most = larger(most, r.rows + r.results + route_bytes(&few, strips));
+    r.all = r.ranges + r.picked + r.bad + most;
     return r;
 }
 
@@ -346,8 +351,9 @@ typedef struct redo {
     bool strips;
     int64_t *picked;
     bool *bad;
-    char *rows, *results;
     void *workspace;
+    char *rows, *results; /* there too */
+    void *rows_workspace;
 } redo;
 
 /* The bad rows of one item. */
@@ -361,7 +367,7 @@ item_redo(const redo *x, int64_t item)
             row[n++] = i;
         if (n == ROWS || (n > 0 && i + 1 == x->s->p->m)) {
             rows_redo(x->s->p, x->strips, item, row, n, x->rows, x->results,
-                      x->workspace);
+                      x->rows_workspace);
             n = 0;
         }
     }
@@ -402,9 +408,10 @@ mr__product_pieces(const mr_product *p, bool strips, void *workspace)
     s.b = s.a + n_a(&s);
     x.picked = (int64_t *)(void *)(free += r.ranges);
     x.bad = (bool *)(free += r.picked);
-    x.rows = free += r.bad;
-    x.results = free += r.rows;
-    x.workspace = free += r.results;
+    x.workspace = free += r.bad;
+    x.rows = free;
+    x.results = x.rows + r.rows;
+    x.rows_workspace = x.results + r.results;
     for (int64_t i = 0; i < n_a(&s) + n_b(&s); i++) {
         atomic_init(&s.a[i].least, MR_GEMM_RANGE_NONE.least);
         atomic_init(&s.a[i].most, MR_GEMM_RANGE_NONE.most);

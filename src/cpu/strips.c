@@ -292,6 +292,17 @@ joined_piece(void *ctx, int64_t begin, int64_t end)
     strips_after(ctx, begin, end);
 }
 
+/* Nanoseconds for a number of b: packed, and multiplied by all rows. */
+static double
+strip_ns(const mr_product *p)
+{
+    double pieces = mr__gemm_pieces(p->dtype), rows = (double)p->m;
+
+    if (p->form == MR_GEMM_IN_PIECES)
+        return pieces * (0.15 + 0.002 * rows);
+    return 0.2 + 0.02 * rows;
+}
+
 bool
 mr__product_strips(const mr_product *p, void *workspace)
 {
@@ -305,7 +316,7 @@ mr__product_strips(const mr_product *p, void *workspace)
     mr__cpu_for((s.a_shared ? 1 : p->n_items) * s.panels,
                 mr__cpu_grain(0.2 * depth * rows), pack_piece, &s);
     mr__cpu_for(p->n_items * s.per_item,
-                mr__cpu_grain(depth * cols * (0.2 + 0.02 * (double)p->m)),
+                mr__cpu_grain(depth * cols * strip_ns(p)),
                 joined ? joined_piece : strip_piece, &s);
     if (unfit(&s))
         return false;
