@@ -354,7 +354,7 @@ order__is_depth_first(void **state)
     assert_int_equal(mr_eval(total), MR_OK);
     /* three arrays, and a product's workspace: panels, and what they hold */
     assert_in_range(mr_memory_peak() - before, 0,
-                    6 * (uintmax_t)BYTES + BYTES / 8);
+                    6 * (uintmax_t)BYTES + BYTES / 2);
     mr_release(total);
 }
 
