@@ -123,7 +123,7 @@ MR_API const char *mr_cpu_tier(void);
 /* The digest of all sources of the kernels that the library was built from, 16
  * hexadecimal digits, and the instruction sets that it has them for. */
 MR_API const char *mr_kernels_digest(void);
-MR_API const char *mr_kernels_tiers(void); /* "baseline, avx2, avx512" */
+MR_API const char *mr_kernels_tiers(void); /* "baseline, avx2, avx512, amx" */
 /* The threads that kernels run on: MARRAM_NUM_THREADS, or what affinity and
  * the cgroup allow. */
 MR_API int mr_num_threads(void);

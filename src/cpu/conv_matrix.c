@@ -83,7 +83,7 @@ typedef struct matrix {
     int64_t *first, *step; /* of each combination; where each reads */
     int64_t *tap;          /* of the weights: the first of a step */
     int64_t *from;         /* the first of its depths */
-    mr_ranges *ranges;     /* of each item's input, beside the weights */
+    mr_ranges *ranges;     /* of each item's input; behind them the weights' */
 } matrix;
 
 static int64_t
@@ -372,7 +372,7 @@ slot_bytes(const matrix *m)
 static size_t
 ranges_bytes(const matrix *m)
 {
-    return (size_t)up(m->c->batch * (int64_t)sizeof(mr_ranges), 64);
+    return (size_t)up((m->c->batch + 1) * (int64_t)sizeof(mr_ranges), 64);
 }
 
 static size_t
@@ -599,7 +599,7 @@ weights_piece(void *ctx, int64_t begin, int64_t end)
                 all, columns_pack(m, s, block, panel * COLS + half * COLS / 2,
                                   to + half * MR_CONV_STEP_FLOATS / 2));
     }
-    mr__ranges_take(m->ranges, m->c->dtype, true, all);
+    mr__ranges_take(&m->ranges[m->c->batch], all);
 }
 
 /* ---- a box -----------------------------------------------------------------
@@ -685,7 +685,7 @@ range_note(const matrix *m, int64_t item, mr_gemm_range r)
 {
     if (m->finite && r.most >= 128)
         r.least = -r.most * 8;
-    mr__ranges_take(&m->ranges[item], m->c->dtype, false, r);
+    mr__ranges_take(&m->ranges[item], r);
 }
 
 static void
@@ -927,13 +927,21 @@ outputs_run(const matrix *m, const outputs *o)
         }
 }
 
+/* Can what was seen of an item meet the weights in pieces? */
+static bool
+item_fits(const matrix *m, int64_t item)
+{
+    return mr__gemm_ranges_fit(m->c->dtype, mr__ranges_read(&m->ranges[item]),
+                               mr__ranges_read(&m->ranges[m->c->batch]));
+}
+
 static void
 box_run(const void *ctx, int64_t unit, char *slot)
 {
     const matrix *m = ctx;
     box b = box_find(m, unit, slot);
 
-    if (b.n[0] == 1 && !mr__ranges_fit(&m->ranges[b.from[0]], m->c->dtype))
+    if (b.n[0] == 1 && !item_fits(m, b.from[0]))
         return;
     box_copy(m, &b);
     m->tier->enter((int)m->rows);
@@ -943,18 +951,6 @@ box_run(const void *ctx, int64_t unit, char *slot)
         outputs_run(m, &o);
     }
     m->tier->leave();
-}
-
-/* The weights' range is that of all items' other side. */
-static void
-ranges_share(const matrix *m)
-{
-    mr_gemm_range w = mr__ranges_read(m->ranges, true);
-
-    for (int64_t i = 1; i < m->c->batch; i++) {
-        mr__ranges_begin(&m->ranges[i]);
-        mr__ranges_take(&m->ranges[i], m->c->dtype, true, w);
-    }
 }
 
 int64_t
@@ -978,14 +974,14 @@ mr__conv_matrix_run(const mr_conv *c, void *workspace, bool *unfit)
     m.ranges = (mr_ranges *)(void *)at;
     at += ranges_bytes(&m);
     steps_list(&m);
-    mr__ranges_begin(m.ranges);
+    for (int64_t i = 0; i <= c->batch; i++)
+        mr__ranges_begin(&m.ranges[i]);
     mr__cpu_for(m.n_blocks * m.n_panels * m.n_steps,
                 mr__cpu_grain(150.0 * m.n_pieces), weights_piece, &m);
-    ranges_share(&m);
-    if (mr__ranges_fit(m.ranges, c->dtype))
+    if (item_fits(&m, 0)) /* the weights do: nothing is seen of items yet */
         mr__cpu_units(m.n_slots, m.n_units, at, slot_bytes(&m), box_run, &m);
     for (int64_t i = 0; i < c->batch; i++) {
-        unfit[i] = !mr__ranges_fit(&m.ranges[i], c->dtype);
+        unfit[i] = !item_fits(&m, i);
         n_unfit += unfit[i];
     }
     return n_unfit;

@@ -68,7 +68,7 @@ typedef struct back {
     int n_slots;
     const char *x, *g;
     float *parts, *out;
-    mr_ranges *ranges;
+    mr_ranges *ranges; /* of x and of g */
 } back;
 
 static int64_t
@@ -568,8 +568,16 @@ block_run(const back *b, const box *k, int64_t block, int64_t from, int64_t to,
     /* Zeros between lines meet numbers. */
     if (x.most >= 128)
         x.least = -8 * x.most;
-    mr__ranges_take(b->ranges, b->c->dtype, false, x);
-    mr__ranges_take(b->ranges, b->c->dtype, true, g);
+    mr__ranges_take(&b->ranges[0], x);
+    mr__ranges_take(&b->ranges[1], g);
+}
+
+/* Can all that was seen go in pieces? */
+static bool
+all_fit(const back *b)
+{
+    return mr__gemm_ranges_fit(b->c->dtype, mr__ranges_read(&b->ranges[0]),
+                               mr__ranges_read(&b->ranges[1]));
 }
 
 static void
@@ -588,7 +596,7 @@ back_unit(const void *ctx, int64_t unit, char *slot)
     for (int64_t i = b->n_boxes * part / b->n_parts; i < end; i++) {
         box k = box_find(b, i, slot);
 
-        if (!mr__ranges_fit(b->ranges, b->c->dtype))
+        if (!all_fit(b))
             return;
         for (int64_t p = p0; p < p1;) {
             int64_t block = p / b->n_c, next = lesser((block + 1) * b->n_c, p1);
@@ -647,20 +655,21 @@ bool
 mr__conv_matrix_back_run(const mr_conv *c, const void *x, const void *g,
                          float *out, void *workspace)
 {
-    mr_ranges ranges;
+    mr_ranges ranges[2];
     back b;
 
     back_plan(c, &b);
     b.x = x;
     b.g = g;
     b.out = out;
-    b.ranges = &ranges;
+    b.ranges = ranges;
     b.parts = (float *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
-    mr__ranges_begin(&ranges);
+    mr__ranges_begin(&ranges[0]);
+    mr__ranges_begin(&ranges[1]);
     mr__cpu_units(b.n_slots, b.n_parts * b.n_shares,
                   (char *)(b.parts + b.n_parts * b.part_floats), slot_bytes(&b),
                   back_unit, &b);
-    if (!mr__ranges_fit(&ranges, c->dtype))
+    if (!all_fit(&b))
         return false;
     mr__cpu_for(b.n_blocks * b.n_c * b.taps * b.n_o,
                 mr__cpu_grain(100.0 * (double)(b.n_parts + 2)), store_piece,

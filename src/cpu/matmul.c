@@ -122,6 +122,12 @@ product_read(const mr_kernel_view *a, const mr_kernel_view *b,
     }
 }
 
+static int64_t
+item_picked(const mr_product *p, int64_t item)
+{
+    return p->picked != NULL ? p->picked[item] : item;
+}
+
 void
 mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
                  mr_gemm_side *b, void **c)
@@ -131,6 +137,7 @@ mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
 
     *a = p->a;
     *b = p->b;
+    item = item_picked(p, item);
     *c = (char *)p->c + item * p->c_item * size;
     if (p->batch.ndim == 0)
         return;
@@ -147,51 +154,8 @@ mr__product_offset(const mr_product *p, int64_t item)
 
     if (w.ndim == 0)
         return 0;
-    mr__walk_seek(&w, item);
+    mr__walk_seek(&w, item_picked(p, item));
     return w.offset[1];
-}
-
-/* ---- ranges of operands ----------------------------------------------------
- */
-
-void
-mr__ranges_begin(mr_ranges *r)
-{
-    for (int i = 0; i < 2; i++) {
-        atomic_init(&r->least[i], MR_GEMM_RANGE_NONE.least);
-        atomic_init(&r->most[i], MR_GEMM_RANGE_NONE.most);
-    }
-}
-
-mr_gemm_range
-mr__ranges_read(mr_ranges *r, bool side)
-{
-    return (mr_gemm_range){
-        .least = atomic_load_explicit(&r->least[side], memory_order_relaxed),
-        .most = atomic_load_explicit(&r->most[side], memory_order_relaxed)};
-}
-
-bool
-mr__ranges_fit(mr_ranges *r, mr_dtype t)
-{
-    return mr__gemm_ranges_fit(t, mr__ranges_read(r, false), mr__ranges_read(r, true));
-}
-
-bool
-mr__ranges_take(mr_ranges *r, mr_dtype t, bool right, mr_gemm_range x)
-{
-    int old = atomic_load_explicit(&r->least[right], memory_order_relaxed);
-
-    while (x.least < old && !atomic_compare_exchange_weak_explicit(
-                                &r->least[right], &old, x.least,
-                                memory_order_relaxed, memory_order_relaxed))
-        ;
-    old = atomic_load_explicit(&r->most[right], memory_order_relaxed);
-    while (x.most > old && !atomic_compare_exchange_weak_explicit(
-                               &r->most[right], &old, x.most,
-                               memory_order_relaxed, memory_order_relaxed))
-        ;
-    return mr__ranges_fit(r, t);
 }
 
 /* c^T = b^T a^T. */
@@ -400,8 +364,8 @@ view_bytes(const mr_kernel_view *x)
 }
 
 /* Is a product faster on the matrix unit?  Packing in pieces costs two to four
- * times as much as in floats, so few rows of float32 or little work do not pay.
- * README.md has the numbers. */
+ * times as much as in floats, so few rows of float32 or little work do not pay;
+ * a depth of 1 is exact in floats.  README.md has the numbers. */
 static bool
 pieces_pay(const mr_product *p)
 {
@@ -413,13 +377,13 @@ pieces_pay(const mr_product *p)
     case 2:
         return p->m >= 8 && p->n >= 32;
     default:
-        return p->m >= 64 && p->n >= 128 &&
+        return p->m >= 64 && p->n >= 128 && p->k > 1 &&
                (double)p->m * (double)p->n * (double)p->k >= PIECES_LEAST;
     }
 }
 
-/* In pieces or pairs where the processor likes them; where an operand has
- * numbers that it does not, as floats. */
+/* In pieces or pairs where the processor likes them; what has numbers that it
+ * does not, as floats. */
 static mr_product
 formed(const mr_product *p)
 {
@@ -468,9 +432,13 @@ route_bytes(const mr_product *p, route r)
         turned = product_turn(p);
         return rows_bytes(&turned);
     case ROUTE_STRIPS:
+        if (other.form == MR_GEMM_IN_PIECES)
+            return mr__product_pieces_bytes(&other, true);
         return larger(mr__product_strips_bytes(p),
                       mr__product_strips_bytes(&other));
     case ROUTE_PACKED:
+        if (other.form == MR_GEMM_IN_PIECES)
+            return mr__product_pieces_bytes(&other, false);
         return larger(mr__product_packed_bytes(p),
                       mr__product_packed_bytes(&other));
     case ROUTE_TINY:
@@ -520,13 +488,17 @@ route_run(const mr_product *p, route r, void *workspace)
         rows_run(&turned, workspace);
         break;
     case ROUTE_STRIPS:
-        if (other.form == MR_GEMM_FLOATS ||
-            !mr__product_strips(&other, workspace))
+        if (other.form == MR_GEMM_IN_PIECES)
+            mr__product_pieces(&other, true, workspace);
+        else if (other.form == MR_GEMM_FLOATS ||
+                 !mr__product_strips(&other, workspace))
             mr__product_strips(p, workspace);
         break;
     case ROUTE_PACKED:
-        if (other.form == MR_GEMM_FLOATS ||
-            !mr__product_packed(&other, workspace))
+        if (other.form == MR_GEMM_IN_PIECES)
+            mr__product_pieces(&other, false, workspace);
+        else if (other.form == MR_GEMM_FLOATS ||
+                 !mr__product_packed(&other, workspace))
             mr__product_packed(p, workspace);
         break;
     case ROUTE_TINY:
@@ -545,7 +517,7 @@ void
 mr__product_after(const mr_product *p, int64_t item, int64_t i, int64_t m,
                   int64_t j, int64_t n)
 {
-    mr__after_piece(p->after, p->after_row + item * p->m + i, m,
+    mr__after_piece(p->after, p->after_row + item_picked(p, item) * p->m + i, m,
                     p->after_col + j, n);
 }
 

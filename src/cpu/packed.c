@@ -31,12 +31,13 @@ enum {
     BLOCK_ROWS = 48,
     BLOCK_COLS = 1024,
     FEW_BLOCKS = 64,
+    PIECES_FEW = 4,
     LIES_BYTES = 640 << 10,
     LIES_ALONE_BYTES = 2200 << 10,
     SPAN_BYTES = 2 << 20,
     PIECES_SPAN_BYTES = 32 << 20,
     ALONE_FLOATS = 12 << 10, /* of a panel on the stack */
-    PIECES_ROWS = 128,       /* of a block */
+    PIECES_ROWS = 512,       /* of a block */
     GROUP_BYTES = 32 << 20,
     AHEAD_COLS = 512, /* rows of a large a pass by fast: fetched ahead */
     AHEAD_BYTES = 2 << 20,
@@ -47,6 +48,9 @@ enum {
     BLOCK_NS = 10000,
     PIECES_DEPTH = 1024,      /* of a chunk */
     PIECES_SMALL = 400 * 400, /* numbers of b */
+    EACH_EVEN_BYTES = 640 << 10,
+    EACH_ITEMS = 4,
+    EACH_BYTES = 256 << 10, /* of an item's packed b */
     CUT_BLOCKS = 2, /* the last ones that threads take, in so many parts */
     CUT_PARTS = 4,
     OWN_ROWS = 250, /* of c, for each thread */
@@ -77,11 +81,11 @@ typedef struct packed {
     bool lies;                              /* b is read where it lies */
     bool alone;                             /* a block packs its own a */
     bool own;                               /* each thread packs its own b */
-    int n_slots;                            /* so many threads */
-    bool follows;                           /* blocks run what follows */
+    bool each;    /* a unit is an item, and packs its own b */
+    int n_slots;  /* so many threads */
+    bool follows; /* blocks run what follows */
     float *a, *b, *sums;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
-    mr_ranges ranges;  /* in pieces */
     /* where the loops are */
     int64_t item0, n_items, depth0, depth, n_chunks; /* depth of the span */
     int64_t block_rows, block_cols;                  /* blocks of an item */
@@ -213,6 +217,25 @@ chunk_most(const mr_product *p)
     return p->dtype == MR_FLOAT64 ? MR_GEMM_DEPTH / 2 : MR_GEMM_DEPTH;
 }
 
+/* Items of a batch that do not share b go whole, each packed by the thread that
+ * multiplies it, while it is near; larger ones where threads end together. */
+static void
+each_plan(packed *s)
+{
+    const mr_product *p = s->p;
+    int threads = mr__pool_threads();
+    bool even = p->n_items % threads == 0 || p->n_items >= EACH_ITEMS * threads;
+
+    s->each = s->form == MR_GEMM_IN_PIECES && s->alone && p->n_items > 1 &&
+              !s->b_shared && !p->pack_b && s->span >= p->k &&
+              s->sum_floats == 0 &&
+              s->b_floats * 4 <= (even ? EACH_EVEN_BYTES : EACH_BYTES);
+    if (!s->each)
+        return;
+    s->group = p->n_items;
+    s->n_slots = threads;
+}
+
 static void
 packed_plan(const mr_product *p, packed *s)
 {
@@ -242,13 +265,14 @@ packed_plan(const mr_product *p, packed *s)
     if (s->n_slots > s->a_panels)
         s->n_slots = (int)s->a_panels;
     s->own = b_own(s);
+    each_plan(s);
 }
 
 /* Packed ones that there is room for. */
 static int64_t
 n_b(const packed *s)
 {
-    return s->own ? s->n_slots : s->b_shared ? 1 : s->group;
+    return s->own || s->each ? s->n_slots : s->b_shared ? 1 : s->group;
 }
 
 size_t
@@ -283,15 +307,6 @@ static bool
 unfit(packed *s)
 {
     return atomic_load_explicit(&s->unfit, memory_order_relaxed);
-}
-
-/* The same when a loop has ended: each thread has seen its own numbers beside
- * those of others so far. */
-static bool
-unfit_now(packed *s)
-{
-    return unfit(s) || (s->form == MR_GEMM_IN_PIECES &&
-                        !mr__ranges_fit(&s->ranges, s->p->dtype));
 }
 
 /* The depth of a chunk of the span. */
@@ -330,21 +345,22 @@ b_units(const packed *s)
                    : (s->b_shared ? 1 : s->n_items) * b_groups(s) * b_pieces(s);
 }
 
-/* Panels of a or b, `apart` floats from one to the next. */
+/* Panels of an item's a or b, `apart` floats from one to the next. */
 static void
-panels_pack(packed *s, const mr_gemm_side *side, bool right, int64_t panel,
-            int64_t n, int64_t depth0, int64_t depth, float *to, int64_t apart)
+panels_pack(packed *s, const mr_gemm_side *side, bool right, int64_t item,
+            int64_t panel, int64_t n, int64_t depth0, int64_t depth, float *to,
+            int64_t apart)
 {
-    bool fits;
+    const mr_seen *seen = s->p->seen;
 
+    item += s->item0;
     if (s->form == MR_GEMM_IN_PIECES)
-        fits = mr__ranges_take(&s->ranges, s->p->dtype, right,
-                               mr__gemm_pack_pieces(side, right, panel, n,
-                                                    depth0, depth, to, apart));
-    else
-        fits = mr__gemm_pack_panels(side, right, panel, n, depth0, depth,
-                                    s->form, to, apart);
-    if (!fits)
+        mr__ranges_take(right ? mr__seen_b(seen, item)
+                              : mr__seen_a(seen, item, panel),
+                        mr__gemm_pack_pieces(side, right, panel, n, depth0,
+                                             depth, to, apart));
+    else if (!mr__gemm_pack_panels(side, right, panel, n, depth0, depth,
+                                   s->form, to, apart))
         atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
 }
 
@@ -358,14 +374,14 @@ a_pack(packed *s, int64_t chunk, int64_t item, int64_t panel)
 
     mr__product_item(s->p, s->item0 + item, &a, &b, &c);
     panels_pack(
-        s, &a, false, panel, 1, s->depth0 + first, depth,
+        s, &a, false, item, panel, 1, s->depth0 + first, depth,
         s->a + item * s->a_floats +
             (s->a_panels * steps_of(s, first) + panel * steps_of(s, depth)) *
                 s->rows * s->words,
         0);
 }
 
-/* Panels of b, of one piece of a chunk. */
+/* Panels of b, of one piece of a chunk; `all` is room for the item's. */
 static void
 b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group,
        float *all)
@@ -374,8 +390,7 @@ b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group,
     int64_t at = piece * s->pack_depth, panel = group * s->pack_panels;
     int64_t n = s->b_panels - panel, lane = s->cols * s->words;
     int64_t apart = steps_of(s, depth) * lane;
-    float *to = all + item * s->b_floats +
-                s->b_panels * steps_of(s, first) * lane + panel * apart +
+    float *to = all + s->b_panels * steps_of(s, first) * lane + panel * apart +
                 steps_of(s, at) * lane;
     mr_gemm_side a, b;
     void *c;
@@ -389,8 +404,19 @@ b_pack(packed *s, int64_t chunk, int64_t item, int64_t piece, int64_t group,
         return;
     }
     mr__product_item(s->p, s->item0 + item, &a, &b, &c);
-    panels_pack(s, &b, true, panel, n < s->pack_panels ? n : s->pack_panels,
-                s->depth0 + first + at, depth, to, apart);
+    panels_pack(s, &b, true, item, panel,
+                n < s->pack_panels ? n : s->pack_panels, s->depth0 + first + at,
+                depth, to, apart);
+}
+
+static void
+b_unit(packed *s, int64_t chunk, int64_t u)
+{
+    int64_t groups = b_groups(s), pieces = b_pieces(s);
+    int64_t item = u / groups / pieces;
+
+    b_pack(s, chunk, item, u / groups % pieces, u % groups,
+           s->b + item * s->b_floats);
 }
 
 /* Units: the panels of a of all items, then what of b is packed together, whole
@@ -399,8 +425,7 @@ static void
 pack_piece(void *ctx, int64_t begin, int64_t end)
 {
     packed *s = ctx;
-    int64_t n_a = a_units(s), n_b = b_units(s);
-    int64_t groups = b_groups(s), pieces = b_pieces(s), each = n_a + n_b;
+    int64_t n_a = a_units(s), each = n_a + b_units(s);
 
     for (int64_t k = begin; each > 0 && k < end && !unfit(s); k++) {
         int64_t u = k % each, chunk = k / each;
@@ -408,20 +433,19 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         if (u < n_a)
             a_pack(s, chunk, u / s->a_panels, u % s->a_panels);
         else
-            b_pack(s, chunk, (u - n_a) / groups / pieces,
-                   (u - n_a) / groups % pieces, (u - n_a) % groups, s->b);
+            b_unit(s, chunk, u - n_a);
     }
 }
 
-/* All of b, by the thread that will read it. */
+/* All of an item's b, by the thread that will read it. */
 static void
-own_pack(packed *s, float *to)
+own_pack(packed *s, int64_t item, float *to)
 {
     int64_t groups = b_groups(s), pieces = b_pieces(s);
 
     for (int64_t chunk = 0; chunk < s->n_chunks; chunk++)
         for (int64_t u = 0; u < groups * pieces; u++)
-            b_pack(s, chunk, 0, u / groups, u % groups, to);
+            b_pack(s, chunk, item, u / groups, u % groups, to);
 }
 
 /* A block: which item's, which panels of a and b. */
@@ -509,6 +533,29 @@ panel_meet(const packed *s, const mr_gemm_side *a, const mr_gemm_chunk *g,
     }
 }
 
+/* Can none of its rows go in pieces?  Then they are made later. */
+static bool
+panel_hopeless(const packed *s, int64_t item, int64_t panel)
+{
+    return s->form == MR_GEMM_IN_PIECES &&
+           mr__seen_hopeless(s->p->seen, s->item0 + item, panel);
+}
+
+/* All panels of a block meet its b, but hopeless ones. */
+static void
+chunk_met(const packed *s, const mr_gemm_chunk *g, const block *k)
+{
+    int64_t i = k->i0, end;
+
+    for (; i < k->i1; i = end) {
+        for (; i < k->i1 && panel_hopeless(s, k->item, i); i++)
+            ;
+        for (end = i; end < k->i1 && !panel_hopeless(s, k->item, end); end++)
+            ;
+        mr__gemm_block(g, i, end, k->j0, k->j1);
+    }
+}
+
 /* One chunk of depth, from `at` on, of a block that packs its own a: a panel
  * stays in the first-level cache until all of b has met it. */
 static void
@@ -523,7 +570,9 @@ chunk_alone(packed *s, const mr_gemm_side *a, const mr_gemm_chunk *chunk,
 
     g.a = panel;
     for (int64_t i = k->i0; i < k->i1 && !unfit(s); i++) {
-        panels_pack(s, a, false, i, 1, at, depth, panel, 0);
+        panels_pack(s, a, false, k->item, i, 1, at, depth, panel, 0);
+        if (panel_hopeless(s, k->item, i))
+            continue;
         g.a_first = i;
         if (ahead && i + 1 < s->a_panels)
             panel_meet(s, a, &g, k, i, at, depth);
@@ -544,6 +593,7 @@ block_run(packed *s, const block *k)
         .pieces = mr__gemm_pieces(p->dtype),
         .c_row = p->c_row,
         .dtype = p->dtype,
+        .far = !s->alone,
     };
     const float *packed_a = s->a + (s->a_shared ? 0 : k->item) * s->a_floats;
     const float *packed_b =
@@ -568,7 +618,7 @@ block_run(packed *s, const block *k)
         if (s->alone)
             chunk_alone(s, &a, &g, k, at, depth);
         else
-            mr__gemm_block(&g, k->i0, k->i1, k->j0, k->j1);
+            chunk_met(s, &g, k);
         packed_a += s->a_panels * s->rows * s->words * g.depth;
         packed_b += s->b_panels * s->cols * s->words * g.depth;
     }
@@ -647,8 +697,8 @@ own_piece(void *ctx, int64_t begin, int64_t end)
         while (!unfit(s) && (u = own_claim(o, slot)) >= 0) {
             block k = unit_at(s, u);
 
-            if (!ready)
-                own_pack(s, b);
+            if (!ready || s->each)
+                own_pack(s, k.item, b);
             ready = true;
             k.b = b;
             unit_run(s, &k);
@@ -662,8 +712,10 @@ own_run(packed *s, double ns)
 {
     double pack_ns = pack_ns_a_number(s) * (double)(s->p->n * s->depth);
     int64_t n = n_units(s);
-    own o = {.s = s, .least = (int64_t)(pack_ns / ns)};
+    own o = {.s = s, .least = s->each ? 0 : (int64_t)(pack_ns / ns)};
 
+    if (s->each)
+        ns += pack_ns + pack_ns_a_number(s) * (double)(s->p->m * s->depth);
     atomic_init(&o.left, n * LEFT_BACK);
     mr__cpu_for(n > mr__cpu_grain(ns) ? s->n_slots : 1, 1, own_piece, &o);
 }
@@ -674,7 +726,7 @@ rows_most(const packed *s)
 {
     if (s->form != MR_GEMM_IN_PIECES)
         return BLOCK_ROWS;
-    return s->p->dtype == MR_BFLOAT16 ? 4 * PIECES_ROWS : PIECES_ROWS;
+    return PIECES_ROWS;
 }
 
 /* At a loop's end a thread waits for what another has begun, so the blocks that
@@ -703,11 +755,16 @@ blocks_plan(packed *s)
     double panel_ns;
     bool few;
 
+    s->n_cut = 0;
+    s->block_rows = s->block_cols = 1;
+    if (s->each)
+        return;
     s->block_cols = (s->b_panels - 1) / wide + 1;
     cols = s->b_panels * s->cols / s->block_cols;
     panel_ns = ns_a_number(s) * (double)(s->chunk * s->rows * cols);
     high = 1 + (int64_t)(BLOCK_NS / panel_ns);
-    few = s->n_items * s->block_cols * s->a_panels < FEW_BLOCKS * most;
+    few = s->n_items * s->block_cols * s->a_panels <
+          FEW_BLOCKS * (s->form == MR_GEMM_IN_PIECES ? PIECES_FEW : most);
     if (high > most || ((s->follows || s->form == MR_GEMM_IN_PIECES) && !few))
         high = most;
     s->block_rows = (s->a_panels - 1) / high + 1;
@@ -737,6 +794,16 @@ pack_all(packed *s)
               pack_ns_a_number(s) * numbers, pack_piece);
 }
 
+/* In pieces: all has been packed, so it is known what will be made again. */
+static void
+followed_plan(packed *s)
+{
+    if (s->form != MR_GEMM_IN_PIECES || !s->follows)
+        return;
+    s->follows = mr__seen_fit(s->p->seen);
+    s->p->seen->followed = s->follows;
+}
+
 static void
 group_run(packed *s)
 {
@@ -751,12 +818,13 @@ group_run(packed *s)
 
         s->depth = left < s->span ? left : s->span;
         s->n_chunks = (s->depth - 1) / s->chunk + 1;
-        if (!s->own)
+        if (!s->own && !s->each)
             pack_all(s);
-        if (unfit_now(s))
+        if (unfit(s))
             return;
+        followed_plan(s);
         ns = ns_a_number(s) * (double)s->depth * (double)(rows * cols);
-        if (s->own)
+        if (s->own || s->each)
             own_run(s, ns);
         else
             units_run(s, n_units(s), ns, block_piece);
@@ -773,7 +841,6 @@ mr__product_packed(const mr_product *p, void *workspace)
         return true;
     }
     packed_plan(p, &s);
-    mr__ranges_begin(&s.ranges);
     /* Whether it can go in pairs is known once all is packed. */
     s.follows = p->after != NULL &&
                 (p->form == MR_GEMM_FLOATS ||
@@ -787,9 +854,9 @@ mr__product_packed(const mr_product *p, void *workspace)
         s.n_items = left < s.group ? left : s.group;
         group_run(&s);
     }
-    if (unfit_now(&s))
+    if (unfit(&s))
         return false;
-    if (p->after != NULL && !s.follows)
+    if (p->after != NULL && !s.follows && p->seen == NULL)
         mr__product_after_all(p);
     return true;
 }

@@ -38,22 +38,45 @@ typedef struct mr_product {
     const mr_epilogue *epilogue;
     const struct mr_after *after;
     int64_t after_row, after_col;
-    /* Of panels: the packed routes say whether numbers may have it, c is
-     * nothing when not. */
+    /* Of panels: in pairs the packed routes say whether numbers may have it, c
+     * is nothing when not; in pieces `seen` takes what they are. */
     mr_gemm_form form;
+    struct mr_seen *seen;
+    const int64_t *picked; /* so many items of these numbers; NULL: all */
 } mr_product;
 
-/* What a product's operands hold, as far as threads have packed them in pieces:
- * of all of an operand, so that neither its layout nor the threads show. */
+/* ---- what numbers there are (pieces.c) -------------------------------------
+ * What a part of an operand holds, as far as threads have packed it. */
 typedef struct mr_ranges {
-    _Atomic int least[2], most[2]; /* relaxed: read at loops' ends */
+    _Atomic int least, most; /* relaxed: read at loops' ends */
 } mr_ranges;
 
+/* The parts of a product's operands: panels of a, item after item, and b of
+ * each item (one of what all items share).  An element can be made of pieces if
+ * its row of a and b as a whole can, whatever other rows and items hold, how
+ * they lie and which thread packs them. */
+typedef struct mr_seen {
+    const mr_product *p;
+    int64_t panels; /* of an item's a */
+    bool a_shared, b_shared;
+    bool followed; /* what follows has been run */
+    mr_ranges *a, *b;
+} mr_seen;
+
 void mr__ranges_begin(mr_ranges *r);
-/* x is in operand `right`.  False: it cannot go in pieces, it is known. */
-bool mr__ranges_take(mr_ranges *r, mr_dtype t, bool right, mr_gemm_range x);
-bool mr__ranges_fit(mr_ranges *r, mr_dtype t);
-mr_gemm_range mr__ranges_read(mr_ranges *r, bool right);
+void mr__ranges_take(mr_ranges *r, mr_gemm_range x);
+mr_gemm_range mr__ranges_read(mr_ranges *r);
+mr_ranges *mr__seen_a(const mr_seen *s, int64_t item, int64_t panel);
+mr_ranges *mr__seen_b(const mr_seen *s, int64_t item);
+/* Is every row of an item's panel known to be none that can go in pieces? */
+bool mr__seen_hopeless(const mr_seen *s, int64_t item, int64_t panel);
+/* Can all of it? */
+bool mr__seen_fit(const mr_seen *s);
+
+/* A product in pieces, by strips or packed; its rows that cannot are made as
+ * floats, as if all of it were.  p->form is for pieces. */
+size_t mr__product_pieces_bytes(const mr_product *p, bool strips);
+void mr__product_pieces(const mr_product *p, bool strips, void *workspace);
 
 /* The sides of one item. */
 void mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,

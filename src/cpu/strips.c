@@ -44,7 +44,8 @@ mr__strip_floats(mr_gemm_form form, mr_dtype t, int64_t m, int64_t k)
     return (lanes * mr__gemm_steps(form, t, k) + 15) / 16 * 16;
 }
 
-/* Panels in a form; false when these numbers must not have it. */
+/* Panels in a form; false when these numbers must not have it (in pieces the
+ * caller judges what is seen). */
 static bool
 panels_pack(const mr_gemm_side *side, bool right, int64_t panel, int64_t at,
             int64_t depth, mr_gemm_form form, mr_ranges *ranges, float *to)
@@ -52,9 +53,9 @@ panels_pack(const mr_gemm_side *side, bool right, int64_t panel, int64_t at,
     if (form != MR_GEMM_IN_PIECES)
         return mr__gemm_pack_panels(side, right, panel, 1, at, depth, form, to,
                                     0);
-    return mr__ranges_take(
-        ranges, side->dtype, right,
-        mr__gemm_pack_pieces(side, right, panel, 1, at, depth, to, 0));
+    mr__ranges_take(
+        ranges, mr__gemm_pack_pieces(side, right, panel, 1, at, depth, to, 0));
+    return true;
 }
 
 /* Rows of a go to panels, those of a piece of depth together. */
@@ -148,7 +149,6 @@ mr__strip_run(const mr_strip *s, int64_t strip, float *y)
 typedef struct strips {
     const mr_product *p;
     atomic_bool unfit; /* relaxed: read after the loop, else only a hint */
-    mr_ranges ranges;  /* in pieces */
     bool a_shared;
     int64_t cols;                     /* of a strip */
     int64_t panels, floats, per_item; /* of a; strips of an item */
@@ -171,10 +171,25 @@ strips_plan(const mr_product *p)
     return s;
 }
 
+static bool
+b_shared(const mr_product *p)
+{
+    for (int32_t k = 0; k < p->batch.ndim; k++)
+        if (p->batch.stride[1][k] != 0)
+            return false;
+    return true;
+}
+
+/* Halves on the matrix unit: items that share nothing and are one chunk either
+ * way go faster one by one, packed (README.md). */
 bool
 mr__product_strips_fit(const mr_product *p)
 {
-    return p->m <= MR_STRIP_ROWS;
+    int pieces = mr__gemm_pieces(p->dtype);
+    bool apart = p->n_items > 1 && !b_shared(p) && p->pack_b == NULL;
+
+    return p->m <= MR_STRIP_ROWS &&
+           !(apart && (pieces == 1 || pieces == 2) && p->k <= STRIP_DEPTH);
 }
 
 size_t
@@ -202,8 +217,10 @@ pack_piece(void *ctx, int64_t begin, int64_t end)
         void *c;
 
         mr__product_item(s->p, item, &a, &b, &c);
-        if (!mr__strip_pack(&a, s->p->k, u % s->panels, s->p->form, &s->ranges,
-                            s->a + item * s->floats))
+        if (!mr__strip_pack(
+                &a, s->p->k, u % s->panels, s->p->form,
+                s->p->seen ? mr__seen_a(s->p->seen, item, u % s->panels) : NULL,
+                s->a + item * s->floats))
             atomic_store_explicit(&s->unfit, true, memory_order_relaxed);
     }
 }
@@ -237,7 +254,7 @@ strip_piece(void *ctx, int64_t begin, int64_t end)
         mr_strip strip = {.m = p->m,
                           .k = p->k,
                           .form = p->form,
-                          .ranges = &s->ranges,
+                          .ranges = p->seen ? mr__seen_b(p->seen, item) : NULL,
                           .a = s->a + (s->a_shared ? 0 : item) * s->floats,
                           .pack_b = p->pack_b,
                           .pack_ctx = p->pack_ctx};
@@ -275,6 +292,17 @@ joined_piece(void *ctx, int64_t begin, int64_t end)
     strips_after(ctx, begin, end);
 }
 
+/* Nanoseconds for a number of b: packed, and multiplied by all rows. */
+static double
+strip_ns(const mr_product *p)
+{
+    double pieces = mr__gemm_pieces(p->dtype), rows = (double)p->m;
+
+    if (p->form == MR_GEMM_IN_PIECES)
+        return pieces * (0.15 + 0.002 * rows);
+    return 0.2 + 0.02 * rows;
+}
+
 bool
 mr__product_strips(const mr_product *p, void *workspace)
 {
@@ -285,16 +313,14 @@ mr__product_strips(const mr_product *p, void *workspace)
     double cols = (double)s.cols;
 
     s.a = workspace;
-    mr__ranges_begin(&s.ranges);
     mr__cpu_for((s.a_shared ? 1 : p->n_items) * s.panels,
                 mr__cpu_grain(0.2 * depth * rows), pack_piece, &s);
     mr__cpu_for(p->n_items * s.per_item,
-                mr__cpu_grain(depth * cols * (0.2 + 0.02 * (double)p->m)),
+                mr__cpu_grain(depth * cols * strip_ns(p)),
                 joined ? joined_piece : strip_piece, &s);
-    if (unfit(&s) ||
-        (p->form == MR_GEMM_IN_PIECES && !mr__ranges_fit(&s.ranges, p->dtype)))
+    if (unfit(&s))
         return false;
-    if (p->after != NULL && !joined)
+    if (p->after != NULL && !joined && p->seen == NULL)
         mr__product_after_all(p);
     return true;
 }

@@ -26,7 +26,11 @@ mr_kernels_digest(void)
 const char *
 mr_kernels_tiers(void)
 {
+#if defined(__x86_64__) && defined(__linux__)
+    static const char names[] = MR_TIERS(MR_NAME) ", amx"; /* dispatch.c */
+#else
     static const char names[] = MR_TIERS(MR_NAME);
+#endif
 
     return names + 2;
 }

@@ -68,6 +68,15 @@ cpu_has_v4(void)
 
 #define WITH_UNIT "amx"
 
+/* What the unit lacks before it can be used. */
+typedef enum unit_lack {
+    UNIT_UNASKED,
+    UNIT_READY,
+    UNIT_ABSENT,
+    UNIT_UNKNOWN,
+    UNIT_REFUSED
+} unit_lack;
+
 #if defined(__x86_64__) && defined(__linux__)
 enum {
     UNIT_REQUEST = 0x1023, /* ARCH_REQ_XCOMP_PERM */
@@ -76,38 +85,70 @@ enum {
 
 /* Tiles of bfloat16 in the processor, their state known to the system, and the
  * system's leave to use it (which makes room for it in signal frames). */
-static bool
-unit_found(void)
+static unit_lack
+unit_find(void)
 {
     unsigned a, b, c, d, low, high;
 
     if (mr__tier_by_id(MR_TIER_AVX512) == NULL ||
         !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) ||
         !(d >> 24 & 1))
-        return false;
+        return UNIT_ABSENT;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low >> 17 & 3) == 3 &&
-           syscall(SYS_arch_prctl, UNIT_REQUEST, UNIT_STATE) == 0;
+    if ((low >> 17 & 3) != 3)
+        return UNIT_UNKNOWN;
+    return syscall(SYS_arch_prctl, UNIT_REQUEST, UNIT_STATE) == 0
+               ? UNIT_READY
+               : UNIT_REFUSED;
 }
 #else
-static bool
-unit_found(void)
+static unit_lack
+unit_find(void)
 {
-    return false;
+    return UNIT_ABSENT;
 }
 #endif
+
+/* Relaxed: every thread finds the same. */
+static unit_lack
+unit_lacks(void)
+{
+    static atomic_int found;
+    int f = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (f == UNIT_UNASKED) {
+        f = (int)unit_find();
+        atomic_store_explicit(&found, f, memory_order_relaxed);
+    }
+    return (unit_lack)f;
+}
 
 static bool
 unit_ready(void)
 {
-    static atomic_int found; /* 1: no, 2: yes; every thread finds the same */
-    int f = atomic_load_explicit(&found, memory_order_relaxed);
+    return unit_lacks() == UNIT_READY;
+}
 
-    if (f == 0) {
-        f = unit_found() ? 2 : 1;
-        atomic_store_explicit(&found, f, memory_order_relaxed);
+/* Why there is none. */
+static const char *
+unit_why_not(void)
+{
+    switch (unit_lacks()) {
+    case UNIT_ABSENT:
+        return "this processor has no matrix unit for bfloat16 (AMX-BF16)";
+    case UNIT_UNKNOWN:
+        return "the system does not keep the state of this processor's matrix "
+               "unit (XCR0)";
+    case UNIT_REFUSED:
+        return "the system refused leave to use the matrix unit "
+               "(arch_prctl ARCH_REQ_XCOMP_PERM): it does so where an "
+               "alternate signal stack is too small for the unit's state, or "
+               "a filter of system calls is in force";
+    case UNIT_UNASKED:
+    case UNIT_READY:
+        break;
     }
-    return f == 2;
+    return "";
 }
 
 const mr_tier *
@@ -187,26 +228,35 @@ mr__gemm_matrix(void)
     return w == 2;
 }
 
+/* The tiers of this machine, one after the other. */
+static void
+tiers_list(char *list)
+{
+    list[0] = '\0';
+    for (int id = 0; id < MR_N_TIERS; id++)
+        if (mr__tier_by_id(id)) {
+            strcat(list, list[0] ? ", " : "");
+            strcat(list, mr__tier_by_id(id)->name);
+        }
+    if (unit_ready())
+        strcat(list, ", " WITH_UNIT);
+}
+
 const char *
 mr__cpu_tier(void)
 {
     const char *name = getenv("MARRAM_CPU");
+    char list[64];
 
-    if (wanted_tier(name) == NULL) {
-        char list[64] = "";
-
-        for (int id = 0; id < MR_N_TIERS; id++)
-            if (mr__tier_by_id(id)) {
-                strcat(list, list[0] ? ", " : "");
-                strcat(list, mr__tier_by_id(id)->name);
-            }
-        if (unit_ready())
-            strcat(list, ", " WITH_UNIT);
+    if (wanted_tier(name) != NULL)
+        return mr__gemm_matrix() ? WITH_UNIT : mr__tier()->name;
+    tiers_list(list);
+    if (strcmp(name, WITH_UNIT) == 0)
         return mr__fail_null(MR_E_VALUE,
-                             "MARRAM_CPU is '%s', but this machine has: %s",
-                             name, list);
-    }
-    return mr__gemm_matrix() ? WITH_UNIT : mr__tier()->name;
+                             "MARRAM_CPU is '%s', but %s; this machine has: %s",
+                             name, unit_why_not(), list);
+    return mr__fail_null(
+        MR_E_VALUE, "MARRAM_CPU is '%s', but this machine has: %s", name, list);
 }
 
 void

@@ -386,111 +386,6 @@ mr__gemm_pack_pairs(const mr_gemm_side *s, int width, int64_t panel,
     return !small;
 }
 
-/* ---- pieces -----------------------------------------------------------------
- */
-
-static const mr_gemm_matrix *
-gemm_matrix(void)
-{
-#if defined(__x86_64__)
-    return mr__gemm_matrix() ? &mr__gemm_matrix_avx512 : NULL;
-#else
-    return NULL;
-#endif
-}
-
-int
-mr__gemm_pieces(mr_dtype t)
-{
-    if (!mr__gemm_matrix())
-        return 0;
-    return t == MR_FLOAT32 ? 3 : t == MR_FLOAT16 ? 2 : t == MR_BFLOAT16 ? 1 : 0;
-}
-
-/* Neither lanes nor depths are adjacent: a step of each panel at a time is
- * brought together first. */
-static mr_gemm_range
-pieces_gathered(const mr_gemm_side *s, bool right, int64_t panel,
-                const panels *o, int64_t depth0, int64_t depth)
-{
-    enum { LANES = MR_GEMM_PIECES_LANES, STEP = MR_GEMM_PIECES_STEP };
-    int64_t each = mr__gemm_steps(MR_GEMM_IN_PIECES, s->dtype, STEP) * LANES;
-    int64_t size = is_half(s->dtype) ? 2 : 4;
-    float dense[LANES * STEP];
-    mr_gemm_range all = MR_GEMM_RANGE_NONE;
-
-    for (int64_t k = 0; k < o->n; k++)
-        for (int64_t d = 0; d < depth; d += STEP) {
-            int64_t lane0 = (panel + k) * LANES, n = depth - d;
-            int64_t lanes = s->lanes - lane0;
-            mr_gemm_side x = {dense, s->dtype, lanes, STEP, 1};
-
-            n = n < STEP ? n : STEP;
-            for (int64_t l = 0; l < lanes && l < LANES; l++)
-                mr__tier()->moves->gather[size / 2](
-                    (char *)dense + l * STEP * size,
-                    side_at(s, lane0 + l, depth0 + d), s->depth_stride * size,
-                    n);
-            all = mr__gemm_range_join(
-                all, gemm_matrix()->pack[side_kind(s)](
-                         &x, right, 0, 1, 0, n,
-                         o->to + k * o->apart + d / STEP * each, 0));
-        }
-    return all;
-}
-
-mr_gemm_range
-mr__gemm_pack_pieces(const mr_gemm_side *s, bool right, int64_t panel,
-                     int64_t n, int64_t depth0, int64_t depth, float *to,
-                     int64_t apart)
-{
-    panels o = {to, n, apart};
-
-    if (s->lane_stride != 1 && s->depth_stride != 1)
-        return pieces_gathered(s, right, panel, &o, depth0, depth);
-    return gemm_matrix()->pack[side_kind(s)](
-        s, right, panel * MR_GEMM_PIECES_LANES, n, depth0, depth, to, apart);
-}
-
-mr_gemm_range
-mr__gemm_range_join(mr_gemm_range x, mr_gemm_range y)
-{
-    return (mr_gemm_range){.least = x.least < y.least ? x.least : y.least,
-                           .most = x.most > y.most ? x.most : y.most};
-}
-
-bool
-mr__gemm_ranges_fit(mr_dtype t, mr_gemm_range a, mr_gemm_range b)
-{
-    enum { NORMAL = -126, LEAST = -100, MOST = 60 };
-    int least = a.least < b.least ? a.least : b.least;
-    int most = a.most > b.most ? a.most : b.most;
-
-    if (t == MR_FLOAT16)
-        return most < 128;
-    if (t == MR_BFLOAT16)
-        return least >= NORMAL && a.least + b.least >= NORMAL;
-    return most < MOST && least >= LEAST && a.least + b.least >= LEAST;
-}
-
-/* The same beside any numbers of 2^-50 and more that are no larger than 2^60
- * (bfloat16: 2^-63, finite, since the other side may have two pieces). */
-static bool
-pieces_pack(const mr_gemm_side *s, bool right, int64_t panel, const panels *o,
-            int64_t depth0, int64_t depth)
-{
-    enum { LARGE = -50, LEAST = -63 };
-    mr_gemm_range r = mr__gemm_pack_pieces(s, right, panel, o->n, depth0, depth,
-                                           o->to, o->apart);
-
-    if (r.least == MR_GEMM_RANGE_NONE.least)
-        return true;
-    if (s->dtype == MR_BFLOAT16)
-        return r.least >= LEAST && r.most < 128;
-    return mr__gemm_ranges_fit(s->dtype, r, MR_GEMM_RANGE_NONE) &&
-           (s->dtype == MR_FLOAT16 || r.most >= LARGE);
-}
-
 /* ---- several panels --------------------------------------------------------
  */
 
@@ -579,7 +474,8 @@ mr__gemm_pack_panels(const mr_gemm_side *s, bool right, int64_t panel,
 
     assert(n <= MR_GEMM_MAX_PANELS);
     if (form == MR_GEMM_IN_PIECES)
-        return pieces_pack(s, right, panel, &o, depth0, depth);
+        return mr__gemm_pieces_panels(s, right, panel, n, depth0, depth, to,
+                                      apart);
     if (right && s->dtype == MR_FLOAT64)
         width /= 2;
     for (int64_t k = whole_panels(s, width, &o, panel * width, depth0, depth,
@@ -743,118 +639,6 @@ tile_run(const mr_gemm_chunk *g, const mr_gemm_tier *t, int64_t i, int64_t j)
             c.cols);
 }
 
-/* ---- tiles of pieces --------------------------------------------------------
- */
-
-enum {
-    PIECES_LANES = MR_GEMM_PIECES_LANES,
-    PIECES_TILE = PIECES_LANES * PIECES_LANES,
-    PIECES_SIDE = 8, /* tiles of halves side by side */
-    /* Of so many steps a panel of bfloat16 stays in the first-level cache, and
-     * sums of tiles side by side near it: 20 % faster than long panels that
-     * both come from the second level. */
-    PIECES_NEAR = 8 * MR_GEMM_PIECES_STEP / 2
-};
-
-static part
-pieces_part(const mr_gemm_chunk *g, int64_t i, int64_t j)
-{
-    enum { HALF = PIECES_LANES / 2 };
-    part c = {.rows = g->m - i * PIECES_LANES, .cols = g->n - j * PIECES_LANES};
-
-    c.rows = c.rows < PIECES_LANES ? c.rows : PIECES_LANES;
-    c.cols = c.cols < PIECES_LANES ? c.cols : PIECES_LANES;
-    c.r = c.rows > HALF;
-    c.v = c.cols > HALF;
-    c.whole = c.rows == (c.r + 1) * HALF && c.cols == (c.v + 1) * HALF;
-    return c;
-}
-
-/* Steps [at, at + depth) of a tile. */
-static void
-pieces_steps(const mr_gemm_chunk *g, const part *c, int64_t i, int64_t j,
-             int64_t at, int64_t depth)
-{
-    const float *a = g->a + ((i - g->a_first) * g->depth + at) * PIECES_LANES;
-    const float *b = g->b + (j * g->depth + at) * PIECES_LANES;
-
-    gemm_matrix()->tile[g->pieces - 1][c->r][c->v](depth, a, b, 0, c->to,
-                                                   c->row, c->add || at > 0);
-}
-
-/* A tile of float32: straight into c where it fits, else through a buffer.  A
- * chunk adds up from 0 before it is added to c, as in floats: a chain through
- * all of them would be rounded more often.  Sums of two and fewer products of
- * pieces go on from c. */
-static void
-pieces_float(const mr_gemm_chunk *g, int64_t i, int64_t j)
-{
-    _Alignas(64) float buffer[PIECES_TILE];
-    float *to = (float *)g->c + (i * g->c_row + j) * PIECES_LANES;
-    bool many = g->pieces == 2 || g->pieces == 3, straight;
-    part c = pieces_part(g, i, j);
-
-    straight = c.whole && (g->first || !many);
-    c.to = straight ? to : buffer;
-    c.row = straight ? g->c_row : PIECES_LANES;
-    c.add = straight && !g->first;
-    pieces_steps(g, &c, i, j, 0, g->depth);
-    if (straight)
-        return;
-    c.to = to;
-    c.row = g->c_row;
-    c.add = !g->first;
-    take_f32(&c, buffer, PIECES_LANES);
-}
-
-/* Up to PIECES_SIDE tiles of halves: they add up in `sums`, or here when there
- * is one chunk, and are rounded after the last one. */
-static void
-pieces_halves(const mr_gemm_chunk *g, int64_t i, int64_t j0, int64_t j1)
-{
-    _Alignas(64) float buffer[PIECES_SIDE * PIECES_TILE];
-    bool here = g->sums == NULL || !g->first;
-    int64_t near = g->pieces == 1 ? PIECES_NEAR : g->depth;
-    int64_t per_row = (g->n + PIECES_LANES - 1) / PIECES_LANES;
-    part c[PIECES_SIDE];
-
-    for (int64_t k = 0; k < j1 - j0; k++) {
-        c[k] = pieces_part(g, i, j0 + k);
-        c[k].to = here ? buffer + k * PIECES_TILE
-                       : g->sums + (i * per_row + j0 + k) * PIECES_TILE;
-        c[k].row = PIECES_LANES;
-    }
-    for (int64_t at = 0; at < g->depth; at += near)
-        for (int64_t k = 0; k < j1 - j0; k++)
-            pieces_steps(g, &c[k], i, j0 + k, at,
-                         near < g->depth - at ? near : g->depth - at);
-    for (int64_t k = 0; g->sums && here && k < j1 - j0; k++) {
-        c[k].to = g->sums + (i * per_row + j0 + k) * PIECES_TILE;
-        c[k].add = true;
-        take_f32(&c[k], buffer + k * PIECES_TILE, PIECES_LANES);
-    }
-    for (int64_t k = 0; g->last && k < j1 - j0; k++)
-        part_round(g, PIECES_LANES, &c[k], c[k].to, i * PIECES_LANES,
-                   (j0 + k) * PIECES_LANES);
-}
-
-static void
-pieces_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
-             int64_t j1)
-{
-    const mr_gemm_matrix *m = gemm_matrix();
-    int64_t side = g->dtype == MR_FLOAT32 ? 1 : PIECES_SIDE;
-
-    m->enter();
-    for (int64_t i = i0; i < i1; i++)
-        for (int64_t j = j0; j < j1; j += side)
-            if (g->dtype == MR_FLOAT32)
-                pieces_float(g, i, j);
-            else
-                pieces_halves(g, i, j, j1 - j < side ? j1 : j + side);
-    m->leave();
-}
-
 void
 mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
                int64_t j1)
@@ -862,7 +646,7 @@ mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
     const mr_gemm_tier *t = mr__gemm_in_use();
 
     if (g->form == MR_GEMM_IN_PIECES) {
-        pieces_block(g, i0, i1, j0, j1);
+        mr__gemm_pieces_block(g, i0, i1, j0, j1);
         return;
     }
     for (int64_t i = i0; i < i1; i++)

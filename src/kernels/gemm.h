@@ -94,6 +94,7 @@ typedef struct mr_gemm_chunk {
                        wait between chunks;
                        NULL when there is one chunk or c is no half */
     bool first, last;
+    bool far; /* a's panels are met for the first time (pieces) */
 } mr_gemm_chunk;
 
 /* Lanes of a panel, of a (rows) and of b (columns; half as many in float64), in
@@ -155,6 +156,12 @@ mr_gemm_range mr__gemm_pack_pieces(const mr_gemm_side *s, bool right,
                                    int64_t panel, int64_t n, int64_t depth0,
                                    int64_t depth, float *to, int64_t apart);
 
+/* The same, and whether these numbers can go in pieces beside any usual ones:
+ * mr__gemm_pack_panels in that form. */
+bool mr__gemm_pieces_panels(const mr_gemm_side *s, bool right, int64_t panel,
+                            int64_t n, int64_t depth0, int64_t depth, float *to,
+                            int64_t apart);
+
 /* Panels [panel, panel + n), each `apart` floats behind the one before, in any
  * form: where lanes are adjacent, a row of all of them at a time.  `right`: of
  * b.  False when these numbers must not have that form, whatever the other
@@ -166,6 +173,9 @@ bool mr__gemm_pack_panels(const mr_gemm_side *s, bool right, int64_t panel,
 /* The tiles of the panels of a [i0, i1) times those of b [j0, j1). */
 void mr__gemm_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1, int64_t j0,
                     int64_t j1);
+/* The same in pieces. */
+void mr__gemm_pieces_block(const mr_gemm_chunk *g, int64_t i0, int64_t i1,
+                           int64_t j0, int64_t j1);
 
 /* ---- few rows ------------------------------------------------------------
  * y (m x n floats, rows y_row apart) = x (m rows of float32, x_row apart) @ b
@@ -287,12 +297,47 @@ typedef struct mr_gemm_pairs {
 typedef mr_gemm_range mr_gemm_split_fn(const mr_gemm_side *s, bool right,
                                        int64_t lane0, int64_t n, int64_t depth0,
                                        int64_t depth, float *to, int64_t apart);
+/* Products of pieces that are added up one after the other. */
+typedef enum mr_gemm_spans {
+    MR_GEMM_SPAN_1,
+    MR_GEMM_SPAN_FAR, /* the same where a comes from the third level */
+    MR_GEMM_SPAN_2,
+    MR_GEMM_SPAN_3,
+    MR_GEMM_SPAN_LESSER,  /* of three pieces, all but */
+    MR_GEMM_SPAN_LARGEST, /* those of the largest ones */
+    MR_GEMM_SPAN_1_BY_2,
+    MR_GEMM_SPAN_2_BY_1,
+    MR_GEMM_SPAN_2_TURNED,
+    MR_GEMM_SPAN_3_TURNED,
+    MR_GEMM_SPAN_LESSER_TURNED,
+    MR_N_GEMM_SPANS
+} mr_gemm_spans;
+
+/* Some depth of a tile of c. */
+typedef struct mr_gemm_span {
+    int64_t depth; /* elements of a lane of a */
+    const float *a, *b;
+    const float *from; /* sums to go on with; NULL: none */
+    int64_t from_row;
+    float *to;
+    int64_t to_row;
+    /* Asked for ahead: a or b one step further, whichever passes by, and what
+     * follows its last one; lines that are needed later, far_step floats
+     * apart (0: none). */
+    const float *soon, *next, *far;
+    int64_t far_step;
+} mr_gemm_span;
+typedef void mr_gemm_span_fn(const mr_gemm_span *s);
+
 typedef struct mr_gemm_matrix {
     /* A thread's tiles are its own from one to the other. */
     void (*enter)(void);
     void (*leave)(void);
-    /* [pieces - 1][r][v]: 16 (r + 1) rows of c, 16 (v + 1) columns */
-    mr_gemm_tile_fn *tile[7][2][2];
+    /* [r][v]: 16 (r + 1) rows of c, 16 (v + 1) columns */
+    mr_gemm_span_fn *span[MR_N_GEMM_SPANS][2][2];
+    /* Sums of a whole tile, dense, as halves; rows `row` elements apart. */
+    void (*round[MR_N_GEMM_KINDS])(const float *sums, uint16_t *to,
+                                   int64_t row);
     /* n panels from lane0 on; lanes or depths are adjacent */
     mr_gemm_split_fn *pack[MR_N_GEMM_KINDS];
 } mr_gemm_matrix;

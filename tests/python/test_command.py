@@ -2,7 +2,9 @@
 """The command ``marram``: what it says of files."""
 
 import os
+import platform
 import subprocess
+import sys
 from pathlib import Path
 
 import marram.core as mx
@@ -16,6 +18,13 @@ pytestmark = pytest.mark.skipif(not COMMAND.exists(), reason="a sanitizer's buil
 
 def inspect(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([COMMAND, "inspect", path], capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="other processors have other tiers")
+def test_command__lists_the_tiers_that_kernels_are_built_for() -> None:
+    said = subprocess.run([COMMAND], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert f"cpu tier {mx.cpu_tier()}, " in said
+    assert ": baseline, avx2, avx512, amx\n" in said
 
 
 def test_inspect__lists_the_arrays_of_either_format(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import itertools
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import marram.core as mx
 import numpy as np
@@ -174,6 +175,83 @@ def test_products__have_the_same_bits_in_any_layout() -> None:
         assert np.array_equal(np.array(x @ y[:, ::-1])[:, ::-1], want)
 
 
+NO_PIECES = {"float32": [np.inf, np.nan, 3e38, 1e-40], "float16": [np.inf, np.nan], "bfloat16": [1e-40, 2.0**-125]}
+ITEMS = {"packed": (5, 130, 200, 190), "strips": (5, 48, 300, 200), "deep": (3, 100, 2300, 130)}
+
+
+def bits(c: mx.array) -> np.ndarray:
+    return np.array(c.view(mx.uint32 if c.dtype == mx.float32 else mx.uint16))
+
+
+@pytest.mark.parametrize("shape", ITEMS)
+@pytest.mark.parametrize("dtype", HALF_ULP)
+def test_products__of_an_item_do_not_depend_on_the_others(dtype: str, shape: str) -> None:
+    """Whatever those hold, in a or in b: alone, among good ones and among bad ones an item has
+    the same bits."""
+    items, m, k, n = ITEMS[shape]
+    rng = np.random.default_rng(9)
+    for v in NO_PIECES[dtype]:
+        a, b = rng.standard_normal((items, m, k)), rng.standard_normal((items, k, n))
+        a[1, 17, 5] = v
+        b[2 % items, 3, 99] = v
+        all_bad = a.copy()
+        all_bad[1:, :, 0] = v
+        x, y, z = (values(dtype, q)[0] for q in (a, b, all_bad))
+        together, beside = bits(x @ y), bits(z @ y)
+        for i in range(items):
+            assert np.array_equal(bits(x[i] @ y[i]), together[i]), (v, i)
+            assert np.array_equal(bits(x[i : i + 1] @ y[i : i + 1])[0], together[i]), (v, i)
+        assert np.array_equal(beside[0], together[0])
+
+
+@pytest.mark.parametrize("dtype", HALF_ULP)
+def test_products__of_a_row_do_not_depend_on_other_rows(dtype: str) -> None:
+    """Items that share b are rows of one product: none has other bits for what the others hold, and
+    each row is right."""
+    rng = np.random.default_rng(10)
+    a, b = rng.standard_normal((3, 90, 200)), rng.standard_normal((200, 256))
+    y, b64 = values(dtype, b)
+    good = bits(values(dtype, a)[0] @ y)
+    for v in NO_PIECES[dtype]:
+        for rows in ([(1, 7)], [(0, 0), (1, 31), (1, 32), (2, 89)], [(1, r) for r in range(90)]):
+            some = a.copy()
+            for item, row in rows:
+                some[item, row, rng.integers(200)] = v
+            x, a64 = values(dtype, some)
+            got = x @ y
+            kept = np.ones((3, 90), bool)
+            kept[tuple(zip(*rows, strict=True))] = False
+            assert np.array_equal(bits(got)[kept], good[kept]), v
+            with np.errstate(all="ignore"):
+                right, size = a64 @ b64, abs(a64) @ abs(b64)
+                rounded = wide(mx.array(right, dtype=mx.float64).astype(getattr(mx, dtype)))
+            plain = np.isfinite(size) & np.isfinite(rounded)
+            assert np.array_equal(np.isnan(wide(got)), np.isnan(rounded))
+            own = HALF_ULP[dtype] * 1.01 * abs(right[plain]) + 2.0**-25 * (dtype == "float16")
+            assert (abs(wide(got)[plain] - right[plain]) <= 202 * 2.0**-24 * size[plain] + own).all()
+
+
+def test_products__of_small_rows_beside_a_small_column_are_right() -> None:
+    """2^-70 times 2^-40 lies below what pieces hold: the small rows go as floats, however many."""
+    rng = np.random.default_rng(11)
+    b = rng.random((160, 640)).astype(np.float32)
+    b[:, 77] *= np.float32(2.0**-40)
+    for small in ([3], list(range(0, 300, 2)), list(range(300))):
+        a = rng.random((300, 160)).astype(np.float32)
+        a[small] *= np.float32(2.0**-70)
+        right = a.astype(np.float64) @ b
+        assert (abs(wide(mx.array(a) @ mx.array(b)) - right) <= 162 * 2.0**-24 * right).all()
+
+
+def test_products__of_depth_one_are_rounded_once() -> None:
+    rng = np.random.default_rng(12)
+    for dtype in HALF_ULP:
+        a, a64 = values(dtype, rng.standard_normal((3100, 1)))
+        b, b64 = values(dtype, rng.standard_normal((1, 3100)))
+        right = mx.array(a64 * b64, dtype=mx.float64).astype(getattr(mx, dtype))
+        assert np.array_equal(bits(a @ b), bits(right))
+
+
 @pytest.mark.parametrize("dtype", HALF_ULP)
 def test_products__in_batches_and_views(dtype: str) -> None:
     rng = np.random.default_rng(6)
@@ -203,4 +281,32 @@ def test_matrix_unit__can_be_left_out() -> None:
         assert (tier("amx"), tier("avx512")) == ("amx", "avx512")
         assert "amx" in tier("pentium")
     else:
-        assert "MARRAM_CPU is 'amx'" in tier("amx")
+        assert "MARRAM_CPU is 'amx', but " in tier("amx")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system's leave is Linux's")
+def test_matrix_unit__says_why_it_cannot_be_used() -> None:
+    """The system refuses it to a process one of whose threads has an alternate signal stack without
+    room for the tiles."""
+    program = """
+import ctypes
+class Stack(ctypes.Structure):
+    _fields_ = [("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+room = ctypes.create_string_buffer(8192)
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(Stack(ctypes.addressof(room), 0, 8192)), None) == 0
+import marram.core as mx
+print(mx.cpu_tier())
+"""
+
+    def said(name: str) -> str:
+        run = subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "MARRAM_CPU": name}, capture_output=True, text=True
+        )
+        return run.stdout.strip() if run.returncode == 0 else run.stderr
+
+    if "amx_bf16" not in Path("/proc/cpuinfo").read_text():
+        assert "MARRAM_CPU is 'amx', but this processor has no matrix unit" in said("amx")
+        return
+    assert said("") == "avx512"
+    assert "MARRAM_CPU is 'amx', but the system refused leave to use the matrix unit" in said("amx")
+    assert "avx512" in said("amx")

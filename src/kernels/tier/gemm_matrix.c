@@ -35,6 +35,7 @@
 #define PAIRS       16
 #define DEPTHS      (2 * PAIRS)
 #define AHEAD       512 /* bytes of a lane that are asked for before */
+#define LINE_FLOATS 16
 #define UNIT        __attribute__((target("amx-tile,amx-bf16")))
 
 /* ---- the unit -------------------------------------------------------------
@@ -65,183 +66,273 @@ leave(void)
 /* The intrinsics say nothing of memory to the compiler. */
 #define MEMORY_SEEN __asm__ volatile("" ::: "memory")
 
-#define LOAD(t, from) _tile_loadd(t, from, 64)
 /* Sums 0 to 3 are those of a's tiles in 4 and 5 with b's in 6 and 7. */
-#define MULTIPLY(two_rows, two_cols)                                           \
+#define LOAD(t, from) _tile_loadd(t, from, 64)
+/* What passes by and is not to push out of the first level what stays there. */
+#define PASS(t, from) _tile_stream_loadd(t, from, 64)
+#define LOAD_A(load, piece, two_rows)                                          \
     do {                                                                       \
-        _tile_dpbf16ps(0, 4, 6);                                               \
-        if (two_cols)                                                          \
-            _tile_dpbf16ps(1, 4, 7);                                           \
+        load(4, a + (piece)*2 * TILE_FLOATS);                                  \
         if (two_rows)                                                          \
-            _tile_dpbf16ps(2, 5, 6);                                           \
+            load(5, a + ((piece)*2 + 1) * TILE_FLOATS);                        \
+    } while (0)
+#define LOAD_B(load, piece, two_cols)                                          \
+    do {                                                                       \
+        load(6, b + (piece)*2 * TILE_FLOATS);                                  \
+        if (two_cols)                                                          \
+            load(7, b + ((piece)*2 + 1) * TILE_FLOATS);                        \
+    } while (0)
+
+/* What is done with sum i, of rows `r` and columns `v`, before and after a
+ * product is added to it. */
+#define NOTHING(i, r, v) (void)0
+#define SUM_LOAD(i, r, v)                                                      \
+    _tile_loadd(i, s->from + (r)*LANES * s->from_row + (v)*LANES,              \
+                s->from_row * 4)
+#define SUM_STORE(i, r, v)                                                     \
+    _tile_stored(i, s->to + (r)*LANES * s->to_row + (v)*LANES, s->to_row * 4)
+
+/* n lines of what comes next, into the first level. */
+INLINE const float *
+near_ask(const float *soon, const int n)
+{
+#pragma GCC unroll 8
+    for (int l = 0; l < n; l++)
+        __builtin_prefetch(soon + l * LINE_FLOATS, 0, 3);
+    return soon + n * LINE_FLOATS;
+}
+
+/* n lines that are needed later, into the second level. */
+INLINE const float *
+far_ask(const float *far, int64_t step, const int n)
+{
+#pragma GCC unroll 2
+    for (int l = 0; l < n; l++, far += step)
+        __builtin_prefetch(far, 0, 2);
+    return far;
+}
+
+/* A product, and lines asked for meanwhile: loads of tiles leave room for that,
+ * and wait for long where a line is not there. */
+#define PRODUCT(i, x, y, r, v, before, after, near, distant)                   \
+    do {                                                                       \
+        before(i, r, v);                                                       \
+        _tile_dpbf16ps(i, x, y);                                               \
+        soon = near_ask(soon, near);                                           \
+        far = far_ask(far, s->far_step, distant);                              \
+        after(i, r, v);                                                        \
+    } while (0)
+#define PRODUCTS(before, after, two_rows, two_cols, near, distant)             \
+    do {                                                                       \
+        PRODUCT(0, 4, 6, 0, 0, before, after, near, distant);                  \
+        if (two_cols)                                                          \
+            PRODUCT(1, 4, 7, 0, 1, before, after, near, distant);              \
+        if (two_rows)                                                          \
+            PRODUCT(2, 5, 6, 1, 0, before, after, near, distant);              \
         if ((two_rows) && (two_cols))                                          \
-            _tile_dpbf16ps(3, 5, 7);                                           \
-    } while (0)
-#define LOAD_A(piece, two_rows)                                                \
-    do {                                                                       \
-        LOAD(4, a + (piece)*2 * TILE_FLOATS);                                  \
-        if (two_rows)                                                          \
-            LOAD(5, a + ((piece)*2 + 1) * TILE_FLOATS);                        \
-    } while (0)
-#define LOAD_B(piece, two_cols)                                                \
-    do {                                                                       \
-        LOAD(6, b + (piece)*2 * TILE_FLOATS);                                  \
-        if (two_cols)                                                          \
-            LOAD(7, b + ((piece)*2 + 1) * TILE_FLOATS);                        \
+            PRODUCT(3, 5, 7, 1, 1, before, after, near, distant);              \
     } while (0)
 
 /* 32 depths of each number of pieces: one piece changes at a time. */
-#define STEP_1(two_rows, two_cols)                                             \
-    LOAD_A(0, two_rows);                                                       \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols)
-#define STEP_2(two_rows, two_cols)                                             \
-    LOAD_A(1, two_rows);                                                       \
-    LOAD_B(1, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(0, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(1, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols)
+#define STEP_1(before, after, two_rows, two_cols)                              \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    LOAD_B(PASS, 0, two_cols);                                                 \
+    PRODUCTS(before, after, two_rows, two_cols, 0, 0)
+#define STEP_FAR(before, after, two_rows, two_cols)                            \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    PRODUCTS(before, after, two_rows, two_cols, 8, 1)
+#define STEP_2(before, after, two_rows, two_cols)                              \
+    LOAD_A(LOAD, 1, two_rows);                                                 \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 1);                       \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 0);                      \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 1);                      \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
 /* The same with a and b exchanged. */
-#define STEP_2_TURNED(two_rows, two_cols)                                      \
-    LOAD_B(1, two_cols);                                                       \
-    LOAD_A(1, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(0, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(1, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols)
+#define STEP_2_TURNED(before, after, two_rows, two_cols)                       \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
+    LOAD_A(LOAD, 1, two_rows);                                                 \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 1);                       \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 0);                      \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 1);                      \
+    LOAD_A(LOAD, 1, two_rows);                                                 \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
 /* Three: the products of lesser pieces first, of all depths, then those of the
  * largest, so that large sums are rounded once for 32 depths. */
-#define STEP_LESSER(two_rows, two_cols)                                        \
-    LOAD_A(2, two_rows);                                                       \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(1, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(1, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(0, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(2, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols)
+#define STEP_LESSER(before, after, two_rows, two_cols)                         \
+    LOAD_A(LOAD, 2, two_rows);                                                 \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 0, 1);                       \
+    LOAD_A(LOAD, 1, two_rows);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
+    LOAD_B(LOAD, 2, two_cols);                                                 \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 0, 1)
 /* The same with a and b exchanged. */
-#define STEP_TURNED(two_rows, two_cols)                                        \
-    LOAD_B(2, two_cols);                                                       \
-    LOAD_A(0, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(1, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(1, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(2, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols)
-
+#define STEP_LESSER_TURNED(before, after, two_rows, two_cols)                  \
+    LOAD_B(LOAD, 2, two_cols);                                                 \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 0, 1);                       \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
+    LOAD_A(LOAD, 1, two_rows);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
+    LOAD_A(LOAD, 2, two_rows);                                                 \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 0, 1)
+#define STEP_LARGEST(before, after, two_rows, two_cols)                        \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    LOAD_B(PASS, 0, two_cols);                                                 \
+    PRODUCTS(before, after, two_rows, two_cols, 0, 0)
 /* One side in one piece, the other in two. */
-#define STEP_1_BY_2(two_rows, two_cols)                                        \
-    LOAD_A(0, two_rows);                                                       \
-    LOAD_B(1, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_B(0, two_cols);                                                       \
-    MULTIPLY(two_rows, two_cols)
+#define STEP_1_BY_2(before, after, two_rows, two_cols)                         \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    LOAD_B(LOAD, 1, two_cols);                                                 \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 0);                       \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
+#define STEP_2_BY_1(before, after, two_rows, two_cols)                         \
+    LOAD_B(LOAD, 0, two_cols);                                                 \
+    LOAD_A(LOAD, 1, two_rows);                                                 \
+    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 0);                       \
+    LOAD_A(LOAD, 0, two_rows);                                                 \
+    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
 
-#define STEP_2_BY_1(two_rows, two_cols)                                        \
-    LOAD_B(0, two_cols);                                                       \
-    LOAD_A(1, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols);                                              \
-    LOAD_A(0, two_rows);                                                       \
-    MULTIPLY(two_rows, two_cols)
+#define STEP(n, before, after, a_pieces, b_pieces, two_rows, two_cols)         \
+    do {                                                                       \
+        STEP_##n(before, after, two_rows, two_cols);                           \
+        a += 2 * (a_pieces)*TILE_FLOATS;                                       \
+        b += 2 * (b_pieces)*TILE_FLOATS;                                       \
+    } while (0)
 
 #define SUMS(what, two_rows, two_cols)                                         \
     do {                                                                       \
-        what(0, c, c_row * 4);                                                 \
+        what(0, 0, 0);                                                         \
         if (two_cols)                                                          \
-            what(1, c + LANES, c_row * 4);                                     \
+            what(1, 0, 1);                                                     \
         if (two_rows)                                                          \
-            what(2, c + LANES * c_row, c_row * 4);                             \
+            what(2, 1, 0);                                                     \
         if ((two_rows) && (two_cols))                                          \
-            what(3, c + LANES * c_row + LANES, c_row * 4);                     \
+            what(3, 1, 1);                                                     \
     } while (0)
 
-#define SUMS_BEGIN(add, two_rows, two_cols)                                    \
-    do {                                                                       \
+/* The first step brings the sums, or begins with none, the last one stores
+ * them: tile by tile, so that the products go on meanwhile. */
+#define SPAN(name, n, a_pieces, b_pieces, two_rows, two_cols)                  \
+    UNIT static void name(const mr_gemm_span *s)                               \
+    {                                                                          \
+        const float *a = s->a, *b = s->b, *far = s->far;                       \
+        int64_t left = s->depth / (PAIRS * (a_pieces));                        \
+        const float *soon = left > 1 ? s->soon : s->next;                      \
+                                                                               \
         MEMORY_SEEN;                                                           \
-        if (add) {                                                             \
-            SUMS(_tile_loadd, two_rows, two_cols);                             \
+        if (s->from != NULL) {                                                 \
+            STEP(n, SUM_LOAD, NOTHING, a_pieces, b_pieces, two_rows,           \
+                 two_cols);                                                    \
+        } else {                                                               \
+            _tile_zero(0);                                                     \
+            _tile_zero(1);                                                     \
+            _tile_zero(2);                                                     \
+            _tile_zero(3);                                                     \
+            STEP(n, NOTHING, NOTHING, a_pieces, b_pieces, two_rows, two_cols); \
+        }                                                                      \
+        for (left -= 2; left > 0; left--)                                      \
+            STEP(n, NOTHING, NOTHING, a_pieces, b_pieces, two_rows, two_cols); \
+        soon = s->next;                                                        \
+        if (left == 0) {                                                       \
+            STEP(n, NOTHING, SUM_STORE, a_pieces, b_pieces, two_rows,          \
+                 two_cols);                                                    \
+        } else {                                                               \
+            SUMS(SUM_STORE, two_rows, two_cols);                               \
+        }                                                                      \
+        MEMORY_SEEN;                                                           \
+    }
+/* Three pieces, lesser and largest ones, while the sums stay where they are. */
+#define SPAN_BOTH(name, lesser, two_rows, two_cols)                            \
+    UNIT static void name(const mr_gemm_span *s)                               \
+    {                                                                          \
+        const float *a = s->a, *b = s->b, *far = s->a, *soon = s->a;           \
+                                                                               \
+        MEMORY_SEEN;                                                           \
+        if (s->from != NULL) {                                                 \
+            SUMS(SUM_LOAD, two_rows, two_cols);                                \
         } else {                                                               \
             _tile_zero(0);                                                     \
             _tile_zero(1);                                                     \
             _tile_zero(2);                                                     \
             _tile_zero(3);                                                     \
         }                                                                      \
-    } while (0)
-#define STEPS(step, a_pieces, b_pieces, two_rows, two_cols)                    \
-    for (; left > 0; left -= PAIRS * (a_pieces)) {                             \
-        step(two_rows, two_cols);                                              \
-        a += 2 * (a_pieces)*TILE_FLOATS;                                       \
-        b += 2 * (b_pieces)*TILE_FLOATS;                                       \
-    }
-#define TILE(name, step, a_pieces, b_pieces, two_rows, two_cols)               \
-    UNIT static void name(int64_t depth, const float *a, const float *b,       \
-                          int64_t b_row, float *c, int64_t c_row, bool add)    \
-    {                                                                          \
-        int64_t left = depth;                                                  \
-                                                                               \
-        (void)b_row;                                                           \
-        SUMS_BEGIN(add, two_rows, two_cols);                                   \
-        STEPS(STEP_##step, a_pieces, b_pieces, two_rows, two_cols)             \
-        SUMS(_tile_stored, two_rows, two_cols);                                \
+        for (int64_t left = s->depth; left > 0; left -= 3 * PAIRS)             \
+            STEP(lesser, NOTHING, NOTHING, 3, 3, two_rows, two_cols);          \
+        a = s->a;                                                              \
+        b = s->b;                                                              \
+        for (int64_t left = s->depth; left > 0; left -= 3 * PAIRS)             \
+            STEP(LARGEST, NOTHING, NOTHING, 3, 3, two_rows, two_cols);         \
+        SUMS(SUM_STORE, two_rows, two_cols);                                   \
         MEMORY_SEEN;                                                           \
     }
-#define TILE_3(name, lesser, two_rows, two_cols)                               \
-    UNIT static void name(int64_t depth, const float *a, const float *b,       \
-                          int64_t b_row, float *c, int64_t c_row, bool add)    \
+#define SPANS(n, a_pieces, b_pieces)                                           \
+    SPAN(span_##n##_quarter, n, a_pieces, b_pieces, 0, 0)                      \
+    SPAN(span_##n##_upper, n, a_pieces, b_pieces, 0, 1)                        \
+    SPAN(span_##n##_left, n, a_pieces, b_pieces, 1, 0)                         \
+    SPAN(span_##n##_whole, n, a_pieces, b_pieces, 1, 1)
+SPANS(1, 1, 1)
+SPANS(FAR, 1, 1)
+SPANS(2, 2, 2)
+SPANS(2_TURNED, 2, 2)
+SPANS(LESSER, 3, 3)
+SPANS(LESSER_TURNED, 3, 3)
+SPANS(LARGEST, 3, 3)
+SPANS(1_BY_2, 1, 2)
+SPANS(2_BY_1, 2, 1)
+SPAN_BOTH(span_3_quarter, LESSER, 0, 0)
+SPAN_BOTH(span_3_TURNED_quarter, LESSER_TURNED, 0, 0)
+SPAN_BOTH(span_3_upper, LESSER, 0, 1)
+SPAN_BOTH(span_3_TURNED_upper, LESSER_TURNED, 0, 1)
+SPAN_BOTH(span_3_left, LESSER, 1, 0)
+SPAN_BOTH(span_3_TURNED_left, LESSER_TURNED, 1, 0)
+SPAN_BOTH(span_3_whole, LESSER, 1, 1)
+SPAN_BOTH(span_3_TURNED_whole, LESSER_TURNED, 1, 1)
+#define SPANS_OF(n)                                                            \
     {                                                                          \
-        const float *a0 = a, *b0 = b;                                          \
-        int64_t left = depth;                                                  \
-                                                                               \
-        (void)b_row;                                                           \
-        SUMS_BEGIN(add, two_rows, two_cols);                                   \
-        STEPS(lesser, 3, 3, two_rows, two_cols)                                \
-        left = depth;                                                          \
-        a = a0;                                                                \
-        b = b0;                                                                \
-        STEPS(STEP_1, 3, 3, two_rows, two_cols)                                \
-        SUMS(_tile_stored, two_rows, two_cols);                                \
-        MEMORY_SEEN;                                                           \
-    }
-#define TILES(n, a_pieces, b_pieces)                                           \
-    TILE(tile_##n##_quarter, n, a_pieces, b_pieces, 0, 0)                      \
-    TILE(tile_##n##_upper, n, a_pieces, b_pieces, 0, 1)                        \
-    TILE(tile_##n##_left, n, a_pieces, b_pieces, 1, 0)                         \
-    TILE(tile_##n##_whole, n, a_pieces, b_pieces, 1, 1)
-TILES(1, 1, 1)
-TILES(2, 2, 2)
-TILES(2_TURNED, 2, 2)
-TILE_3(tile_3_quarter, STEP_LESSER, 0, 0)
-TILE_3(tile_3_upper, STEP_LESSER, 0, 1)
-TILE_3(tile_3_left, STEP_LESSER, 1, 0)
-TILE_3(tile_3_whole, STEP_LESSER, 1, 1)
-TILE_3(tile_3_TURNED_quarter, STEP_TURNED, 0, 0)
-TILE_3(tile_3_TURNED_upper, STEP_TURNED, 0, 1)
-TILE_3(tile_3_TURNED_left, STEP_TURNED, 1, 0)
-TILE_3(tile_3_TURNED_whole, STEP_TURNED, 1, 1)
-TILES(1_BY_2, 1, 2)
-TILES(2_BY_1, 2, 1)
-#define TILES_OF(n)                                                            \
-    {                                                                          \
-        {tile_##n##_quarter, tile_##n##_upper},                                \
+        {span_##n##_quarter, span_##n##_upper},                                \
         {                                                                      \
-            tile_##n##_left, tile_##n##_whole                                  \
+            span_##n##_left, span_##n##_whole                                  \
         }                                                                      \
     }
+
+/* ---- rounding --------------------------------------------------------------
+ */
+
+__attribute__((target("avx512bf16"))) static void
+round_bf16(const float *sums, uint16_t *to, int64_t row)
+{
+    for (int i = 0; i < 2 * LANES; i++, sums += 2 * LANES, to += row)
+        _mm512_storeu_si512(
+            to, (__m512i)_mm512_cvtne2ps_pbh(_mm512_load_ps(sums + LANES),
+                                             _mm512_load_ps(sums)));
+}
+
+static void
+round_f16(const float *sums, uint16_t *to, int64_t row)
+{
+    for (int i = 0; i < 2 * LANES; i++, sums += 2 * LANES, to += row)
+        for (int l = 0; l < 2 * LANES; l += LANES)
+            _mm256_storeu_si256(
+                (__m256i *)(void *)(to + l),
+                _mm512_cvtps_ph(_mm512_load_ps(sums + l),
+                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 
 /* ---- packing --------------------------------------------------------------
  */
@@ -384,6 +475,41 @@ line_split(const source *s, int i, bool adjacent, __m512i piece[3], range *r,
     }
 }
 
+/* Tiles of a in bfloat16 that have all lanes and depths are as it lies. */
+INLINE void
+tile_copy(const source *s, float *to, range *r)
+{
+    const char *from = s->from;
+
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++, from += s->lane_bytes) {
+        __m512i x = _mm512_loadu_si512(from);
+
+        __builtin_prefetch(from + AHEAD, 0, 2);
+        range_take_halves(r, x);
+        _mm512_store_si512(to + i * LANES, x);
+    }
+}
+
+/* Two tiles of a panel of b in bfloat16 that has all columns, line i: pairs of
+ * two rows. */
+INLINE void
+rows_zip(const char *low, const char *high, float *to, range *r)
+{
+    const __m512i first_half = _mm512_set_epi16(
+        47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38,
+        6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i other_half =
+        _mm512_add_epi16(first_half, _mm512_set1_epi16(16));
+    __m512i x = _mm512_loadu_si512(low), y = _mm512_loadu_si512(high);
+
+    range_take_halves(r, x);
+    range_take_halves(r, y);
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(x, first_half, y));
+    _mm512_store_si512(to + TILE_FLOATS,
+                       _mm512_permutex2var_epi16(x, other_half, y));
+}
+
 /* One tile of each piece, 2 * TILE_FLOATS apart. */
 INLINE void
 tile_pack(const source *s, bool adjacent, bool right, float *to, range *r,
@@ -391,6 +517,11 @@ tile_pack(const source *s, bool adjacent, bool right, float *to, range *r,
 {
     __m512i tile[3][LANES], piece[3];
 
+    if (adjacent && !right && kind == MR_GEMM_BFLOAT16 && s->lanes >= LANES &&
+        s->depth >= DEPTHS) {
+        tile_copy(s, to, r);
+        return;
+    }
     if (adjacent && !right) { /* lines are those of the tile */
         for (int i = 0; i < LANES; i++) {
             line_split(s, i, adjacent, piece, r, kind, n_pieces);
@@ -426,8 +557,20 @@ rows_pack(const source *s, int64_t n, float *to, int64_t apart, range *r,
 
     for (int i = 0; i < PAIRS; i++) {
         source x = *s;
+        int64_t t = 0;
 
-        for (int64_t t = 0; t < 2 * n; t++, x.lanes -= LANES) {
+        if (kind == MR_GEMM_BFLOAT16 && 2 * i + 1 < x.depth)
+            for (; t < 2 * n && x.lanes >= 2 * LANES;
+                 t += 2, x.lanes -= 2 * LANES) {
+                const char *low = x.from + 2 * i * x.depth_bytes;
+
+                __builtin_prefetch(low + DEPTHS * x.depth_bytes, 0, 2);
+                __builtin_prefetch(low + (DEPTHS + 1) * x.depth_bytes, 0, 2);
+                rows_zip(low, low + x.depth_bytes,
+                         to + t / 2 * apart + i * LANES, r);
+                x.from += 2 * LANES * x.lane_bytes;
+            }
+        for (; t < 2 * n; t++, x.lanes -= LANES) {
             float *line = to + t / 2 * apart + t % 2 * TILE_FLOATS + i * LANES;
 
             line_split(&x, i, false, piece, r, kind, n_pieces);
@@ -516,8 +659,18 @@ PACK(pack_bf16, MR_GEMM_BFLOAT16, 1)
 const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
     .enter = enter,
     .leave = leave,
-    .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3), TILES_OF(1_BY_2),
-             TILES_OF(2_BY_1), TILES_OF(2_TURNED), TILES_OF(3_TURNED)},
+    .span = {[MR_GEMM_SPAN_1] = SPANS_OF(1),
+             [MR_GEMM_SPAN_FAR] = SPANS_OF(FAR),
+             [MR_GEMM_SPAN_2] = SPANS_OF(2),
+             [MR_GEMM_SPAN_3] = SPANS_OF(3),
+             [MR_GEMM_SPAN_LESSER] = SPANS_OF(LESSER),
+             [MR_GEMM_SPAN_LARGEST] = SPANS_OF(LARGEST),
+             [MR_GEMM_SPAN_1_BY_2] = SPANS_OF(1_BY_2),
+             [MR_GEMM_SPAN_2_BY_1] = SPANS_OF(2_BY_1),
+             [MR_GEMM_SPAN_2_TURNED] = SPANS_OF(2_TURNED),
+             [MR_GEMM_SPAN_3_TURNED] = SPANS_OF(3_TURNED),
+             [MR_GEMM_SPAN_LESSER_TURNED] = SPANS_OF(LESSER_TURNED)},
+    .round = {[MR_GEMM_FLOAT16] = round_f16, [MR_GEMM_BFLOAT16] = round_bf16},
     .pack = {pack_f32, pack_f16, pack_bf16},
 };
 
