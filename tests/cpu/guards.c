@@ -6,7 +6,7 @@
  *
  * The tier is chosen once in a process, so the program runs itself for each.
  * The tiers with fused multiply-add must give the same bits, but of products
- * that some processors make in pairs of bfloat16.
+ * that some processors make in pairs of bfloat16 or in integer digits.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -268,6 +268,19 @@ packed_in(const struct format *f, int64_t n, int64_t rows, int64_t cols)
         IN(f->type, NUMBERS, n, rows, cols / f->p.group);
 }
 
+/* Are one and two rows integer digits in some tier (kernels/quant_digits.h)? */
+static bool
+has_digits(void)
+{
+#ifdef __x86_64__
+    return !__builtin_cpu_is("amd") && __builtin_cpu_supports("gfni") &&
+           __builtin_cpu_supports("avx512vnni") &&
+           __builtin_cpu_supports("avx512vbmi");
+#else
+    return false;
+#endif
+}
+
 static void
 product(const struct format *f, bool turned, int64_t m, int64_t rows,
         int64_t cols)
@@ -280,7 +293,8 @@ product(const struct format *f, bool turned, int64_t m, int64_t rows,
     packed_in(f, 1, rows, cols);
     OUT(f->type, 1, m, turned ? rows : cols);
     /* in pairs, where the processor has those (cpu/quant_pairs.c) */
-    trial.by_processor = f->type == MR_BFLOAT16 && turned && m > 4;
+    trial.by_processor = turned && ((f->type == MR_BFLOAT16 && m > 4) ||
+                                    (m < 3 && has_digits()));
     finish();
 }
 
@@ -316,7 +330,8 @@ picked_products__stay_inside(void **state)
                 IN(MR_UINT32, ASCENDING, 3);
                 IN(MR_UINT32, ONES, 3);
                 OUT(f->type, 3, m, rows);
-                trial.by_processor = f->type == MR_BFLOAT16 && m > 1;
+                trial.by_processor = (f->type == MR_BFLOAT16 && m > 1) ||
+                                     (m < 3 && has_digits());
                 finish();
             }
         }
