@@ -146,8 +146,8 @@ mr_gemm_range mr__gemm_range_join(mr_gemm_range x, mr_gemm_range y);
  * results below 2^-126 for 0.  Float32: the largest products stay finite,
  * pieces are whole, and of any two numbers the products of pieces that are lost
  * are below 2^-24 of theirs.  Float16: all are finite, since the pieces of
- * infinite ones would meet others of both signs.  Bfloat16: no product is
- * below the normal range. */
+ * infinite ones would meet others of both signs.  Bfloat16: no sum of products
+ * is below the normal range. */
 bool mr__gemm_ranges_fit(mr_dtype t, mr_gemm_range a, mr_gemm_range b);
 
 /* As mr__gemm_pack_panels in pieces: what the numbers are is for the caller to

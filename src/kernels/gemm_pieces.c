@@ -107,25 +107,27 @@ mr__gemm_range_join(mr_gemm_range x, mr_gemm_range y)
 bool
 mr__gemm_ranges_fit(mr_dtype t, mr_gemm_range a, mr_gemm_range b)
 {
-    enum { NORMAL = -126, LEAST = -100, MOST = 60 };
+    /* Sums of bfloat16 products from WHOLE on are multiples of 2^-126: none of
+     * them is taken for 0 where numbers cancel. */
+    enum { NORMAL = -126, WHOLE = NORMAL + 14, LEAST = -100, MOST = 60 };
     int least = a.least < b.least ? a.least : b.least;
     int most = a.most > b.most ? a.most : b.most;
 
     if (t == MR_FLOAT16)
         return most < 128;
     if (t == MR_BFLOAT16)
-        return least >= NORMAL && a.least + b.least >= NORMAL;
+        return least >= NORMAL && a.least + b.least >= WHOLE;
     return most < MOST && least >= LEAST && a.least + b.least >= LEAST;
 }
 
 /* Beside any numbers of 2^-50 and more that are no larger than 2^60 (bfloat16:
- * 2^-63, finite, since the other side may have two pieces). */
+ * 2^-56, finite, since the other side may have two pieces). */
 bool
 mr__gemm_pieces_panels(const mr_gemm_side *s, bool right, int64_t panel,
                        int64_t n, int64_t depth0, int64_t depth, float *to,
                        int64_t apart)
 {
-    enum { LARGE = -50, LEAST = -63 };
+    enum { LARGE = -50, LEAST = -56 };
     mr_gemm_range r =
         mr__gemm_pack_pieces(s, right, panel, n, depth0, depth, to, apart);
 

@@ -310,3 +310,14 @@ print(mx.cpu_tier())
     assert said("") == "avx512"
     assert "MARRAM_CPU is 'amx', but the system refused leave to use the matrix unit" in said("amx")
     assert "avx512" in said("amx")
+
+
+@pytest.mark.parametrize("exponent", [-120, -116, -112, -100])
+def test_bfloat16__sums_that_cancel_are_not_lost(exponent: int) -> None:
+    """2^e (1 + 2^-7) - 2^e is 2^(e - 7), a number of bfloat16's below 2^-126 for the first."""
+    x = np.zeros((64, 2), np.float32)
+    x[:, 0], x[:, 1] = 2.0**exponent * (1 + 2.0**-7), -(2.0**exponent)
+    a, b = mx.array(x).astype(mx.bfloat16), mx.ones((2, 64)).astype(mx.bfloat16)
+    assert np.all(np.array((a @ b).astype(mx.float32)) == np.float32(2.0 ** (exponent - 7)))
+    lines, filters = mx.reshape(a, (2, 32, 2)), mx.ones((64, 1, 2)).astype(mx.bfloat16)
+    assert np.all(np.array(mx.conv1d(lines, filters).astype(mx.float32)) == np.float32(2.0 ** (exponent - 7)))
