@@ -129,6 +129,54 @@ e4m3_halves(U w, U *to)
                                          0xE4);
 }
 
+/* Is some code NaN or of the least exponent?  By a product of matrices of bits
+ * those come last: where neighbours among the four bits of the exponent are
+ * equal, then where it is 0, then by the mantissa. */
+TARGET INLINE bool
+e4m3_special(const U *w, const int nr)
+{
+    const __m512i matrix = _mm512_set1_epi64(0x0001020440183060);
+    __m512i most = _mm512_setzero_si512();
+
+#pragma GCC unroll 4
+    for (int r = 0; r < nr; r++)
+        most = _mm512_max_epu8(
+            most, _mm512_gf2p8affine_epi64_epi8((__m512i)w[r], matrix, 0xF0));
+    return _mm512_cmpge_epu8_mask(most, _mm512_set1_epi8((char)0xEE)) != 0;
+}
+
+/* e4m3_halves of codes that are not special: their bits and what 120 more in
+ * the exponent makes of them, without a table (vpermi2b has a port twice). */
+TARGET INLINE void
+e4m3_normal(U w, U *to)
+{
+    const __m512i low = _mm512_set1_epi64(0x0000000001020408);
+    const __m512i high = _mm512_set1_epi64(0x1020404040404080);
+    const __m512i order = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+    __m512i x = _mm512_shuffle_epi8((__m512i)w, order);
+    __m512i lows = _mm512_gf2p8affine_epi64_epi8(x, low, 0);
+    __m512i highs = _mm512_gf2p8affine_epi64_epi8(x, high, 0x3C);
+
+    to[0] = (U)_mm512_unpacklo_epi8(lows, highs);
+    to[1] = (U)_mm512_unpackhi_epi8(lows, highs);
+}
+
+/* Halves of a cell's codes of some rows. */
+TARGET INLINE void
+e4m3_all(const U *w, U (*to)[2], const int nr)
+{
+    if (__builtin_expect(e4m3_special(w, nr), 0)) {
+#pragma GCC unroll 4
+        for (int r = 0; r < nr; r++)
+            e4m3_halves(w[r], to[r]);
+        return;
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < nr; r++)
+        e4m3_normal(w[r], to[r]);
+}
+
 /* The same times 2^-120, NaN taken for 480: the bits of each byte moved to
  * theirs.  Numbers below 2^-6 are no normal ones there. */
 TARGET INLINE void
@@ -165,11 +213,16 @@ cells_meet(U (*w)[CELLS], R (*scale)[CELLS], const float *const *x, int64_t at,
         R t[MOST_SUMS * CELLS];
 #ifdef PICKS_BYTES
         const bool e4m3 = kind == MR_QUANT_E4M3 || kind == CLEAN;
-        U halves[MOST_ROWS][2]; /* of one cell */
+        U cell[MOST_ROWS], halves[MOST_ROWS][2];
 
 #pragma GCC unroll 4
-        for (int r = 0; e4m3 && r < nr; r++)
-            (kind == CLEAN ? e4m3_clean : e4m3_halves)(w[r][v], halves[r]);
+        for (int r = 0; e4m3 && r < nr; r++) {
+            cell[r] = w[r][v];
+            if (kind == CLEAN)
+                e4m3_clean(cell[r], halves[r]);
+        }
+        if (kind == MR_QUANT_E4M3)
+            e4m3_all(cell, halves, nr);
 #endif
 
 #pragma GCC unroll 8
