@@ -162,11 +162,13 @@ e4m3_normal(U w, U *to)
     to[1] = (U)_mm512_unpackhi_epi8(lows, highs);
 }
 
-/* Halves of a cell's codes of some rows. */
+/* Halves of a cell's codes of some rows; `tests` NULL: all looked up. */
 TARGET INLINE void
-e4m3_all(const U *w, U (*to)[2], const int nr)
+e4m3_all(const U *w, U (*to)[2], int *tests, const int nr)
 {
-    if (__builtin_expect(e4m3_special(w, nr), 0)) {
+    if (!tests || __builtin_expect(e4m3_special(w, nr), 0)) {
+        if (tests)
+            --*tests;
 #pragma GCC unroll 4
         for (int r = 0; r < nr; r++)
             e4m3_halves(w[r], to[r]);
@@ -203,10 +205,12 @@ e4m3_at(const U *halves, const int j, const mr_quant_kind kind, const form how)
  * of w meet in sum i * nr + r. */
 TARGET INLINE void
 cells_meet(U (*w)[CELLS], R (*scale)[CELLS], const float *const *x, int64_t at,
-           R (*sum)[VECTORS], const mr_quant_kind kind, const int m,
+           R (*sum)[VECTORS], int *tests, const mr_quant_kind kind, const int m,
            const int nr, const form how, const int n_cells)
 {
     const int count = kind_count(kind);
+
+    (void)tests;
 
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
@@ -222,7 +226,7 @@ cells_meet(U (*w)[CELLS], R (*scale)[CELLS], const float *const *x, int64_t at,
                 e4m3_clean(cell[r], halves[r]);
         }
         if (kind == MR_QUANT_E4M3)
-            e4m3_all(cell, halves, nr);
+            e4m3_all(cell, halves, tests, nr);
 #endif
 
 #pragma GCC unroll 8
@@ -330,8 +334,8 @@ typedef struct walk {
  * compiler, which else keeps a register for each row, and has not as many. */
 TARGET INLINE void
 cells_at(const walk *at, int64_t l, const float *const *x, R (*sum)[VECTORS],
-         U *nans, const mr_quant_kind kind, const int m, const int nr,
-         const form how, const bool one, const int n_cells)
+         U *nans, int *tests, const mr_quant_kind kind, const int m,
+         const int nr, const form how, const bool one, const int n_cells)
 {
     const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
     const uint8_t *row = at->from + l / 16 * bytes;
@@ -353,11 +357,13 @@ cells_at(const walk *at, int64_t l, const float *const *x, R (*sum)[VECTORS],
             for (int v = 0; v < VECTORS; v++)
                 *nans = kind == CLEAN ? e4m3_nans(*nans, w[r][c + v]) : *nans;
         }
-    cells_meet(w, scale, x, l * count, sum, kind, m, nr, how, n_cells);
+    cells_meet(w, scale, x, l * count, sum, tests, kind, m, nr, how, n_cells);
 }
 
 /* Cells of lanes [0, stop).  Two at once have twice as many chains of
- * multiply-adds: faster with 5 bits (17 %), not with other integers. */
+ * multiply-adds: faster with 5 bits (17 %), not with other integers.  Where
+ * special E4M3 codes are many, tests only cost: after some that failed all are
+ * looked up. */
 TARGET INLINE void
 cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
       U *nans, const mr_quant_kind kind, const int m, const int nr,
@@ -365,12 +371,15 @@ cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
 {
     const int most =
         m == 1 && how == BITS && kind == MR_QUANT_5 ? CELLS / VECTORS : 1;
+    int tests = 4; /* that may fail */
     int64_t l = 0;
 
+    for (; kind == MR_QUANT_E4M3 && tests > 0 && l < stop; l += 16)
+        cells_at(at, l, x, sum, nans, &tests, kind, m, nr, how, one, 1);
     for (; l + 16 * most <= stop; l += 16 * most)
-        cells_at(at, l, x, sum, nans, kind, m, nr, how, one, most);
+        cells_at(at, l, x, sum, nans, NULL, kind, m, nr, how, one, most);
     for (; most > 1 && l < stop; l += 16)
-        cells_at(at, l, x, sum, nans, kind, m, nr, how, one, 1);
+        cells_at(at, l, x, sum, nans, NULL, kind, m, nr, how, one, 1);
 }
 
 /* Rows [row, row + nr) of w, one, two or four.  False, and nothing is added,
@@ -409,7 +418,7 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
             for (int v = 0; v < VECTORS; v++)
                 nans = kind == CLEAN ? e4m3_nans(nans, w[r][v]) : nans;
         }
-        cells_meet(w, scale, x, l * count, sum, kind, m, nr, how, 1);
+        cells_meet(w, scale, x, l * count, sum, NULL, kind, m, nr, how, 1);
     }
     if (kind == CLEAN && e4m3_has_nan(nans))
         return false;
