@@ -492,7 +492,8 @@ power_find(void)
     int f = atomic_load_explicit(&found, memory_order_relaxed);
 
     if (f == 0) {
-        bool bytes = __builtin_cpu_supports("avx512vbmi");
+        bool bytes = __builtin_cpu_supports("avx512vbmi") &&
+                     __builtin_cpu_supports("gfni");
 
         f = !bytes                    ? POWER_NONE
             : __builtin_cpu_is("amd") ? POWER_SUBNORMALS

@@ -495,10 +495,8 @@ dot__gives_nan_for_a_nan_code(void **state)
     release_all();
 }
 
-/* ---- digits ----------------------------------------------------------------
+/* ---- one row ----------------------------------------------------------------
  */
-
-enum { DIGITS_COLS = 1280 };
 
 /* One row of x times row j of w, arranged as few rows are. */
 static void
@@ -512,6 +510,44 @@ few(const mr_quant_matrix *w, const float *x, float *y)
     mr__quant_dot(w, 0, w->rows, 1, arranged, y, w->rows);
     free(to);
 }
+
+/* E4M3: cells that have codes of the least exponent, and such that have none:
+ * each alone meets x in an exact product.  One that is no number stays in its
+ * row. */
+static void
+e4m3__codes_of_every_cell_are_exact(void **state)
+{
+    enum { COLS = 704, ROWS = 11 };
+    const mr_quant_format f = {MR_CODE_E4M3, MR_SCALE_E8M0, 8, 32, false};
+    mr_quant_matrix w = matrix(&f, ROWS, COLS);
+    uint8_t *codes = (uint8_t *)(uintptr_t)w.words;
+    float x[COLS], y[ROWS];
+
+    (void)state;
+    for (int i = 0; i < ROWS * COLS; i++)
+        if ((codes[i] & 0x78) == 0 && i / 64 % 5)
+            codes[i] |= (uint8_t)(8 + i % 15 * 8);
+    for (int i = 0; i < ROWS * COLS; i++)
+        codes[i] = (codes[i] & 0x7f) == 0x7f ? 0x7e : codes[i];
+    for (int k = 0; k < COLS; k++) {
+        memset(x, 0, sizeof x);
+        x[k] = 0x1.fffffep3F;
+        few(&w, x, y);
+        for (int j = 0; j < ROWS; j++)
+            assert_true(y[j] == (float)(value_at(&w, j, k) * (double)x[k]));
+    }
+    codes[5 * COLS + 131] = 0xff;
+    codes[9 * COLS + COLS - 1] = 0x7f;
+    few(&w, x, y);
+    for (int j = 0; j < ROWS; j++)
+        assert_true(isnan(y[j]) == (j == 5 || j == 9));
+    release_all();
+}
+
+/* ---- digits ----------------------------------------------------------------
+ */
+
+enum { DIGITS_COLS = 1280 };
 
 static bool
 goes_as_digits(const mr_quant_format *f, const float *x)
@@ -717,6 +753,7 @@ main(void)
         cmocka_unit_test(dot__gives_equal_bits_of_huge_scales),
         cmocka_unit_test(dot__gives_the_products_of_every_scale_byte),
         cmocka_unit_test(dot__gives_nan_for_a_nan_code),
+        cmocka_unit_test(e4m3__codes_of_every_cell_are_exact),
         cmocka_unit_test(digits__of_near_numbers_are_exact),
         cmocka_unit_test(digits__of_numbers_far_apart_are_not_taken),
         cmocka_unit_test(digits__of_a_row_do_not_depend_on_others),

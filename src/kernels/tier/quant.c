@@ -445,8 +445,9 @@ number_at(U w, const int j, const mr_quant_kind kind, const form how)
 #undef TARGET
 #undef NAMED
 #if MR_TIER_ID == MR_TIER_AVX512
-/* The same for processors that shuffle bytes of whole registers. */
-#define TARGET   __attribute__((target("avx512vbmi")))
+/* The same for processors that shuffle bytes of whole registers and multiply
+ * matrices of bits. */
+#define TARGET   __attribute__((target("avx512vbmi,gfni")))
 #define NAMED(x) bytes_##x
 #define PICKS_BYTES
 #include "kernels/tier/e4m3.h"

@@ -129,6 +129,56 @@ e4m3_halves(U w, U *to)
                                          0xE4);
 }
 
+/* Is some code NaN or of the least exponent?  By a product of matrices of bits
+ * those come last: where neighbours among the four bits of the exponent are
+ * equal, then where it is 0, then by the mantissa. */
+TARGET INLINE bool
+e4m3_special(const U *w, const int nr)
+{
+    const __m512i matrix = _mm512_set1_epi64(0x0001020440183060);
+    __m512i most = _mm512_setzero_si512();
+
+#pragma GCC unroll 4
+    for (int r = 0; r < nr; r++)
+        most = _mm512_max_epu8(
+            most, _mm512_gf2p8affine_epi64_epi8((__m512i)w[r], matrix, 0xF0));
+    return _mm512_cmpge_epu8_mask(most, _mm512_set1_epi8((char)0xEE)) != 0;
+}
+
+/* e4m3_halves of codes that are not special: their bits and what 120 more in
+ * the exponent makes of them, without a table (vpermi2b has a port twice). */
+TARGET INLINE void
+e4m3_normal(U w, U *to)
+{
+    const __m512i low = _mm512_set1_epi64(0x0000000001020408);
+    const __m512i high = _mm512_set1_epi64(0x1020404040404080);
+    const __m512i order = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+    __m512i x = _mm512_shuffle_epi8((__m512i)w, order);
+    __m512i lows = _mm512_gf2p8affine_epi64_epi8(x, low, 0);
+    __m512i highs = _mm512_gf2p8affine_epi64_epi8(x, high, 0x3C);
+
+    to[0] = (U)_mm512_unpacklo_epi8(lows, highs);
+    to[1] = (U)_mm512_unpackhi_epi8(lows, highs);
+}
+
+/* Halves of a cell's codes of some rows; `tests` NULL: all looked up. */
+TARGET INLINE void
+e4m3_all(const U *w, U (*to)[2], int *tests, const int nr)
+{
+    if (!tests || __builtin_expect(e4m3_special(w, nr), 0)) {
+        if (tests)
+            --*tests;
+#pragma GCC unroll 4
+        for (int r = 0; r < nr; r++)
+            e4m3_halves(w[r], to[r]);
+        return;
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < nr; r++)
+        e4m3_normal(w[r], to[r]);
+}
+
 /* The same times 2^-120, NaN taken for 480: the bits of each byte moved to
  * theirs.  Numbers below 2^-6 are no normal ones there. */
 TARGET INLINE void
@@ -155,21 +205,28 @@ e4m3_at(const U *halves, const int j, const mr_quant_kind kind, const form how)
  * of w meet in sum i * nr + r. */
 TARGET INLINE void
 cells_meet(U (*w)[CELLS], R (*scale)[CELLS], const float *const *x, int64_t at,
-           R (*sum)[VECTORS], const mr_quant_kind kind, const int m,
+           R (*sum)[VECTORS], int *tests, const mr_quant_kind kind, const int m,
            const int nr, const form how, const int n_cells)
 {
     const int count = kind_count(kind);
+
+    (void)tests;
 
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
         R t[MOST_SUMS * CELLS];
 #ifdef PICKS_BYTES
         const bool e4m3 = kind == MR_QUANT_E4M3 || kind == CLEAN;
-        U halves[MOST_ROWS][2]; /* of one cell */
+        U cell[MOST_ROWS], halves[MOST_ROWS][2];
 
 #pragma GCC unroll 4
-        for (int r = 0; e4m3 && r < nr; r++)
-            (kind == CLEAN ? e4m3_clean : e4m3_halves)(w[r][v], halves[r]);
+        for (int r = 0; e4m3 && r < nr; r++) {
+            cell[r] = w[r][v];
+            if (kind == CLEAN)
+                e4m3_clean(cell[r], halves[r]);
+        }
+        if (kind == MR_QUANT_E4M3)
+            e4m3_all(cell, halves, tests, nr);
 #endif
 
 #pragma GCC unroll 8
@@ -277,8 +334,8 @@ typedef struct walk {
  * compiler, which else keeps a register for each row, and has not as many. */
 TARGET INLINE void
 cells_at(const walk *at, int64_t l, const float *const *x, R (*sum)[VECTORS],
-         U *nans, const mr_quant_kind kind, const int m, const int nr,
-         const form how, const bool one, const int n_cells)
+         U *nans, int *tests, const mr_quant_kind kind, const int m,
+         const int nr, const form how, const bool one, const int n_cells)
 {
     const int count = kind_count(kind), bytes = 2 * lane_bits(kind);
     const uint8_t *row = at->from + l / 16 * bytes;
@@ -300,11 +357,13 @@ cells_at(const walk *at, int64_t l, const float *const *x, R (*sum)[VECTORS],
             for (int v = 0; v < VECTORS; v++)
                 *nans = kind == CLEAN ? e4m3_nans(*nans, w[r][c + v]) : *nans;
         }
-    cells_meet(w, scale, x, l * count, sum, kind, m, nr, how, n_cells);
+    cells_meet(w, scale, x, l * count, sum, tests, kind, m, nr, how, n_cells);
 }
 
 /* Cells of lanes [0, stop).  Two at once have twice as many chains of
- * multiply-adds: faster with 5 bits (17 %), not with other integers. */
+ * multiply-adds: faster with 5 bits (17 %), not with other integers.  Where
+ * special E4M3 codes are many, tests only cost: after some that failed all are
+ * looked up. */
 TARGET INLINE void
 cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
       U *nans, const mr_quant_kind kind, const int m, const int nr,
@@ -312,12 +371,15 @@ cells(const walk *at, int64_t stop, const float *const *x, R (*sum)[VECTORS],
 {
     const int most =
         m == 1 && how == BITS && kind == MR_QUANT_5 ? CELLS / VECTORS : 1;
+    int tests = 4; /* that may fail */
     int64_t l = 0;
 
+    for (; kind == MR_QUANT_E4M3 && tests > 0 && l < stop; l += 16)
+        cells_at(at, l, x, sum, nans, &tests, kind, m, nr, how, one, 1);
     for (; l + 16 * most <= stop; l += 16 * most)
-        cells_at(at, l, x, sum, nans, kind, m, nr, how, one, most);
+        cells_at(at, l, x, sum, nans, NULL, kind, m, nr, how, one, most);
     for (; most > 1 && l < stop; l += 16)
-        cells_at(at, l, x, sum, nans, kind, m, nr, how, one, 1);
+        cells_at(at, l, x, sum, nans, NULL, kind, m, nr, how, one, 1);
 }
 
 /* Rows [row, row + nr) of w, one, two or four.  False, and nothing is added,
@@ -356,7 +418,7 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
             for (int v = 0; v < VECTORS; v++)
                 nans = kind == CLEAN ? e4m3_nans(nans, w[r][v]) : nans;
         }
-        cells_meet(w, scale, x, l * count, sum, kind, m, nr, how, 1);
+        cells_meet(w, scale, x, l * count, sum, NULL, kind, m, nr, how, 1);
     }
     if (kind == CLEAN && e4m3_has_nan(nans))
         return false;
