@@ -665,6 +665,17 @@ kernels__stay_inside_in_the_baseline(void **state)
         skip();
 }
 
+/* Which has bits of its own. */
+static void
+kernels__stay_inside_on_the_matrix_unit(void **state)
+{
+    char said[128];
+
+    (void)state;
+    if (!run_in_tier("amx", said, sizeof said))
+        skip();
+}
+
 static void
 kernels__stay_inside_in_every_tier_with_equal_bits(void **state)
 {
@@ -688,6 +699,7 @@ main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels__stay_inside_in_the_baseline),
+        cmocka_unit_test(kernels__stay_inside_on_the_matrix_unit),
         cmocka_unit_test(kernels__stay_inside_in_every_tier_with_equal_bits),
     };
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
