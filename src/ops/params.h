@@ -356,8 +356,9 @@ typedef struct mr_conv_params {
 } mr_conv_params;
 
 /* conv_weight: inputs x (N, spatial..., C) and g (N, out..., O), float32 or
- * halves; output (O, kernel..., C / groups), float32: what comes back to the weights of
- * conv_general when g comes back to its output.  input_dilation is 1. */
+ * halves; output (O, kernel..., C / groups), float32: what comes back to the
+ * weights of conv_general when g comes back to its output.  input_dilation
+ * is 1. */
 typedef struct mr_conv_weight_params {
     mr_conv_params of;
     mr_ints kernel;
