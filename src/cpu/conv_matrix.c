@@ -93,12 +93,6 @@ floor_div(int64_t a, int64_t b)
 }
 
 static int64_t
-up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-static int64_t
 common(int64_t a, int64_t b)
 {
     while (b != 0) {
@@ -193,15 +187,16 @@ planes_plan(matrix *m)
 
     for (int i = 0; i < AXES; i++)
         axis_band(&a[i]);
-    a[LINE].bytes = 2 * (m->joined ? m->c->channels : up(m->c->channels, STEP));
+    a[LINE].bytes =
+        2 * (m->joined ? m->c->channels : mr__conv_up(m->c->channels, STEP));
     a[LINE - 1].bytes = a[LINE].band * a[LINE].bytes;
     if (m->finite) /* steps may end beyond the last entry */
-        a[LINE - 1].bytes = up(a[LINE - 1].bytes + 2 * STEP, 64);
+        a[LINE - 1].bytes = mr__conv_up(a[LINE - 1].bytes + 2 * STEP, 64);
     for (int i = LINE - 2; i >= 0; i--)
         a[i].bytes = a[i + 1].bytes * a[i + 1].band;
     /* So may rows of a tile beyond the last position. */
     tail = ROWS * a[LINE].step * a[LINE].bytes + 2 * STEP;
-    m->plane_bytes = up(a[0].bytes * a[0].band + tail, 64);
+    m->plane_bytes = mr__conv_up(a[0].bytes * a[0].band + tail, 64);
     m->n_units = 1;
     for (int i = 0; i < AXES; i++)
         m->n_units *= a[i].parts;
@@ -353,7 +348,7 @@ matrix_plan(const mr_conv *c, matrix *m)
 static size_t
 words_bytes(int64_t n)
 {
-    return (size_t)up(n * (int64_t)sizeof(int64_t), 64);
+    return (size_t)mr__conv_up(n * (int64_t)sizeof(int64_t), 64);
 }
 
 static size_t
@@ -372,7 +367,8 @@ slot_bytes(const matrix *m)
 static size_t
 ranges_bytes(const matrix *m)
 {
-    return (size_t)up((m->c->batch + 1) * (int64_t)sizeof(mr_ranges), 64);
+    return (size_t)mr__conv_up((m->c->batch + 1) * (int64_t)sizeof(mr_ranges),
+                               64);
 }
 
 static size_t

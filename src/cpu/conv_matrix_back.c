@@ -72,12 +72,6 @@ typedef struct back {
 } back;
 
 static int64_t
-up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-static int64_t
 lesser(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -141,7 +135,7 @@ box_positions(back *b)
     int64_t last = 0;
 
     a[LINE].pitch = 1;
-    a[LINE - 1].pitch = up(a[LINE].len + a[LINE].shift, 2);
+    a[LINE - 1].pitch = mr__conv_up(a[LINE].len + a[LINE].shift, 2);
     for (int i = LINE - 2; i >= 0; i--)
         a[i].pitch = a[i + 1].pitch * (a[i + 1].len + a[i + 1].shift);
     for (int i = 0; i < AXES; i++)
@@ -182,7 +176,7 @@ boxes_plan(back *b)
     b->reach = b->steps * STEP + 2;
     for (int i = 0; i < AXES; i++)
         b->reach += b->axis[i].shift * b->axis[i].pitch;
-    b->reach = up(b->reach, 2);
+    b->reach = mr__conv_up(b->reach, 2);
 }
 
 static void
@@ -251,7 +245,7 @@ line_bytes(const back *b)
     const axis *a = &b->axis[LINE];
     int64_t n = (a->len - 1) * a->stride * b->c->channels + b->channels;
 
-    return b->joined ? up(n * b->c->item, 64) : 0;
+    return b->joined ? mr__conv_up(n * b->c->item, 64) : 0;
 }
 
 static size_t

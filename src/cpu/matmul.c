@@ -158,6 +158,15 @@ mr__product_offset(const mr_product *p, int64_t item)
     return w.offset[1];
 }
 
+bool
+mr__product_side_shared(const mr_walk *batch, int side)
+{
+    for (int32_t k = 0; k < batch->ndim; k++)
+        if (batch->stride[side][k] != 0)
+            return false;
+    return true;
+}
+
 /* c^T = b^T a^T. */
 static mr_product
 product_turn(const mr_product *p)

@@ -92,15 +92,6 @@ typedef struct packed {
     int64_t cut_at, n_cut;                           /* those in parts */
 } packed;
 
-static bool
-side_shared(const mr_walk *w, int operand)
-{
-    for (int32_t k = 0; k < w->ndim; k++)
-        if (w->stride[operand][k] != 0)
-            return false;
-    return true;
-}
-
 /* Is b read where it lies?  As long as it stays in the second-level cache its
  * columns, adjacent, need no copy; each item's own b is cold when it is met.
  * Kernels take a row step of 0 for a packed panel: one row seen again and again
@@ -253,8 +244,8 @@ packed_plan(const mr_product *p, packed *s)
         s->chunk = (s->chunk + 31) / 32 * 32;
     s->a_panels = (p->m - 1) / s->rows + 1;
     s->b_panels = (p->n - 1) / s->cols + 1;
-    s->a_shared = side_shared(&p->batch, 0);
-    s->b_shared = side_shared(&p->batch, 1);
+    s->a_shared = mr__product_side_shared(&p->batch, 0);
+    s->b_shared = mr__product_side_shared(&p->batch, 1);
     s->lies = p->form == MR_GEMM_FLOATS && b_lies(s);
     s->alone = s->b_panels <= BLOCK_COLS / s->cols &&
                s->rows * steps_of(s, s->chunk) * words <= ALONE_FLOATS &&

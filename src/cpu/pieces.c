@@ -101,23 +101,14 @@ mr__seen_fit(const mr_seen *s)
     return true;
 }
 
-static bool
-side_shared(const mr_walk *w, int operand)
-{
-    for (int32_t k = 0; k < w->ndim; k++)
-        if (w->stride[operand][k] != 0)
-            return false;
-    return true;
-}
-
 /* Without room for ranges. */
 static mr_seen
 seen_plan(const mr_product *p)
 {
     return (mr_seen){.p = p,
                      .panels = (p->m - 1) / LANES + 1,
-                     .a_shared = side_shared(&p->batch, 0),
-                     .b_shared = side_shared(&p->batch, 1)};
+                     .a_shared = mr__product_side_shared(&p->batch, 0),
+                     .b_shared = mr__product_side_shared(&p->batch, 1)};
 }
 
 static int64_t

@@ -78,6 +78,8 @@ bool mr__seen_fit(const mr_seen *s);
 size_t mr__product_pieces_bytes(const mr_product *p, bool strips);
 void mr__product_pieces(const mr_product *p, bool strips, void *workspace);
 
+/* Do all items of a batch have the same of this side (0: a, 1: b)? */
+bool mr__product_side_shared(const mr_walk *batch, int side);
 /* The sides of one item. */
 void mr__product_item(const mr_product *p, int64_t item, mr_gemm_side *a,
                       mr_gemm_side *b, void **c);

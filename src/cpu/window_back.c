@@ -53,12 +53,6 @@ typedef struct weights {
     float *tail;
 } weights;
 
-static int64_t
-up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 static void
 weights_tail(weights *w)
 {
@@ -100,9 +94,10 @@ weights_plan(const mr_kernel_args *a, weights *w)
     w->length = w->deep     ? 1
                 : w->joined ? c->kernel[last] * c->channels
                             : c->group_channels;
-    w->row = w->deep ? c->channels : up(c->group_outputs, w->tier->lanes);
-    w->part_floats =
-        up((w->deep ? 1 : c->p->groups) * w->segments * w->length * w->row, 16);
+    w->row =
+        w->deep ? c->channels : mr__conv_up(c->group_outputs, w->tier->lanes);
+    w->part_floats = mr__conv_up(
+        (w->deep ? 1 : c->p->groups) * w->segments * w->length * w->row, 16);
     w->n_parts = w->n_blocks < PARTS ? w->n_blocks : PARTS;
     while (w->n_parts > 1 && w->n_parts * w->part_floats > PART_FLOATS)
         w->n_parts--;
@@ -110,10 +105,11 @@ weights_plan(const mr_kernel_args *a, weights *w)
     if (w->n_shares > w->segments)
         w->n_shares = w->segments;
     room = w->joined ? (int)w->pieces : 0;
-    w->slot_floats = room * up(((w->line < PIECE ? w->line : PIECE) - 1) *
-                                       c->p->stride.v[last] * c->channels +
-                                   w->length,
-                               16);
+    w->slot_floats =
+        room * mr__conv_up(((w->line < PIECE ? w->line : PIECE) - 1) *
+                                   c->p->stride.v[last] * c->channels +
+                               w->length,
+                           16);
     w->n_slots = mr__pool_threads();
     w->n_slots = w->n_slots < MAX_SLOTS ? w->n_slots : MAX_SLOTS;
     weights_tail(w);
@@ -122,7 +118,8 @@ weights_plan(const mr_kernel_args *a, weights *w)
 static int64_t
 tail_room(const weights *w)
 {
-    return w->tail_floats > 0 ? up(w->tail_floats + MR_WINDOW_COLS, 16) : 0;
+    return w->tail_floats > 0 ? mr__conv_up(w->tail_floats + MR_WINDOW_COLS, 16)
+                              : 0;
 }
 
 /* Halves as floats, in front of the rest. */
@@ -131,7 +128,7 @@ wide_bytes(const mr_kernel_args *a, int i)
 {
     int64_t floats = a->in[i].dtype == MR_FLOAT32 ? 0 : a->in[i].size;
 
-    return (size_t)up(floats, 16) * sizeof(float);
+    return (size_t)mr__conv_up(floats, 16) * sizeof(float);
 }
 
 /* By vectors. */
