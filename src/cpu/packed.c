@@ -242,11 +242,14 @@ each_plan(packed *s)
     const mr_product *p = s->p;
     int threads = mr__pool_threads();
     bool even = p->n_items % threads == 0 || p->n_items >= EACH_ITEMS * threads;
+    int64_t near = mr__gemm_near_bytes(), most;
 
-    s->each = s->form == MR_GEMM_IN_PIECES && s->alone && p->n_items > 1 &&
-              !s->b_shared && !p->pack_b && s->span >= p->k &&
-              s->sum_floats == 0 &&
-              s->b_floats * 4 <= (even ? EACH_EVEN_BYTES : EACH_BYTES);
+    most = s->form == MR_GEMM_IN_PIECES && !even ? EACH_BYTES : EACH_EVEN_BYTES;
+    if (s->form == MR_GEMM_FLOATS)
+        most = even && near != INT64_MAX ? near : 0;
+    s->each = s->form != MR_GEMM_IN_PAIRS && s->alone && !s->lies &&
+              p->n_items > 1 && !s->b_shared && !p->pack_b && s->span >= p->k &&
+              s->sum_floats == 0 && s->b_floats * 4 <= most;
     if (!s->each)
         return;
     s->group = p->n_items;
