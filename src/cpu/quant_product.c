@@ -30,7 +30,10 @@
 #include "cpu/epilogue.h"
 #include "cpu/index.h"
 #include "cpu/product.h"
+#include <stdlib.h>
+#include "base/pool.h"
 #include "cpu/quant.h"
+#include "cpu/share.h"
 #include "kernels/quant_floats.h"
 #include "kernels/quant_pairs.h"
 #include "kernels/quant_pieces.h"
@@ -71,7 +74,7 @@ typedef struct product {
     int64_t arranged_floats;
     job *jobs;
     int64_t n_jobs, *runs, n_runs; /* run i: jobs [runs[i], runs[i + 1]) */
-    int64_t n_bands;
+    int64_t n_bands, slice;
     float *packed; /* rows of long runs, or of all in pairs: run i from float
                       first[i] on */
     int64_t *first;
@@ -475,22 +478,52 @@ long_run(const product *p, int64_t run, int64_t j, int64_t n)
     }
 }
 
+/* Band u of all runs'. */
+static void
+few_unit(const product *p, int64_t u)
+{
+    int64_t band = p->turned ? BAND_ROWS : BAND_COLS;
+    int64_t run = u / p->n_bands, j = u % p->n_bands * band;
+    int64_t n = p->outer - j < band ? p->outer - j : band;
+    int64_t m = run_length(p, run);
+
+    if (m <= FEW)
+        short_run(p, run, j, n);
+    else if (!in_floats(p, m)) /* else floats_run has seen to it */
+        long_run(p, run, j, n);
+}
+
 static void
 few_piece(void *ctx, int64_t begin, int64_t end)
 {
+    for (int64_t u = begin; u < end; u++)
+        few_unit(ctx, u);
+}
+
+/* With a slice of the unit beside it (share.h). */
+static void
+few_shared(const void *ctx, int64_t u, char *slot)
+{
     const product *p = ctx;
-    int64_t band = p->turned ? BAND_ROWS : BAND_COLS;
+    int64_t beside = u ^ 1;
 
-    for (int64_t u = begin; u < end; u++) {
-        int64_t run = u / p->n_bands, j = u % p->n_bands * band;
-        int64_t n = p->outer - j < band ? p->outer - j : band;
-        int64_t m = run_length(p, run);
+    (void)slot;
+    if (beside < p->n_runs * p->n_bands) {
+        int64_t j = beside % p->n_bands * BAND_ROWS;
+        int64_t n = p->outer - j < BAND_ROWS ? p->outer - j : BAND_ROWS;
+        mr_quant_matrix w =
+            matrix_at(p, p->jobs[p->runs[beside / p->n_bands]].w);
+        int64_t row = w.cols / 8 * w.f.bits;
+        int64_t scales = w.cols / w.f.group * mr__quant_scale_bytes(w.f.scale);
 
-        if (m <= FEW)
-            short_run(p, run, j, n);
-        else if (!in_floats(p, m)) /* else floats_run has seen to it */
-            long_run(p, run, j, n);
+        mr__share_rows(p->slice, (const char *)w.words + j * row, n, row, row);
+        mr__share_rows(p->slice, (const char *)w.scales + j * scales, n, scales,
+                       scales);
+        if (w.f.biased)
+            mr__share_rows(p->slice, (const char *)w.biases + j * scales, n,
+                           scales, scales);
     }
+    few_unit(p, u);
 }
 
 /* Panels of a run. */
@@ -655,6 +688,12 @@ few_run(product *p)
                 run_pack_piece, p);
     if (any_in_floats(p))
         floats_run(p);
+    if (p->turned && (getenv("SH") || mr__share_pays(p->n_runs*p->outer*(p->inner/8*p->w.f.bits + p->inner/p->w.f.group*mr__quant_scale_bytes(p->w.f.scale)*(p->w.f.biased?2:1)))) && mr__pool_threads() > 1) {
+        p->slice = mr__share_slice();
+        mr__cpu_units(mr__pool_threads(), p->n_runs * p->n_bands, NULL, 0,
+                      few_shared, p);
+        return;
+    }
     mr__cpu_for(p->n_runs * p->n_bands,
                 mr__cpu_grain(0.1 * (double)p->inner * (double)band), few_piece,
                 p);

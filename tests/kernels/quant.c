@@ -724,9 +724,9 @@ tiers__give_equal_bits(void **state)
     for (int i = 0; i < N / GROUP; i++)
         scale[i] = number((uint32_t)i);
     for (int kind = 0; kind < MR_N_QUANT_KINDS; kind++) {
-        mr_quant_span s = {bytes, bytes + BYTES,      N,
-                           GROUP, N / GROUP,          scale,
-                           scale, N / 8 * bits[kind], 1};
+        mr_quant_span s = {bytes,     bytes + BYTES, N,     GROUP,
+                           N / GROUP, scale,         scale, N / 8 * bits[kind],
+                           1,         NULL,          false};
 
         for (int t = 0; t < 2; t++)
             tiers[t]->unpack[kind](bytes, N, N * (8 - bits[kind]) / 8,
