@@ -661,20 +661,32 @@ rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
     }
 }
 
-/* Four rows of w at a time, or two, so that digits are read once for them.
- */
+/* Rows of w at a time, so that digits are read once for them: as many as leave
+ * their codes in registers. */
+WITHIN int
+rows_most(const mr_quant_kind kind, const int m)
+{
+    if (m > 1)
+        return 2;
+    return kind == MR_QUANT_4 || kind == MR_QUANT_E2M1 ? 4
+           : kind == MR_QUANT_3                        ? 3
+                                                       : 2;
+}
+
 WITHIN void
 meet_some(const mr_quant_span *s, int rows, const float *const *x,
           const float *const *x_sums, float (*lanes)[16],
           const mr_quant_kind kind, const int m, const bool read,
           const scaling how)
 {
-    const bool four = kind == MR_QUANT_4 || kind == MR_QUANT_E2M1;
-    const int most = m == 1 && four ? 4 : 2;
+    const int most = rows_most(kind, m);
     int r = 0;
 
-    for (; r + most <= rows; r += most)
+    /* four are not three and one */
+    for (; r + most <= rows && (most != 3 || r + 4 != rows); r += most)
         rows_meet(s, r, x, x_sums, lanes, kind, m, most, read, how);
+    for (; most > 2 && r + 2 <= rows; r += 2)
+        rows_meet(s, r, x, x_sums, lanes, kind, m, 2, read, how);
     for (; r < rows; r++)
         rows_meet(s, r, x, x_sums, lanes, kind, m, 1, read, how);
 }
