@@ -7,8 +7,9 @@
  * bits or 64 of 6 or 5 take: 16 lanes of codes next to each other.  A block is
  * two cells, or four of 64 codes, mixed so that a lane has codes of one group
  * in all of them: so fewer sums are to be scaled.  Then codes go to planes, one
- * of each byte, and the planes meet those of the digits.  The two upper digits
- * make one sum, the lower ones another; both are exact, each is rounded to a
+ * of each byte, and the planes meet those of the digits.  A digit has a sum of
+ * its own, so that products need not wait for each other; the two upper ones
+ * are joined, as are the lower ones: both are exact, each is rounded to a
  * float.
  *
  * x of a block: its digits, the uppermost first, each all planes; what lanes
@@ -30,7 +31,6 @@
 enum {
     DIGITS = 4,
     MOST_CELLS = 4,
-    MOST_PLANES = 8,  /* of a block */
     MOST_ROWS = 4,    /* of w together */
     MOST_SUMS = 4,    /* of these and rows of x */
     MOST_CODES = 512, /* of a block */
@@ -661,32 +661,20 @@ rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
     }
 }
 
-/* Rows of w at a time, so that digits are read once for them: as many as leave
- * their codes in registers. */
-WITHIN int
-rows_most(const mr_quant_kind kind, const int m)
-{
-    if (m > 1)
-        return 2;
-    return kind == MR_QUANT_4 || kind == MR_QUANT_E2M1 ? 4
-           : kind == MR_QUANT_3                        ? 3
-                                                       : 2;
-}
-
+/* Four rows of w at a time, or two, so that digits are read once for them.
+ */
 WITHIN void
 meet_some(const mr_quant_span *s, int rows, const float *const *x,
           const float *const *x_sums, float (*lanes)[16],
           const mr_quant_kind kind, const int m, const bool read,
           const scaling how)
 {
-    const int most = rows_most(kind, m);
+    const bool four = kind == MR_QUANT_4 || kind == MR_QUANT_E2M1;
+    const int most = m == 1 && four ? 4 : 2;
     int r = 0;
 
-    /* four are not three and one */
-    for (; r + most <= rows && (most != 3 || r + 4 != rows); r += most)
+    for (; r + most <= rows; r += most)
         rows_meet(s, r, x, x_sums, lanes, kind, m, most, read, how);
-    for (; most > 2 && r + 2 <= rows; r += 2)
-        rows_meet(s, r, x, x_sums, lanes, kind, m, 2, read, how);
     for (; r < rows; r++)
         rows_meet(s, r, x, x_sums, lanes, kind, m, 1, read, how);
 }
