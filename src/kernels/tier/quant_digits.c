@@ -511,6 +511,10 @@ block_meets(const block *at, const mixing *mix, const uint8_t *const *x, R *sum,
     const int cells = kind_cells(kind), planes = kind_planes(kind);
     const int bytes = kind_bytes(kind);
     const int codes = block_codes(kind);
+    /* Two rows of x: two digits first where there are not the registers for
+     * the sums of all. */
+    const bool few = m > 1 && (cells == 4 || kind == MR_QUANT_3);
+    const int times = few ? 2 : 1;
     __m512i cell[MOST_ROWS][MOST_CELLS], part[MOST_SUMS][DIGITS];
     const uint8_t *from = at->from, *scale = at->scale;
 
@@ -533,15 +537,17 @@ block_meets(const block *at, const mixing *mix, const uint8_t *const *x, R *sum,
                                             (d / 2 + 1) * VEC_BYTES);
     }
 #pragma GCC unroll 8
-    for (int j = 0; j < cells * planes; j++) {
+    for (int t = 0; t < times * cells * planes; t++) {
+        const int j = t % (cells * planes);
+        const int first = t / (cells * planes) * (DIGITS / times);
         __m512i c[MOST_ROWS];
 
 #pragma GCC unroll 4
         for (int r = 0; r < nr; r++)
             c[r] = plane(cell[r][j / planes], j % planes, kind);
 #pragma GCC unroll 8
-        for (int k = 0; k < DIGITS * m; k++) {
-            const int d = k / m, i = k % m;
+        for (int k = 0; k < DIGITS / times * m; k++) {
+            const int d = first + k / m, i = k % m;
             __m512i q = _mm512_loadu_si512(x[i] + d * codes + 64 * j);
 
             if (nr > 1) /* once, not in each product */
