@@ -3,8 +3,8 @@
  * share.c -- large memory that cores read again and again from the third-level
  * cache.
  *
- * Called by: rows.c, rows_wide.c.  Calls: kernels/gemm.h for what the processor
- * is.
+ * Called by: rows.c, rows_wide.c, quant_product.c.  Calls: kernels/gemm.h for
+ * what the processor is.
  */
 #include "cpu/share.h"
 

@@ -705,6 +705,23 @@ scales_near(const mr_quant_matrix *w, const void *from, int64_t at, int64_t n,
     return room;
 }
 
+/* The scales of a span as digits take them: bytes where they are, if 16 more
+ * may be read, or floats. */
+static void
+scales_of_digits(const mr_quant_matrix *w, int64_t at, int64_t n, float *room,
+                 mr_quant_span *s)
+{
+    int64_t all = w->rows * (w->cols / w->f.group);
+    const uint8_t *bytes = w->scales;
+
+    if (at + n + 16 <= all && mr__quant_digits_bytes(&w->f, bytes + at, n)) {
+        s->scale_bytes = bytes + at;
+        s->bytes_e4m3 = w->f.scale == MR_SCALE_E4M3;
+    } else {
+        s->scale = scales_near(w, w->scales, at, n, room);
+    }
+}
+
 /* The scales times MR_QUANT_RAISED, in `room`; false: one is too large. */
 static bool
 scales_raised(const mr_quant_matrix *w, int64_t at, int64_t n, float *room)
@@ -768,7 +785,10 @@ span_dot(const mr_quant_matrix *w, int64_t j, int64_t rows, int64_t k,
         dots_for(f, how)[m / 2](&s, (int)rows, part, x_sums, lanes);
         return;
     }
-    s.scale = scales_near(w, w->scales, at, all, scale);
+    if (how == FORM_DIGITS)
+        scales_of_digits(w, at, all, scale, &s);
+    else
+        s.scale = scales_near(w, w->scales, at, all, scale);
     if (how != FORM_BITS) {
         dots_for(f, how)[m / 2](&s, (int)rows, part, x_sums, lanes);
         return;

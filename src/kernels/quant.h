@@ -130,6 +130,9 @@ typedef struct mr_quant_span {
     /* 16 more scales may be read; bias NULL: none */
     const float *scale, *bias;
     int64_t row_bytes, row_groups; /* from a row to the next */
+    /* not NULL: the scales are these bytes, of E4M3 or E8M0; digits alone */
+    const uint8_t *scale_bytes;
+    bool bytes_e4m3;
 } mr_quant_span;
 
 /* lanes[i * MR_QUANT_TOGETHER + r] += the products of x[i] with row r. */

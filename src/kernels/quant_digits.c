@@ -57,6 +57,16 @@ mr__quant_digits_arrange(const mr_quant_format *f, int64_t cols, const float *x,
     return digits_tier()->arrange(mr__quant_kind(f), f->group, cols, x, to);
 }
 
+bool
+mr__quant_digits_bytes(const mr_quant_format *f, const uint8_t *from, int64_t n)
+{
+    bool e4m3 = f->scale == MR_SCALE_E4M3;
+
+    return f->code == MR_CODE_E2M1 && mr__quant_scale_bytes(f->scale) == 1 &&
+           (!e4m3 || f->group == 16) &&
+           digits_tier()->bytes_fit(f->scale, from, n);
+}
+
 mr_quant_dot_fn *const *
 mr__quant_digits_dot(const mr_quant_format *f)
 {

@@ -31,6 +31,9 @@ int64_t mr__quant_digits_floats(const mr_quant_format *f, int64_t k);
 /* x as digits; false: it must not be. */
 bool mr__quant_digits_arrange(const mr_quant_format *f, int64_t cols,
                               const float *x, float *to);
+/* Can n scales of a span be left bytes? */
+bool mr__quant_digits_bytes(const mr_quant_format *f, const uint8_t *from,
+                            int64_t n);
 /* By 1 and 2 rows. */
 mr_quant_dot_fn *const *mr__quant_digits_dot(const mr_quant_format *f);
 
@@ -41,6 +44,7 @@ typedef struct mr_quant_digits {
     int32_t codes[MR_N_QUANT_KINDS], floats[MR_N_QUANT_KINDS];
     bool (*arrange)(mr_quant_kind kind, int group, int64_t cols, const float *x,
                     float *to);
+    bool (*bytes_fit)(mr_quant_scale kind, const uint8_t *from, int64_t n);
     mr_quant_dot_fn *dot[MR_N_QUANT_KINDS][MR_QUANT_DIGITS_ROWS];
 } mr_quant_digits;
 

@@ -612,6 +612,48 @@ digits__of_near_numbers_are_exact(void **state)
     }
 }
 
+/* Scales of a byte, tiny ones and 0 too, next to some that are no numbers or
+ * negative, which change how their neighbours' are read, but no bit of them. */
+static void
+digits__scales_of_a_byte_are_numbers_of_their_row(void **state)
+{
+    enum { COLS = 1280, ROWS = 40, NAN_ROW = 5, NEGATIVE_ROW = 18 };
+    float x[COLS], y[ROWS], z[ROWS];
+
+    (void)state;
+    for (int k = 0; k < COLS; k++)
+        x[k] = number((uint32_t)k + 3);
+    for (int i = 0; i < N_FORMATS; i++) {
+        const mr_quant_format *f = &formats[i];
+        bool e4m3 = f->scale == MR_SCALE_E4M3;
+        int64_t per_row = COLS / f->group;
+        mr_quant_matrix w = matrix(f, ROWS, COLS);
+        uint8_t *scale = (uint8_t *)(uintptr_t)w.scales;
+        double size;
+
+        for (int64_t g = 0; scale_size(f) == 1 && g < ROWS * per_row; g++)
+            scale[g] = (uint8_t)(noise((uint32_t)g) % 127 + (e4m3 ? 0 : 63));
+        few(&w, x, y);
+        for (int j = 0; scale_size(f) == 1 && j < ROWS; j++) {
+            double want = exactly(&w, j, x, &size);
+
+            assert_true(fabs((double)y[j] - want) <= 1e-6 * size);
+        }
+        if (scale_size(f) == 1) {
+            scale[NAN_ROW * per_row + 7] = e4m3 ? 0x7f : 255;
+            scale[NEGATIVE_ROW * per_row + 3] = e4m3 ? 0x9a : 0;
+            few(&w, x, z);
+            for (int j = 0; j < ROWS; j++)
+                if (j != NEGATIVE_ROW)
+                    assert_true(j == NAN_ROW ? isnan(z[j]) : z[j] == y[j]);
+            assert_true(fabs((double)z[NEGATIVE_ROW] -
+                             exactly(&w, NEGATIVE_ROW, x, &size)) <=
+                        1e-6 * size);
+        }
+        release_all();
+    }
+}
+
 /* Codes of the first number of each group are 0, and it is far larger than the
  * others: so these are all there is, and must not be lost. */
 static void
@@ -724,9 +766,9 @@ tiers__give_equal_bits(void **state)
     for (int i = 0; i < N / GROUP; i++)
         scale[i] = number((uint32_t)i);
     for (int kind = 0; kind < MR_N_QUANT_KINDS; kind++) {
-        mr_quant_span s = {bytes, bytes + BYTES,      N,
-                           GROUP, N / GROUP,          scale,
-                           scale, N / 8 * bits[kind], 1};
+        mr_quant_span s = {bytes,     bytes + BYTES, N,     GROUP,
+                           N / GROUP, scale,         scale, N / 8 * bits[kind],
+                           1,         NULL,          false};
 
         for (int t = 0; t < 2; t++)
             tiers[t]->unpack[kind](bytes, N, N * (8 - bits[kind]) / 8,
@@ -755,6 +797,7 @@ main(void)
         cmocka_unit_test(dot__gives_nan_for_a_nan_code),
         cmocka_unit_test(e4m3__codes_of_every_cell_are_exact),
         cmocka_unit_test(digits__of_near_numbers_are_exact),
+        cmocka_unit_test(digits__scales_of_a_byte_are_numbers_of_their_row),
         cmocka_unit_test(digits__of_numbers_far_apart_are_not_taken),
         cmocka_unit_test(digits__of_a_row_do_not_depend_on_others),
         cmocka_unit_test(tiers__give_equal_bits),

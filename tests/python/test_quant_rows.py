@@ -178,3 +178,16 @@ def test_gather_qmm__runs_of_any_length_are_right(mode: str, bits: int, group: i
     left, right = to_np(x).astype("f8"), np.swapaxes(values[pick], -1, -2)
     want, size = left @ right, np.abs(left) @ (np.abs(right) + np.abs(right).max())
     assert np.all(np.abs(got - want) <= ROUNDING[dtype] * np.abs(want) + 16 * 2.0**-24 * size)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_quantized_matmul__a_large_matrix_gives_the_bits_of_its_parts(bits: int, rows: int) -> None:
+    """Cores that share 16 MB read them in another order than those of its parts."""
+    x, w = mx.array(drawn(rows, 4096)), mx.quantize(mx.array(drawn(4160, 4096, seed=bits)), 64, bits)
+    whole = np.array(mx.quantized_matmul(x, *w, group_size=64, bits=bits))
+    for _ in range(3):
+        assert np.array_equal(whole, np.array(mx.quantized_matmul(x, *w, group_size=64, bits=bits)))
+    for i in range(0, 4160, 1040):
+        part = mx.quantized_matmul(x, *[a[i : i + 1040] for a in w], group_size=64, bits=bits)
+        assert np.array_equal(whole[:, i : i + 1040], np.array(part))

@@ -7,8 +7,9 @@
  * bits or 64 of 6 or 5 take: 16 lanes of codes next to each other.  A block is
  * two cells, or four of 64 codes, mixed so that a lane has codes of one group
  * in all of them: so fewer sums are to be scaled.  Then codes go to planes, one
- * of each byte, and the planes meet those of the digits.  The two upper digits
- * make one sum, the lower ones another; both are exact, each is rounded to a
+ * of each byte, and the planes meet those of the digits.  A digit has a sum of
+ * its own, so that products need not wait for each other; the two upper ones
+ * are joined, as are the lower ones: both are exact, each is rounded to a
  * float.
  *
  * x of a block: its digits, the uppermost first, each all planes; what lanes
@@ -30,7 +31,6 @@
 enum {
     DIGITS = 4,
     MOST_CELLS = 4,
-    MOST_PLANES = 8,  /* of a block */
     MOST_ROWS = 4,    /* of w together */
     MOST_SUMS = 4,    /* of these and rows of x */
     MOST_CODES = 512, /* of a block */
@@ -112,17 +112,7 @@ bits_at(__m512i x, const int at, const int n)
         x, _mm512_set1_epi64((long long)matrix), 0);
 }
 
-/* A byte of a mixed cell has a code of 5 bits or 6 or two of 3 in front of
- * others' bits, or is one of the row's. */
-WITHIN __m512i
-cell_bytes(__m512i x, const mr_quant_kind kind)
-{
-    if (kind_bytes(kind) == 64)
-        return x;
-    return _mm512_multishift_epi64_epi8(eight(places[kind != MR_QUANT_5]), x);
-}
-
-/* Plane j of these. */
+/* Plane j of a cell's bytes. */
 WITHIN __m512i
 plane(__m512i x, const int j, const mr_quant_kind kind)
 {
@@ -149,26 +139,53 @@ plane(__m512i x, const int j, const mr_quant_kind kind)
     return x;
 }
 
+/* What scales are: floats, also where a block has those of four groups, or
+ * bytes. */
+typedef enum scaling {
+    SCALES,
+    SCALES_FOUR,
+    SCALES_E8M0,
+    SCALES_E4M3 /* of groups of 16, not negative; taken for 2^-8 of them */
+} scaling;
+#define E4M3_LESS 0x1p8F
+
 /* How cells are mixed: pairs first, then the firsts of both pairs and the
- * seconds.  Lanes of a group are next to each other, before and after: half of
- * them are in the one result, half in the other.  `group` is that of a lane,
- * counted from the block's first. */
+ * seconds.  Lanes of a group are next to each other; half of them go to the one
+ * result, half to the other.  In the last results groups take turns, so that a
+ * vector of four groups' scales is four floats again and again, which a load
+ * makes.  `group` is that of a lane, counted from the block's first. */
 typedef struct mixing {
     __m512i pair[2], pairs[2], group;
+    __m512i byte; /* the same in the uppermost byte, others pick nothing */
     __m512i
         apart[2];   /* the bytes of cells of less than 64 of even number, odd */
     int64_t second; /* bytes from an even cell to where the odd one is read */
 } mixing;
 
-/* Lanes that a group has next to each other in each of two results. */
+/* Lanes that a group has next to each other, `half` in each of two results. */
 WITHIN void
-halves_find(int half, __m512i *to, __m512i *group)
+halves_find(int half, __m512i *to)
 {
     const __m128i bits = _mm_cvtsi32_si128(__builtin_ctz((unsigned)half));
     const __m512i at = _mm512_loadu_si512(lane_number);
 
-    *group = _mm512_srl_epi32(at, bits);
-    to[0] = _mm512_add_epi32(at, _mm512_sll_epi32(*group, bits));
+    to[0] = _mm512_add_epi32(
+        at, _mm512_sll_epi32(_mm512_srl_epi32(at, bits), bits));
+    to[1] = _mm512_add_epi32(to[0], _mm512_set1_epi32(half));
+}
+
+/* The same with lanes of groups in turns afterwards: `group` is theirs. */
+WITHIN void
+turns_find(int half, __m512i *to, __m512i *group)
+{
+    const int groups = N_LANES / half;
+    const __m128i bits = _mm_cvtsi32_si128(__builtin_ctz((unsigned)groups));
+    const __m128i twice = _mm_cvtsi32_si128(__builtin_ctz((unsigned)half) + 1);
+    const __m512i at = _mm512_loadu_si512(lane_number);
+
+    *group = _mm512_and_si512(at, _mm512_set1_epi32(groups - 1));
+    to[0] = _mm512_add_epi32(_mm512_sll_epi32(*group, twice),
+                             _mm512_srl_epi32(at, bits));
     to[1] = _mm512_add_epi32(to[0], _mm512_set1_epi32(half));
 }
 
@@ -187,11 +204,20 @@ mixing_of(int group, const mr_quant_kind kind)
     int half = lanes / 2 < N_LANES ? lanes / 2 : N_LANES;
     mixing m = {.second = kind_bytes(kind)};
 
-    halves_find(half, m.pair, &m.group);
-    if (kind_cells(kind) == 4)
-        halves_find(half / 2, m.pairs, &m.group);
+    if (kind_cells(kind) == 4) {
+        halves_find(half, m.pair);
+        turns_find(half / 2, m.pairs, &m.group);
+    } else {
+        turns_find(half, m.pair, &m.group);
+    }
+    m.byte = _mm512_or_si512(_mm512_slli_epi32(m.group, 24),
+                             _mm512_set1_epi32(0x00808080));
     for (int c = 0; c < 2; c++)
         m.apart[c] = _mm512_loadu_si512(bytes_apart[kind == MR_QUANT_5]);
+    if (kind_bytes(kind) == 48) {
+        m.second = 32;
+        m.apart[1] = _mm512_add_epi8(m.apart[1], _mm512_set1_epi8(16));
+    }
     if (reads_mixed(group, kind) && group == 64) {
         const __m512i upper = _mm512_set_epi64(-1, -1, -1, -1, 0, 0, 0, 0);
         const __m512i by = _mm512_and_si512(upper, _mm512_set1_epi8(20));
@@ -203,12 +229,17 @@ mixing_of(int group, const mr_quant_kind kind)
     return m;
 }
 
+/* Bytes of a cell: a code of 5 bits or 6, or two of 3, in front of others'
+ * bits, or those of the row. */
 WITHIN __m512i
 cell_read(const uint8_t *from, __m512i apart, const mr_quant_kind kind)
 {
     __m512i x = _mm512_loadu_si512(from);
 
-    return kind_bytes(kind) == 64 ? x : _mm512_permutexvar_epi8(apart, x);
+    if (kind_bytes(kind) == 64)
+        return x;
+    return _mm512_multishift_epi64_epi8(eight(places[kind != MR_QUANT_5]),
+                                        _mm512_permutexvar_epi8(apart, x));
 }
 
 /* Mixed cells, in place; `read`: pairs are. */
@@ -337,34 +368,26 @@ plane_digits(const int32_t *from, const int32_t *order, int64_t apart,
     }
 }
 
-/* What the sums of a block's bytes are more than those of its elements:
- * begins[0] is what the upper sum begins with, 2^-8 of that, and begins[1] what
- * is to be added to the lower one. */
+/* What the upper and the lower sum of a block's bytes are more than those of
+ * its elements, taken away: what both begin with. */
 WITHIN void
 begins_find(const int8_t *digits, int32_t (*begins)[N_LANES],
             const mr_quant_kind kind)
 {
     const int planes = kind_cells(kind) * kind_planes(kind);
     const __m512i all = _mm512_set1_epi8(ELEMENT_OFF);
-    __m512i sum[2], first;
 
     for (int h = 0; h < 2; h++) {
-        sum[h] = _mm512_setzero_si512();
+        __m512i sum = _mm512_setzero_si512();
+
         for (int d = 0; d < 2; d++) {
-            sum[h] = _mm512_slli_epi32(sum[h], 8);
+            sum = _mm512_slli_epi32(sum, 8);
             for (int j = 0; j < planes; j++, digits += 64)
-                sum[h] = _mm512_dpbusd_epi32(sum[h], all,
-                                             _mm512_loadu_si512(digits));
+                sum = _mm512_dpbusd_epi32(sum, all, _mm512_loadu_si512(digits));
         }
+        _mm512_storeu_si512(begins[h],
+                            _mm512_sub_epi32(_mm512_setzero_si512(), sum));
     }
-    first =
-        _mm512_srai_epi32(_mm512_add_epi32(sum[0], _mm512_set1_epi32(128)), 8);
-    sum[0] = _mm512_sub_epi32(sum[0], _mm512_slli_epi32(first, 8));
-    sum[1] = _mm512_add_epi32(sum[1], _mm512_slli_epi32(sum[0], 16));
-    _mm512_storeu_si512(begins[0],
-                        _mm512_sub_epi32(_mm512_setzero_si512(), first));
-    _mm512_storeu_si512(begins[1],
-                        _mm512_sub_epi32(_mm512_setzero_si512(), sum[1]));
 }
 
 WITHIN bool
@@ -431,88 +454,119 @@ arrange(mr_quant_kind kind, int group, int64_t cols, const float *x, float *to)
  * scales.  Steps are hidden from the compiler, which else keeps a register for
  * each row, and has not as many. */
 typedef struct block {
-    const uint8_t *from;
-    const float *scale;
-    int64_t step, scale_step;
+    const uint8_t *from, *scale;
+    int64_t step, scale_step; /* bytes */
 } block;
+
+WITHIN int
+scale_size(const scaling how)
+{
+    return how == SCALES || how == SCALES_FOUR ? (int)sizeof(float) : 1;
+}
+
+/* A row's scales of a block, each where its lanes are.  Bytes: E8M0 is moved to
+ * where a float has its exponent, E4M3, of which each lane has its own, to
+ * where float16 has exponent and mantissa: its conversion takes numbers that
+ * are not normal as well. */
+WITHIN R
+block_scales(const uint8_t *from, const mixing *mix, const scaling how)
+{
+    const __m128i *bytes = (const __m128i *)(const void *)from;
+    const float *floats = (const float *)(const void *)from;
+
+    switch (how) {
+    case SCALES_FOUR:
+        return (R)_mm512_broadcast_f32x4(_mm_loadu_ps(floats));
+    case SCALES_E8M0:
+        return (R)_mm512_srli_epi32(
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(bytes)),
+                                mix->byte),
+            1);
+    case SCALES_E4M3:
+        return (R)_mm512_cvtph_ps(
+            _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(bytes)), 7));
+    case SCALES:
+        break;
+    }
+    return (R)_mm512_permutexvar_ps(mix->group, _mm512_loadu_ps(floats));
+}
+
+/* Four sums to a number: each is 2^8 of the next one. */
+WITHIN R
+sums_join(const __m512i *sum)
+{
+    __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(sum[0], 8), sum[1]);
+    __m512i lower = _mm512_add_epi32(_mm512_slli_epi32(sum[2], 8), sum[3]);
+
+    return multiply_add((R)_mm512_cvtepi32_ps(upper), v_set(0x1p16F),
+                        (R)_mm512_cvtepi32_ps(lower));
+}
 
 /* sum[i * nr + r] += row i of x times row r of w. */
 WITHIN void
 block_meets(const block *at, const mixing *mix, const uint8_t *const *x, R *sum,
             const mr_quant_kind kind, const int m, const int nr,
-            const bool read)
+            const bool read, const scaling how)
 {
     const int cells = kind_cells(kind), planes = kind_planes(kind);
     const int bytes = kind_bytes(kind);
     const int codes = block_codes(kind);
-    const R above = v_set(0x1p16F);
-    __m512i c[MOST_ROWS][MOST_PLANES], part[2][MOST_SUMS];
-    const uint8_t *from = at->from;
-    const float *scale = at->scale;
+    /* Two rows of x: two digits first where there are not the registers for
+     * the sums of all. */
+    const bool few = m > 1 && (cells == 4 || kind == MR_QUANT_3);
+    const int times = few ? 2 : 1;
+    __m512i cell[MOST_ROWS][MOST_CELLS], part[MOST_SUMS][DIGITS];
+    const uint8_t *from = at->from, *scale = at->scale;
 
 #pragma GCC unroll 4
     for (int r = 0; r < nr; r++, from += at->step) {
-        __m512i cell[MOST_CELLS];
-
 #pragma GCC unroll 4
         for (int k = 0; k < cells; k++)
-            cell[k] = cell_read(from + k / 2 * 2 * bytes + k % 2 * mix->second,
-                                mix->apart[k % 2], kind);
-        cells_mix(cell, mix, kind, read);
-#pragma GCC unroll 4
-        for (int k = 0; k < cells; k++) {
-            cell[k] = cell_bytes(cell[k], kind);
-#pragma GCC unroll 4
-            for (int j = 0; j < planes; j++)
-                c[r][k * planes + j] = plane(cell[k], j, kind);
-        }
+            cell[r][k] =
+                cell_read(from + k / 2 * 2 * bytes + k % 2 * mix->second,
+                          mix->apart[k % 2], kind);
+        cells_mix(cell[r], mix, kind, read);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < m * nr; i++) {
-        part[0][i] = part[1][i] = _mm512_setzero_si512();
-        if (kind == MR_QUANT_E2M1)
-            part[0][i] =
-                _mm512_loadu_si512(x[i / nr] + DIGITS * codes + VEC_BYTES);
+#pragma GCC unroll 4
+        for (int d = 0; d < DIGITS; d++)
+            part[i][d] = _mm512_setzero_si512();
+        for (int d = 1; kind == MR_QUANT_E2M1 && d < DIGITS; d += 2)
+            part[i][d] = _mm512_loadu_si512(x[i / nr] + DIGITS * codes +
+                                            (d / 2 + 1) * VEC_BYTES);
     }
-    /* the uppermost digits of both sums, then the others */
-#pragma GCC unroll 4
-    for (int d = 0; d < DIGITS; d++) {
-        const int h = d % 2, digit = 2 * h + d / 2;
-
-        if (d >= 2)
-#pragma GCC unroll 4
-            for (int i = 0; i < m * nr; i++)
-                part[h][i] = _mm512_slli_epi32(part[h][i], 8);
 #pragma GCC unroll 8
-        for (int j = 0; j < cells * planes; j++)
-#pragma GCC unroll 2
-            for (int i = 0; i < m; i++) {
-                __m512i q = _mm512_loadu_si512(x[i] + digit * codes + 64 * j);
+    for (int t = 0; t < times * cells * planes; t++) {
+        const int j = t % (cells * planes);
+        const int first = t / (cells * planes) * (DIGITS / times);
+        __m512i c[MOST_ROWS];
 
-                if (nr > 1) /* once, not in each product */
-                    __asm__("" : "+v"(q));
 #pragma GCC unroll 4
-                for (int r = 0; r < nr; r++)
-                    part[h][i * nr + r] =
-                        _mm512_dpbusd_epi32(part[h][i * nr + r], c[r][j], q);
-            }
+        for (int r = 0; r < nr; r++)
+            c[r] = plane(cell[r][j / planes], j % planes, kind);
+#pragma GCC unroll 8
+        for (int k = 0; k < DIGITS / times * m; k++) {
+            const int d = first + k / m, i = k % m;
+            __m512i q = _mm512_loadu_si512(x[i] + d * codes + 64 * j);
+
+            if (nr > 1) /* once, not in each product */
+                __asm__("" : "+v"(q));
+#pragma GCC unroll 4
+            for (int r = 0; r < nr; r++)
+                part[i * nr + r][d] =
+                    _mm512_dpbusd_epi32(part[i * nr + r][d], c[r], q);
+        }
     }
 #pragma GCC unroll 4
     for (int r = 0; r < nr; r++, scale += at->scale_step) {
-        R s = (R)_mm512_permutexvar_ps(mix->group, _mm512_loadu_ps(scale));
+        R s = block_scales(scale, mix, how);
 
 #pragma GCC unroll 2
         for (int i = 0; i < m; i++) {
-            __m512i low = part[1][i * nr + r];
-            R t;
+            R t = sums_join(part[i * nr + r]) *
+                  (R)_mm512_loadu_ps(x[i] + DIGITS * codes);
 
-            if (kind == MR_QUANT_E2M1)
-                low = _mm512_add_epi32(
-                    low,
-                    _mm512_loadu_si512(x[i] + DIGITS * codes + 2 * VEC_BYTES));
-            t = multiply_add((R)_mm512_cvtepi32_ps(part[0][i * nr + r]), above,
-                             (R)_mm512_cvtepi32_ps(low));
-            t *= (R)_mm512_loadu_ps(x[i] + DIGITS * codes);
             sum[i * nr + r] = multiply_add(t, s, sum[i * nr + r]);
         }
     }
@@ -523,22 +577,22 @@ block_meets(const block *at, const mixing *mix, const uint8_t *const *x, R *sum,
 WITHIN void
 block_copied(const block *at, int64_t n, int64_t n_groups, const mixing *mix,
              const uint8_t *const *x, R *sum, const mr_quant_kind kind,
-             const int m, const int nr, const bool read)
+             const int m, const int nr, const bool read, const scaling how)
 {
     const int codes = block_codes(kind);
     const int bytes = kind_cells(kind) * kind_bytes(kind);
     uint8_t last[MOST_ROWS][MOST_BYTES + CELL_READ] = {{0}};
-    float scale[MOST_ROWS][16] = {{0.0F}};
-    block copy = {last[0], scale[0], sizeof last[0], 16};
+    uint8_t scale[MOST_ROWS][16 * sizeof(float)] = {{0}};
+    block copy = {last[0], scale[0], sizeof last[0], sizeof scale[0]};
 
     n = n < codes ? n : codes;
     n_groups = n_groups < 16 ? n_groups : 16;
     for (int r = 0; r < nr; r++) {
         memcpy(last[r], at->from + r * at->step, (size_t)(n * bytes / codes));
         memcpy(scale[r], at->scale + r * at->scale_step,
-               (size_t)n_groups * sizeof(float));
+               (size_t)(n_groups * scale_size(how)));
     }
-    block_meets(&copy, mix, x, sum, kind, m, nr, read);
+    block_meets(&copy, mix, x, sum, kind, m, nr, read, how);
 }
 
 /* Blocks that may be read where they are, up to row `row`. */
@@ -557,23 +611,29 @@ whole_blocks(const mr_quant_span *s, int64_t row, const mr_quant_kind kind)
 WITHIN void
 rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
           const float *const *x_sums, float (*lanes)[16],
-          const mr_quant_kind kind, const int m, const int nr, const bool read)
+          const mr_quant_kind kind, const int m, const int nr, const bool read,
+          const scaling how)
 {
     const int codes = block_codes(kind);
     const int bytes = kind_cells(kind) * kind_bytes(kind);
+    const int scale_bytes = scale_size(how);
     int64_t stop = whole_blocks(s, row + nr - 1, kind) * codes;
     int64_t ahead = bytes_ahead(s->row_bytes, nr, AHEAD);
     mixing mix = mixing_of(s->group, kind);
     const uint8_t *digits[MR_QUANT_DIGITS_ROWS];
     R sum[MOST_SUMS];
-    block at = {s->from + row * s->row_bytes, s->scale + row * s->row_groups,
-                s->row_bytes, s->row_groups};
-    int64_t groups = codes / s->group;
+    block at = {.from = s->from + row * s->row_bytes,
+                .scale = scale_bytes == 1 ? s->scale_bytes
+                                          : (const uint8_t *)s->scale,
+                .step = s->row_bytes,
+                .scale_step = s->row_groups * scale_bytes};
+    int64_t scales = codes / s->group * scale_bytes; /* bytes of a block's */
 
     for (int i = 0; i < m; i++)
         digits[i] = (const uint8_t *)x[i];
     for (int c = 0; c < m * nr; c++)
-        sum[c] = v_load(lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr]);
+        sum[c] = (R){0};
+    at.scale += row * at.scale_step;
     for (int64_t k = 0; k < stop; k += codes) {
         __asm__("" : "+r"(at.step), "+r"(at.scale_step));
 #pragma GCC unroll 4
@@ -581,24 +641,26 @@ rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
             for (int i = 0; i < bytes; i += 64)
                 bring(at.from + r * at.step + i, ahead);
         }
-        block_meets(&at, &mix, digits, sum, kind, m, nr, read);
+        block_meets(&at, &mix, digits, sum, kind, m, nr, read, how);
         at.from += bytes;
-        at.scale += groups;
+        at.scale += scales;
 #pragma GCC unroll 2
         for (int i = 0; i < m; i++)
             digits[i] += block_digits(kind);
     }
     for (int64_t k = stop; k < s->n; k += codes) {
         block_copied(&at, s->n - k, s->n_groups - k / s->group, &mix, digits,
-                     sum, kind, m, nr, read);
+                     sum, kind, m, nr, read, how);
         at.from += bytes;
-        at.scale += groups;
+        at.scale += scales;
         for (int i = 0; i < m; i++)
             digits[i] += block_digits(kind);
     }
     for (int c = 0; c < m * nr; c++) {
         float *to = lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr];
 
+        sum[c] = multiply_add(
+            sum[c], v_set(how == SCALES_E4M3 ? E4M3_LESS : 1.0F), v_load(to));
         if (s->bias)
             add_biases(s, row + c % nr, x_sums[c / nr], sum + c);
         v_store(to, sum[c]);
@@ -610,16 +672,17 @@ rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
 WITHIN void
 meet_some(const mr_quant_span *s, int rows, const float *const *x,
           const float *const *x_sums, float (*lanes)[16],
-          const mr_quant_kind kind, const int m, const bool read)
+          const mr_quant_kind kind, const int m, const bool read,
+          const scaling how)
 {
     const bool four = kind == MR_QUANT_4 || kind == MR_QUANT_E2M1;
     const int most = m == 1 && four ? 4 : 2;
     int r = 0;
 
     for (; r + most <= rows; r += most)
-        rows_meet(s, r, x, x_sums, lanes, kind, m, most, read);
+        rows_meet(s, r, x, x_sums, lanes, kind, m, most, read, how);
     for (; r < rows; r++)
-        rows_meet(s, r, x, x_sums, lanes, kind, m, 1, read);
+        rows_meet(s, r, x, x_sums, lanes, kind, m, 1, read, how);
 }
 
 WITHIN void
@@ -627,10 +690,20 @@ meet(const mr_quant_span *s, int rows, const float *const *x,
      const float *const *x_sums, float (*lanes)[16], const mr_quant_kind kind,
      const int m)
 {
-    if (reads_mixed(s->group, kind))
-        meet_some(s, rows, x, x_sums, lanes, kind, m, true);
+    const bool four = s->group * 4 == block_codes(kind);
+
+    if (kind == MR_QUANT_E2M1 && s->scale_bytes && s->bytes_e4m3)
+        meet_some(s, rows, x, x_sums, lanes, kind, m, false, SCALES_E4M3);
+    else if (kind == MR_QUANT_E2M1 && s->scale_bytes)
+        meet_some(s, rows, x, x_sums, lanes, kind, m, false, SCALES_E8M0);
+    else if (reads_mixed(s->group, kind) && four)
+        meet_some(s, rows, x, x_sums, lanes, kind, m, true, SCALES_FOUR);
+    else if (reads_mixed(s->group, kind))
+        meet_some(s, rows, x, x_sums, lanes, kind, m, true, SCALES);
+    else if (four && kind != MR_QUANT_E2M1)
+        meet_some(s, rows, x, x_sums, lanes, kind, m, false, SCALES_FOUR);
     else
-        meet_some(s, rows, x, x_sums, lanes, kind, m, false);
+        meet_some(s, rows, x, x_sums, lanes, kind, m, false, SCALES);
 }
 
 #define MEET(name, kind, m)                                                    \
@@ -651,6 +724,24 @@ MEETS(6, MR_QUANT_6)
 MEETS(8, MR_QUANT_8)
 MEETS(e2m1, MR_QUANT_E2M1)
 
+/* Are all of E4M3 numbers and not negative, all of E8M0 normal numbers? */
+WITH static bool
+bytes_fit(mr_quant_scale kind, const uint8_t *from, int64_t n)
+{
+    const __m512i less = _mm512_set1_epi8(kind == MR_SCALE_E4M3 ? 0 : 1);
+    const __m512i most =
+        _mm512_set1_epi8((char)(kind == MR_SCALE_E4M3 ? 0x7e : 254 - 1));
+    __m512i found = _mm512_setzero_si512();
+
+    for (int64_t i = 0; i < n; i += 64) {
+        __mmask64 some = n - i < 64 ? (1ULL << (n - i)) - 1 : ~0ULL;
+        __m512i x = _mm512_mask_loadu_epi8(less, some, from + i);
+
+        found = _mm512_max_epu8(found, _mm512_sub_epi8(x, less));
+    }
+    return _mm512_cmpgt_epu8_mask(found, most) == 0;
+}
+
 #define FLOATS(codes, vectors) (DIGITS * (codes) / 4 + 16 * (vectors))
 const mr_quant_digits MR_TIER_SYM(mr__quant_digits) = {
     .codes = {[MR_QUANT_2] = 512,
@@ -668,6 +759,7 @@ const mr_quant_digits MR_TIER_SYM(mr__quant_digits) = {
                [MR_QUANT_8] = FLOATS(256, 1),
                [MR_QUANT_E2M1] = FLOATS(256, 3)},
     .arrange = arrange,
+    .bytes_fit = bytes_fit,
     .dot = {[MR_QUANT_2] = {meet_2_1, meet_2_2},
             [MR_QUANT_3] = {meet_3_1, meet_3_2},
             [MR_QUANT_4] = {meet_4_1, meet_4_2},
