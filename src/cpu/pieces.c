@@ -126,9 +126,8 @@ n_b(const mr_seen *s)
 /* ---- rows that cannot ------------------------------------------------------
  */
 
-/* As packing finds it. */
-static mr_gemm_range
-row_range(const mr_gemm_side *a, int64_t row, int64_t k)
+mr_gemm_range
+mr__row_range(const mr_gemm_side *a, int64_t row, int64_t k)
 {
     enum { BIAS = 127, SHIFT = 24, HALF_INFINITE = 0x7C00 };
     int64_t size = mr__dtype_size(a->dtype);
@@ -182,9 +181,9 @@ search_piece(void *ctx, int64_t begin, int64_t end)
         for (int64_t i = panel * LANES; i < p->m && i < (panel + 1) * LANES;
              i++)
             x->bad[i] =
-                !fine &&
-                (hopeless || !mr__gemm_ranges_fit(
-                                 p->dtype, row_range(&a, i, p->k), b_range));
+                !fine && (hopeless ||
+                          !mr__gemm_ranges_fit(
+                              p->dtype, mr__row_range(&a, i, p->k), b_range));
     }
 }
 

@@ -63,6 +63,9 @@ typedef struct mr_seen {
     mr_ranges *a, *b;
 } mr_seen;
 
+/* What the k numbers of a row of a are, as packing finds it. */
+mr_gemm_range mr__row_range(const mr_gemm_side *a, int64_t row, int64_t k);
+
 void mr__ranges_begin(mr_ranges *r);
 void mr__ranges_take(mr_ranges *r, mr_gemm_range x);
 mr_gemm_range mr__ranges_read(mr_ranges *r);
