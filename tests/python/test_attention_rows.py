@@ -150,3 +150,44 @@ def test_attention__rows_that_keep_nothing_take_the_mean_of_all_values(lq: int, 
     want = wide(attend(q, k, v, dtype, keep))[0, 0]
     np.testing.assert_allclose(got[1:], want[1:], rtol=2e-2 if dtype == "bfloat16" else 2e-3, atol=4e-3)
     np.testing.assert_allclose(np.delete(got, [3, 4], 1), np.delete(want, [3, 4], 1), rtol=2e-2, atol=4e-3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["keep", "causal", "add"])
+def test_gradients__know_nothing_of_dropped_pairs(kind: str, dtype: str) -> None:
+    """Of a key that no row sees, and of a row that sees some keys only: NaN stays where it is seen."""
+    lq, lk = 300, 400
+    t = getattr(mx, dtype)
+    mask, sees = masks(kind, lq, lk)
+    if kind != "causal":
+        mask[:, 350] = -np.inf if kind == "add" else False
+        sees[:, 350] = False
+    x = [drawn(1, 1, n, 32, seed=i) for i, n in enumerate((lq, lk, lk, lq))]
+
+    def grads(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
+        m = mask if isinstance(mask, str) else mx.array(mask)
+        at = [mx.array(a).astype(t) for a in (q, k, v, x[3])]
+        f = lambda *a: mx.fast.scaled_dot_product_attention(*a, scale=0.2, mask=m)  # noqa: E731
+        return [wide(y)[0, 0] for y in mx.vjp(f, at[:3], [at[3]])[1]]
+
+    within = {"rtol": 2e-2 if dtype == "bfloat16" else 2e-3, "atol": 2e-2 if dtype == "bfloat16" else 4e-3}
+    for value in (np.nan, np.inf):
+        for place in (1, 2):
+            key = lk - 3 if kind == "causal" else 350
+            odd, clean = ([a.copy() for a in x[:3]] for _ in range(2))
+            odd[place][0, 0, key, 4], clean[place][0, 0, key, 4] = value, 0
+            blind = ~sees[:, key]
+            for i, (got, want) in enumerate(zip(grads(*odd), grads(*clean), strict=True)):
+                if i == 0:
+                    np.testing.assert_allclose(got[blind], want[blind], **within)
+                    assert blind.all() or np.isnan(got[~blind]).any()
+                elif kind != "causal":
+                    np.testing.assert_allclose(got, want, **within)
+    odd = [a.copy() for a in x[:3]]
+    odd[0][0, 0, 100, 4] = np.nan
+    clean = grads(*x[:3])
+    dq, dk, _ = grads(*odd)
+    assert np.isnan(dq[100]).all()
+    np.testing.assert_allclose(np.delete(dq, 100, 0), np.delete(clean[0], 100, 0), **within)
+    np.testing.assert_allclose(dk[~sees[100]], clean[1][~sees[100]], **within)
+    assert np.isnan(dk[sees[100]]).all()
