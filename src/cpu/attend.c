@@ -14,11 +14,15 @@
  * goes as floats: a panel of queries, a tile of keys or one of values, each by
  * itself, so results are those of any cut into blocks.
  *
+ * A panel of which some rows do not fit goes both ways, and each row is taken
+ * from its own: no row has other bits for what the others hold.
+ *
  * A causal block ends with the last key that one of its rows sees.  A row that
  * its mask drops as a whole takes the mean of all values: then the keys that
- * were left out follow (rest_run).
+ * were left out follow (rest_run).  Pairs that a mask drops add nothing: where
+ * values are infinite or none, attend_odd.c sees to it.
  * Called by: device.c.  Calls: kernels/attend.h, kernels/gemm.h,
- * attend_few.c, the pool.
+ * attend_few.c, attend_odd.c, the pool.
  */
 #include "cpu/attend.h"
 
@@ -26,6 +30,7 @@
 #include <string.h>
 
 #include "base/pool.h"
+#include "cpu/product.h"
 #include "kernels/copy.h"
 #include "kernels/tier/tier.h"
 #include "ops/params.h"
@@ -109,10 +114,9 @@ element(const void *data, mr_dtype t, int64_t i)
     return (const char *)data + i * mr__dtype_size(t);
 }
 
-/* n elements, `stride` apart, as floats. */
-static void
-run_load(float *to, const void *data, mr_dtype t, int64_t at, int64_t stride,
-         int64_t n)
+void
+mr__attend_load(float *to, const void *data, mr_dtype t, int64_t at,
+                int64_t stride, int64_t n)
 {
     const mr_tier *tier = mr__tier();
     int64_t size = mr__dtype_size(t);
@@ -145,7 +149,7 @@ mr__attend_row(const mr_attend_job *j, const mr_kernel_view *x, int64_t item,
     int64_t at = item / j->heads * x->stride[0] + head * x->stride[1] +
                  r % j->lq * x->stride[2];
 
-    run_load(to, x->data, j->dtype, at, x->stride[3], n);
+    mr__attend_load(to, x->data, j->dtype, at, x->stride[3], n);
 }
 
 void
@@ -193,6 +197,22 @@ mr__attend_pack(const mr_gemm_side *s, bool right, int64_t depth,
     return fits;
 }
 
+uint32_t
+mr__attend_unfit(const mr_gemm_side *s, mr_gemm_range r, int64_t depth)
+{
+    mr_gemm_range least = {r.least, r.least};
+    uint32_t unfit = 0;
+
+    /* its least number alone would do */
+    if (mr__gemm_range_fits(s->dtype, r) &&
+        mr__gemm_range_fits(s->dtype, least))
+        return 0;
+    for (int64_t i = 0; i < s->lanes; i++)
+        if (!mr__gemm_range_fits(s->dtype, mr__row_range(s, i, depth)))
+            unfit |= UINT32_C(1) << i;
+    return unfit;
+}
+
 mr_gemm_kind
 mr__attend_kind(mr_dtype t)
 {
@@ -219,9 +239,10 @@ mr__attend_sink(const mr_attend_job *j, int64_t item, int64_t r)
     float x = -INFINITY;
 
     if (j->sinks)
-        run_load(&x, j->sinks->data, j->sinks->dtype,
-                 item / j->heads * j->sink_stride[0] + head * j->sink_stride[1],
-                 1, 1);
+        mr__attend_load(&x, j->sinks->data, j->sinks->dtype,
+                        item / j->heads * j->sink_stride[0] +
+                            head * j->sink_stride[1],
+                        1, 1);
     return x;
 }
 
@@ -262,11 +283,16 @@ typedef struct block {
     int64_t first, n;     /* what a panel takes of it */
     bool k_fits, v_fits;  /* the form of the plan; else they are floats */
     bool k_packed;        /* in k_form */
+    bool v_odd; /* some values, of keys that are `odd`, are left out */
+    bool odd[PIECES_KEYS];
     mr_gemm_form k_form;
     mr_gemm_form q_form[MAX_PANELS]; /* of a panel of queries, as it lies */
     bool q_fits[MAX_PANELS];
-    bool begun[MAX_PANELS];  /* there are sums */
-    int64_t end[MAX_PANELS]; /* of the last keys taken */
+    uint32_t unfit[MAX_PANELS]; /* rows that are no pieces, bit i the ith */
+    bool again;                 /* these alone, in panels that had others */
+    bool begun[MAX_PANELS];     /* there are sums */
+    bool odd_sums[MAX_PANELS];  /* with values of `odd` keys */
+    int64_t end[MAX_PANELS];    /* of the last keys taken */
     float *q, *o, *k, *v, *s, *w, *mask;
     float *top, *sum; /* of all rows of the block */
 } block;
@@ -385,6 +411,12 @@ panel_rows(const block *b, int64_t panel)
     return left < b->t->cols ? left : b->t->cols;
 }
 
+static uint32_t
+all_rows(const block *b, int64_t panel)
+{
+    return UINT32_MAX >> (32 - panel_rows(b, panel));
+}
+
 /* Columns that are computed, half a tile or all of it. */
 static int64_t
 panel_width(const block *b, int64_t panel)
@@ -448,14 +480,36 @@ queries_stage(const block *b, int64_t panel, mr_gemm_form form,
 static bool
 queries_pack(block *b, int64_t panel, mr_gemm_form form)
 {
+    int64_t depth = b->t->j->depth;
+    float *to = panel_queries(b, panel);
+    mr_gemm_range r;
     mr_gemm_side side;
 
     b->k_packed = false;
     b->q_form[panel] = form;
     if (!queries_side(b, panel, &side) && !queries_stage(b, panel, form, &side))
         return false;
-    return mr__gemm_pack_panels(&side, true, 0, 1, 0, b->t->j->depth, form,
-                                panel_queries(b, panel), 0);
+    if (form != MR_GEMM_IN_PIECES)
+        return mr__gemm_pack_panels(&side, true, 0, 1, 0, depth, form, to, 0);
+    r = mr__gemm_pack_pieces(&side, true, 0, 1, 0, depth, to, 0);
+    /* items in pieces have been asked as a whole */
+    b->unfit[panel] =
+        b->t->j->in_pieces ? 0 : mr__attend_unfit(&side, r, depth);
+    return b->unfit[panel] != all_rows(b, panel);
+}
+
+/* Has a panel rows of both kinds? */
+static bool
+panel_mixed(const block *b, int64_t panel)
+{
+    return b->unfit[panel] != 0 && b->unfit[panel] != all_rows(b, panel);
+}
+
+/* Is a panel at work?  The second time those that are mixed. */
+static bool
+panel_active(const block *b, int64_t panel)
+{
+    return !b->again || panel_mixed(b, panel);
 }
 
 /* Queries packed, no sums yet. */
@@ -471,8 +525,14 @@ block_begin(block *b)
         b->top[i] = mr__attend_sink(j, b->item, r);
         b->sum[i] = j->sinks ? 1.0F : 0.0F;
     }
-    for (int64_t p = 0; p < b->n_panels; p++)
-        b->q_fits[p] = queries_pack(b, p, t->form);
+    for (int64_t p = 0; p < b->n_panels; p++) {
+        b->begun[p] = b->odd_sums[p] = false;
+        b->end[p] = 0;
+        if (!b->again)
+            b->q_fits[p] = queries_pack(b, p, t->form);
+        else if (panel_mixed(b, p))
+            b->q_fits[p] = false;
+    }
 }
 
 static bool
@@ -515,6 +575,10 @@ tile_pack(block *b, int64_t key0)
     b->v_fits = t->split && values_pack(b, MR_GEMM_IN_PIECES);
     if (!b->v_fits)
         (void)values_pack(b, MR_GEMM_FLOATS);
+    b->v_odd =
+        !b->v_fits && mr__attend_drops(t->j) &&
+        mr__attend_odd_clear(b->v, (t->j->width - 1) / mr__gemm_rows() + 1,
+                             mr__gemm_rows(), b->n_keys, b->odd);
 }
 
 /* n rows of x from `row` on come near; others, a row apart, need no help. */
@@ -683,6 +747,45 @@ panel_values(const block *b, mr_gemm_chunk *g, float *o)
                       o + i * b->t->cols);
 }
 
+/* What the tile's odd values give to the panel's sums. */
+static void
+panel_odd(block *b, int64_t panel)
+{
+    const tiles *t = b->t;
+    mr_attend_odd x = {.j = t->j,
+                       .item = b->item,
+                       .row0 = b->row0 + panel * t->cols,
+                       .rows = panel_rows(b, panel),
+                       .key0 = b->key0 + b->first,
+                       .n_keys = b->n,
+                       .odd = b->odd + b->first,
+                       .weights = b->s,
+                       .weight_key = t->cols,
+                       .weight_row = 1,
+                       .sums = panel_sums(b, panel),
+                       .sum_col = t->cols,
+                       .sum_row = 1};
+
+    mr__attend_odd_add(&x);
+    b->odd_sums[panel] = true;
+}
+
+/* Rows whose keys had all been dropped before: 0 times such sums may be no
+ * number. */
+static void
+odd_sums_end(const block *b, int64_t panel, const float *old)
+{
+    const tiles *t = b->t;
+    const float *top = b->top + panel * t->cols;
+    float *o = panel_sums(b, panel);
+
+    for (int64_t c = 0; c < t->cols; c++)
+        for (int64_t i = 0; old[c] == MR_ATTEND_MASKED &&
+                            top[c] != MR_ATTEND_MASKED && i < t->j->width;
+             i++)
+            o[i * t->cols + c] = 0.0F;
+}
+
 /* Keys b->first ... of the tile, b->n of them: in pieces whole steps. */
 static void
 panel_keys(block *b, int64_t panel, mr_gemm_form form)
@@ -690,6 +793,7 @@ panel_keys(block *b, int64_t panel, mr_gemm_form form)
     const tiles *t = b->t;
     const mr_attend_job *j = t->j;
     float limit[MR_GEMM_MAX_COLS], fade[MR_GEMM_MAX_COLS];
+    float old[MR_GEMM_MAX_COLS];
     float *o = panel_sums(b, panel), *top = b->top + panel * t->cols;
     float *sum = b->sum + panel * t->cols, scale = j->late ? j->scale : 1.0F;
     mr_attend_masks masks = {0};
@@ -708,6 +812,7 @@ panel_keys(block *b, int64_t panel, mr_gemm_form form)
     if (j->mask)
         panel_mask(b, panel, &masks);
     masks.limit = panel_limits(b, panel, limit);
+    memcpy(old, top, (size_t)t->cols * sizeof *old);
     if (b->v_fits)
         t->split(b->s, t->cols, b->n, width, &masks, scale, top, sum, fade,
                  j->width > 0 ? b->w : NULL);
@@ -716,11 +821,15 @@ panel_keys(block *b, int64_t panel, mr_gemm_form form)
                       fade);
     if (j->width == 0)
         return;
+    if (b->odd_sums[panel])
+        odd_sums_end(b, panel, old);
     if (b->begun[panel] && any_fades(fade, width))
         t->tier->multiply(o, t->cols, j->width, width, fade);
     g.first = !b->begun[panel];
     panel_values(b, &g, o);
     b->begun[panel] = true;
+    if (b->v_odd)
+        panel_odd(b, panel);
 }
 
 /* What a panel has not taken of the tile's keys.  In pieces up to its limit; in
@@ -752,7 +861,7 @@ rest_run(block *b)
     const tiles *t = b->t;
 
     for (int64_t p = 0; p < b->n_panels; p++) {
-        for (int64_t i = 0; i < panel_rows(b, p); i++)
+        for (int64_t i = 0; panel_active(b, p) && i < panel_rows(b, p); i++)
             wanted[p] =
                 wanted[p] || b->top[p * t->cols + i] <= MR_ATTEND_MASKED;
         any = any || wanted[p];
@@ -817,6 +926,24 @@ panel_dots(block *b, int64_t panel)
     }
 }
 
+/* The panel's rows, or those that are made again. */
+static void
+panel_store(const block *b, int64_t panel)
+{
+    const mr_attend_job *j = b->t->j;
+    int64_t row = b->row0 + panel * b->t->cols;
+    uint32_t rows = b->unfit[panel];
+
+    if (!b->again) {
+        mr__attend_store(j, b->item, row, panel_rows(b, panel), b->k);
+        return;
+    }
+    for (int i; rows != 0; rows &= rows - 1) {
+        i = __builtin_ctz(rows);
+        mr__attend_store(j, b->item, row + i, 1, b->k + i * j->width);
+    }
+}
+
 static void
 block_end(block *b)
 {
@@ -833,41 +960,53 @@ block_end(block *b)
             return;
     }
     for (int64_t p = 0; p < b->n_panels; p++) {
+        if (!panel_active(b, p))
+            continue;
         panel_end(b, p);
         if (j->dot)
             panel_dots(b, p);
         else
-            mr__attend_store(j, b->item, b->row0 + p * t->cols,
-                             panel_rows(b, p), b->k);
+            panel_store(b, p);
     }
+}
+
+static void
+block_run(block *b)
+{
+    int64_t end = 0, limits[MAX_PANELS];
+
+    block_begin(b);
+    for (int64_t p = 0; p < b->n_panels; p++) {
+        limits[p] = panel_active(b, p) ? panel_limit(b, p) : -1;
+        end = limits[p] + 1 > end ? limits[p] + 1 : end;
+    }
+    for (int64_t key = 0; key < end; key += b->t->keys) {
+        tile_pack(b, key);
+        for (int64_t p = 0; p < b->n_panels; p++)
+            if (limits[p] >= key) {
+                tile_fetch(b, p);
+                panel_run(b, p, limits[p]);
+            }
+    }
+    if (b->t->j->causal)
+        rest_run(b);
+    block_end(b);
 }
 
 static void
 tiles_unit(const void *ctx, int64_t unit, char *slot)
 {
     const tiles *t = ctx;
-    int64_t end = 0, limits[MAX_PANELS];
     block b;
 
     block_open(t, unit, slot, &b);
     if (t->j->in_pieces && t->j->in_pieces[b.item] != (t->split != NULL))
         return;
-    block_begin(&b);
-    for (int64_t p = 0; p < b.n_panels; p++) {
-        limits[p] = panel_limit(&b, p);
-        end = limits[p] + 1 > end ? limits[p] + 1 : end;
-    }
-    for (int64_t key = 0; key < end; key += t->keys) {
-        tile_pack(&b, key);
-        for (int64_t p = 0; p < b.n_panels; p++)
-            if (limits[p] >= key) {
-                tile_fetch(&b, p);
-                panel_run(&b, p, limits[p]);
-            }
-    }
-    if (t->j->causal)
-        rest_run(&b);
-    block_end(&b);
+    block_run(&b);
+    for (int64_t p = 0; p < b.n_panels && !b.again; p++)
+        b.again = panel_mixed(&b, p);
+    if (b.again)
+        block_run(&b);
 }
 
 size_t

@@ -83,6 +83,10 @@ bool mr__attend_narrow(const float *from, int64_t n, uint16_t *to);
 bool mr__attend_pack(const mr_gemm_side *s, bool right, int64_t depth,
                      mr_gemm_form form, float *to);
 mr_gemm_kind mr__attend_kind(mr_dtype t);
+/* Rows of a side of up to 32 that must not be in pieces, each by itself, bit i
+ * the ith; all of it has the range r. */
+uint32_t mr__attend_unfit(const mr_gemm_side *s, mr_gemm_range r,
+                          int64_t depth);
 /* The last key that row r of an item sees, causally. */
 static inline int64_t
 mr__attend_limit(const mr_attend_job *j, int64_t r)
@@ -91,6 +95,9 @@ mr__attend_limit(const mr_attend_job *j, int64_t r)
 }
 /* The first element of the mask for row r of an item and key 0. */
 const void *mr__attend_mask(const mr_attend_job *j, int64_t item, int64_t r);
+/* n elements of `data`, `stride` apart from number `at` on, as floats. */
+void mr__attend_load(float *to, const void *data, mr_dtype t, int64_t at,
+                     int64_t stride, int64_t n);
 /* The logit that joins row r; -inf without sinks. */
 float mr__attend_sink(const mr_attend_job *j, int64_t item, int64_t r);
 /* Rows r ... r + n of an item's output, from floats; n * width of them. */
@@ -99,6 +106,36 @@ void mr__attend_store(const mr_attend_job *j, int64_t item, int64_t r,
 /* Tiles of keys; with j->top set, only the sums. */
 size_t mr__attend_tiles_bytes(const mr_attend_job *j);
 void mr__attend_tiles(const mr_attend_job *j, char *workspace);
+
+/* ---- values that are infinite or none, where masks drop pairs
+ * (attend_odd.c) ----------------------------------------------------------- */
+
+static inline bool
+mr__attend_drops(const mr_attend_job *j)
+{
+    return j->causal || j->mask;
+}
+
+/* Those of n floats become 0; are there any? */
+bool mr__attend_clear(float *x, int64_t n);
+/* The same of panels of values, `high` lanes of n_keys each, and which keys
+ * have any. */
+bool mr__attend_odd_clear(float *v, int64_t panels, int64_t high,
+                          int64_t n_keys, bool *odd);
+
+/* The sums of up to MR_GEMM_MAX_COLS rows from row0 on, += what such values of
+ * the keys from key0 on that are `odd` give to those that see them. */
+typedef struct mr_attend_odd {
+    const mr_attend_job *j;
+    int64_t item, row0, rows, key0, n_keys;
+    const bool *odd;
+    const float *weights; /* of a key, of a row: so far apart */
+    int64_t weight_key, weight_row;
+    float *sums;
+    int64_t sum_col, sum_row;
+} mr_attend_odd;
+
+void mr__attend_odd_add(const mr_attend_odd *x);
 
 /* Few rows: keys and values are read once, in place. */
 bool mr__attend_few_fits(const mr_attend_job *j);

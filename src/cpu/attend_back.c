@@ -170,19 +170,23 @@ dots_bytes(const mr_attend_back *b)
 /* ---- may an item be split into pieces?  ------------------------------------
  */
 
+/* each: every row by itself, as queries are asked. */
 static bool
-rows_fit(const mr_kernel_view *x, int64_t at, float *spare)
+rows_fit(const mr_kernel_view *x, int64_t at, bool each, float *spare)
 {
     bool fits = true;
+    mr_gemm_range r;
 
     for (int64_t i = 0, n = x->dim[2]; fits && i < n; i += STEP) {
         mr_gemm_side side = {mr__attend_place(x, at + i * x->stride[2]),
                              x->dtype, least_of(n - i, STEP), x->stride[2],
                              x->stride[3]};
 
-        fits = x->dim[3] == 0 ||
-               mr__gemm_pack_panels(&side, false, 0, 1, 0, x->dim[3],
-                                    MR_GEMM_IN_PIECES, spare, 0);
+        if (x->dim[3] == 0)
+            continue;
+        r = mr__gemm_pack_pieces(&side, false, 0, 1, 0, x->dim[3], spare, 0);
+        fits = mr__gemm_range_fits(x->dtype, r) &&
+               (!each || mr__attend_unfit(&side, r, x->dim[3]) == 0);
     }
     return fits;
 }
@@ -198,7 +202,7 @@ fits_unit(const void *ctx, int64_t number, char *slot)
     bool fits = true;
 
     for (int64_t h = number / OPERANDS * each, i = 0; fits && i < each; i++)
-        fits = rows_fit(x, mr__attend_offset(x, h + i, heads),
+        fits = rows_fit(x, mr__attend_offset(x, h + i, heads), x == of[0],
                         (float *)(void *)slot);
     b->pieces[number] = fits;
 }

@@ -11,7 +11,12 @@
  * What an item is made of (numbers, or pieces for the matrix unit) is one form;
  * bfloat16 in pairs has two: keys, and the rows that meet them, go in pairs
  * where they may, and all else in floats.
- * Called by: attend_back.c.  Calls: attend.c, kernels/attend.h, kernels/gemm.h.
+ *
+ * What comes back to the scores is 0 where masks drop a pair, and must stay 0
+ * whatever keys and queries hold: as they meet it, what is infinite or none of
+ * these is 0.  Pairs that are seen have scores of none then, and show it.
+ * Called by: attend_back.c.  Calls: attend.c, attend_odd.c, kernels/attend.h,
+ * kernels/gemm.h.
  */
 #include <string.h>
 
@@ -157,6 +162,14 @@ block_side(const unit *u, side *x, mr_gemm_form form)
     x->n_steps = mr__gemm_steps(x->form, j->dtype, x->n);
 }
 
+/* Of keys or queries that S' meets. */
+static void
+odd_clear(const unit *u, float *deep, int64_t n)
+{
+    if (u->form == MR_GEMM_FLOATS && mr__attend_drops(u->j))
+        (void)mr__attend_clear(deep, n);
+}
+
 /* Keys [key0, key0 + n_keys) and their values, for all three products; the
  * third by pieces of KEYS, since it adds up over keys. */
 static void
@@ -177,9 +190,11 @@ block_pack(unit *u)
                              j->dtype, j->depth, j->k.stride[3],
                              j->k.stride[2]};
 
-        (void)mr__attend_pack(&deep, true, n, u->form,
-                              u->k_deep + i / KEYS * steps(u, KEYS) *
-                                              b->k_panels * b->cols);
+        float *to =
+            u->k_deep + i / KEYS * steps(u, KEYS) * b->k_panels * b->cols;
+
+        (void)mr__attend_pack(&deep, true, n, u->form, to);
+        odd_clear(u, to, b->k_panels * b->cols * n);
     }
     memset(u->k.sums, 0, (size_t)(b->block * j->depth) * sizeof(float));
     memset(u->v.sums, 0, (size_t)(b->block * j->width) * sizeof(float));
@@ -250,8 +265,11 @@ tile_side(unit *u, side *x)
         block_side(u, x, MR_GEMM_FLOATS);
         (void)mr__attend_pack(&flat, false, x->n, x->form, x->rows);
     }
-    if (u->b->want != MR_ATTEND_WANT_Q)
-        (void)mr__attend_pack(&deep, false, u->n, u->form, x->deep);
+    if (u->b->want == MR_ATTEND_WANT_Q)
+        return;
+    (void)mr__attend_pack(&deep, false, u->n, u->form, x->deep);
+    if (x == &u->k)
+        odd_clear(u, x->deep, mr__attend_up(x->n, u->high) * u->n);
 }
 
 /* ---- a tile of rows by KEYS keys -------------------------------------------

@@ -75,6 +75,14 @@ mr__attend_few_bytes(const mr_attend_job *j)
            sizeof(float);
 }
 
+/* -inf drops a pair whatever its score. */
+static void
+added_drop(float *s, const float *added, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        s[k] = added[k] == -INFINITY ? -INFINITY : s[k];
+}
+
 static void
 row_masks(const few *f, int64_t item, int64_t r, int64_t key, int64_t n,
           float *s, float *spare)
@@ -84,6 +92,7 @@ row_masks(const few *f, int64_t item, int64_t r, int64_t key, int64_t n,
     const mr_tier_dtype *f32 = tier->dtype[MR_FLOAT32];
     int64_t limit = r % j->lq + j->lk - j->lq - key;
     float low[MR_SPLAT_N], wide[PIECE];
+    bool far; /* a score is infinite, or none */
 
     for (int64_t k = limit < -1 ? 0 : limit + 1; j->causal && k < n; k++)
         s[k] = MR_ATTEND_MASKED;
@@ -112,7 +121,10 @@ row_masks(const few *f, int64_t item, int64_t r, int64_t key, int64_t n,
             tier->casts->cast[m][MR_FLOAT32](wide, x, n);
             x = wide;
         }
+        far = !mr__attend()->finite(s, n);
         f32->map[MR_K_ADD](s, (const void *[]){s, x}, (int64_t[]){1, 1}, n);
+        if (far)
+            added_drop(s, x, n);
     }
 }
 
@@ -168,6 +180,41 @@ values_add(const few *f, const mr_gemm_side *v, const float *s, float *y,
         }
 }
 
+/* The same where sums came out infinite or none, and masks drop pairs: values
+ * that are none are 0, and those that see them get them apart. */
+static void
+values_again(const few *f, int64_t item, int64_t key, const mr_gemm_side *v,
+             const float *s, float *y, int64_t n)
+{
+    enum { COLS = 16 };
+    const mr_attend_job *j = f->j;
+    float values[PIECE * COLS];
+    bool odd[PIECE] = {false}, any = false;
+    mr_gemm_side side = {values, MR_FLOAT32, COLS, 1, COLS};
+    mr_attend_odd x = {j, item, 0,     j->rows, key, n,       odd,
+                       s, 1,    PIECE, y,       1,   j->width};
+
+    for (int64_t i = 0; i < j->width; i += COLS) {
+        int64_t cols = j->width - i < COLS ? j->width - i : COLS;
+
+        for (int64_t k = 0; k < n; k++) {
+            mr__attend_load(values + k * COLS, v->data, j->dtype,
+                            k * v->depth_stride + i, 1, cols);
+            odd[k] |= mr__attend_clear(values + k * COLS, cols);
+            any |= odd[k];
+        }
+        for (int64_t r = 0; r < j->rows; r += MR_GEMV_ROWS) {
+            int64_t rows = j->rows - r;
+
+            rows = rows < MR_GEMV_ROWS ? rows : MR_GEMV_ROWS;
+            mr__gemv_wide(y + r * j->width + i, j->width, s + r * PIECE, PIECE,
+                          (int)rows, &side, n, cols);
+        }
+    }
+    if (any)
+        mr__attend_odd_add(&x);
+}
+
 /* Where the sums of a row of a chunk are. */
 static float *
 part_at(const few *f, int64_t item, int64_t chunk, int64_t r)
@@ -194,6 +241,7 @@ piece_run(const few *f, int64_t item, int64_t chunk, int64_t key, int64_t n,
                 size,
         j->dtype, j->width, 1, j->v.stride[2]};
     float fade[MR_ATTEND_FEW];
+    bool dropped[MR_ATTEND_FEW]; /* so far all keys, but now no more */
 
     for (int64_t r = 0; r < j->rows; r++) {
         float *part = part_at(f, item, chunk, r);
@@ -202,13 +250,19 @@ piece_run(const few *f, int64_t item, int64_t chunk, int64_t key, int64_t n,
             s + r * PIECE, q + r * j->depth, k, j->k.stride[2], n, j->depth,
             r == 0 ? f->ahead : 0);
         row_masks(f, item, r, key, n, s + r * PIECE, spare);
+        dropped[r] = part[j->width] == MR_ATTEND_MASKED;
         fade[r] =
             row_step(s + r * PIECE, n, part + j->width, part + j->width + 1);
+        dropped[r] = dropped[r] && part[j->width] != MR_ATTEND_MASKED;
     }
     values_add(f, &v, s, y, n);
+    if (mr__attend_drops(j) && !mr__attend()->finite(y, j->rows * j->width))
+        values_again(f, item, key, &v, s, y, n);
     for (int64_t r = 0; r < j->rows; r++) {
         float *part = part_at(f, item, chunk, r), *add = y + r * j->width;
 
+        if (dropped[r]) /* 0 times these may be no number */
+            memset(part, 0, (size_t)j->width * sizeof *part);
         for (int64_t i = 0; i < j->width; i++)
             part[i] = part[i] * fade[r] + add[i];
     }
@@ -255,9 +309,12 @@ row_finish(const few *f, int64_t item, int64_t r)
     from = isinf(top) && top < 0.0F ? 0.0F : top;
     sum = 0.0F;
     for (int64_t c = 0; c < f->n_chunks; c++) {
-        const float *part = part_at(f, item, c, r);
+        float *part = part_at(f, item, c, r);
         float by = exp_of(part[j->width] - from);
 
+        /* all keys of the chunk were dropped, others were not */
+        if (part[j->width] == MR_ATTEND_MASKED && top != MR_ATTEND_MASKED)
+            memset(part, 0, (size_t)j->width * sizeof *part);
         sum += part[j->width + 1] * by;
         for (int64_t i = 0; i < j->width; i++)
             y[i] = c == 0 ? y[i] * by : y[i] + part[i] * by;

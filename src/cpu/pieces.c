@@ -78,9 +78,76 @@ panel_fits(const mr_seen *s, int64_t item, int64_t panel)
                                mr__ranges_read(mr__seen_b(s, item)));
 }
 
+/* The largest and the least one of numbers as bits without their sign, twice
+ * those of float32, less 1: so 0 is no least one. */
+typedef struct extremes {
+    uint32_t most, least;
+} extremes;
+
+static inline void
+extremes_take(extremes *x, uint32_t bits)
+{
+    bits += bits;
+    x->most = bits > x->most ? bits : x->most;
+    x->least = bits - 1 < x->least ? bits - 1 : x->least;
+}
+
+/* Of k numbers `step` bytes apart. */
+static extremes
+words_look(const char *from, int64_t step, int64_t k)
+{
+    extremes x = {0, UINT32_MAX};
+    uint32_t bits;
+
+    for (; k > 0; k--, from += step) {
+        memcpy(&bits, from, sizeof bits);
+        extremes_take(&x, bits);
+    }
+    return x;
+}
+
+static extremes
+halves_look(const char *from, int64_t step, int64_t k)
+{
+    extremes x = {0, UINT32_MAX};
+    uint16_t half;
+
+    for (; k > 0; k--, from += step) {
+        memcpy(&half, from, sizeof half);
+        extremes_take(&x, (uint32_t)half << 16);
+    }
+    return x;
+}
+
+/* Finite or not is all that counts of float16. */
+static mr_gemm_range
+float16_range(extremes x)
+{
+    bool finite = x.most < UINT32_C(0x7C00) << 17;
+
+    return (mr_gemm_range){.least = 0, .most = finite ? 0 : 128};
+}
+
+mr_gemm_range
+mr__row_range(const mr_gemm_side *a, int64_t row, int64_t k)
+{
+    enum { BIAS = 127, SHIFT = 24 };
+    int64_t size = mr__dtype_size(a->dtype), step = a->depth_stride * size;
+    const char *from = (const char *)a->data + row * a->lane_stride * size;
+    extremes x =
+        size == 4 ? words_look(from, step, k) : halves_look(from, step, k);
+
+    if (x.most == 0)
+        return MR_GEMM_RANGE_NONE;
+    if (a->dtype == MR_FLOAT16)
+        return float16_range(x);
+    return (mr_gemm_range){.least = (int)((x.least + 1) >> SHIFT) - BIAS,
+                           .most = (int)(x.most >> SHIFT) - BIAS};
+}
+
 /* Not even with its largest number alone, or beside zeros. */
-bool
-mr__seen_hopeless(const mr_seen *s, int64_t item, int64_t panel)
+static bool
+range_hopeless(const mr_seen *s, int64_t item, int64_t panel)
 {
     mr_gemm_range a = mr__ranges_read(mr__seen_a(s, item, panel));
     mr_gemm_range b = mr__ranges_read(mr__seen_b(s, item));
@@ -89,6 +156,42 @@ mr__seen_hopeless(const mr_seen *s, int64_t item, int64_t panel)
     return !mr__gemm_ranges_fit(s->p->dtype, MR_GEMM_RANGE_NONE, b) ||
            (a.most > MR_GEMM_RANGE_NONE.most &&
             !mr__gemm_ranges_fit(s->p->dtype, most, b));
+}
+
+/* None of its rows beside what b is known to hold: so beside all of it. */
+static bool
+rows_hopeless(const mr_seen *s, int64_t item, int64_t panel)
+{
+    const mr_product *p = s->p;
+    int64_t i = panel * LANES, end = i + LANES < p->m ? i + LANES : p->m;
+    mr_gemm_range b_range = mr__ranges_read(mr__seen_b(s, item));
+    mr_gemm_side a, b;
+    void *c;
+
+    mr__product_item(p, item, &a, &b, &c);
+    while (i < end &&
+           !mr__gemm_ranges_fit(p->dtype, mr__row_range(&a, i, p->k), b_range))
+        i++;
+    return i == end;
+}
+
+bool
+mr__seen_hopeless(const mr_seen *s, int64_t item, int64_t panel)
+{
+    enum { SOME = 1, NONE };
+    _Atomic uint8_t *at = s->verdict + item * s->panels + panel;
+    uint8_t verdict;
+
+    if (panel_fits(s, item, panel))
+        return false;
+    if (range_hopeless(s, item, panel))
+        return true;
+    verdict = atomic_load_explicit(at, memory_order_relaxed);
+    if (verdict == 0) {
+        verdict = rows_hopeless(s, item, panel) ? NONE : SOME;
+        atomic_store_explicit(at, verdict, memory_order_relaxed);
+    }
+    return verdict == NONE;
 }
 
 bool
@@ -126,38 +229,6 @@ n_b(const mr_seen *s)
 /* ---- rows that cannot ------------------------------------------------------
  */
 
-/* As packing finds it. */
-static mr_gemm_range
-row_range(const mr_gemm_side *a, int64_t row, int64_t k)
-{
-    enum { BIAS = 127, SHIFT = 24, HALF_INFINITE = 0x7C00 };
-    int64_t size = mr__dtype_size(a->dtype);
-    const char *from = (const char *)a->data + row * a->lane_stride * size;
-    uint32_t most = 0, least = UINT32_MAX;
-
-    for (int64_t i = 0; i < k; i++, from += a->depth_stride * size) {
-        uint32_t bits = 0;
-        uint16_t half;
-
-        if (size == 4) {
-            memcpy(&bits, from, sizeof bits);
-        } else {
-            memcpy(&half, from, sizeof half);
-            bits = (uint32_t)half << 16;
-            if (a->dtype == MR_FLOAT16) /* finite or not is all that counts */
-                bits = (half & HALF_INFINITE) == HALF_INFINITE ? 0x7F800000U
-                                                               : 0x3F800000U;
-        }
-        bits += bits; /* without the sign */
-        most = bits > most ? bits : most;
-        least = bits - 1 < least ? bits - 1 : least;
-    }
-    if (most == 0)
-        return MR_GEMM_RANGE_NONE;
-    return (mr_gemm_range){.least = (int)((least + 1) >> SHIFT) - BIAS,
-                           .most = (int)(most >> SHIFT) - BIAS};
-}
-
 /* Which rows of an item are to be made again. */
 typedef struct search {
     const mr_seen *s;
@@ -177,14 +248,14 @@ search_piece(void *ctx, int64_t begin, int64_t end)
     mr__product_item(p, x->item, &a, &b, &c);
     for (int64_t panel = begin; panel < end; panel++) {
         bool fine = panel_fits(x->s, x->item, panel);
-        bool hopeless = mr__seen_hopeless(x->s, x->item, panel);
+        bool hopeless = !fine && mr__seen_hopeless(x->s, x->item, panel);
 
         for (int64_t i = panel * LANES; i < p->m && i < (panel + 1) * LANES;
              i++)
             x->bad[i] =
-                !fine &&
-                (hopeless || !mr__gemm_ranges_fit(
-                                 p->dtype, row_range(&a, i, p->k), b_range));
+                !fine && (hopeless ||
+                          !mr__gemm_ranges_fit(
+                              p->dtype, mr__row_range(&a, i, p->k), b_range));
     }
 }
 
@@ -267,11 +338,11 @@ route_run(const mr_product *p, bool strips, void *workspace)
         (void)mr__product_packed(p, workspace);
 }
 
-/* Ranges, numbers of picked items, which rows of an item are bad; then what the
- * product in any form needs, and in its place, when all is packed no more, rows
- * and their results before what they need. */
+/* Ranges, verdicts, numbers of picked items, which rows of an item are bad;
+ * then what the product in any form needs, and in its place, when all is packed
+ * no more, rows and their results before what they need. */
 typedef struct room {
-    size_t ranges, picked, bad, rows, results, all;
+    size_t ranges, verdicts, picked, bad, rows, results, all;
 } room;
 
 static size_t
@@ -293,6 +364,7 @@ room_plan(const mr_product *p, bool strips)
     one = floats;
     one.n_items = 1;
     r.ranges = aligned((size_t)(n_a(&s) + n_b(&s)) * sizeof(mr_ranges));
+    r.verdicts = aligned((size_t)(p->n_items * s.panels));
     r.picked = aligned((size_t)p->n_items * sizeof(int64_t));
     r.bad = aligned((size_t)p->m * sizeof(bool));
     r.rows = aligned((size_t)(rows * p->k) * size);
@@ -300,7 +372,7 @@ room_plan(const mr_product *p, bool strips)
     most = larger(route_bytes(p, strips), route_bytes(&floats, strips));
     most = larger(most, route_bytes(&one, strips));
     most = larger(most, r.rows + r.results + route_bytes(&few, strips));
-    r.all = r.ranges + r.picked + r.bad + most;
+    r.all = r.ranges + r.verdicts + r.picked + r.bad + most;
     return r;
 }
 
@@ -404,7 +476,8 @@ mr__product_pieces(const mr_product *p, bool strips, void *workspace)
 
     s.a = (mr_ranges *)(void *)free;
     s.b = s.a + n_a(&s);
-    x.picked = (int64_t *)(void *)(free += r.ranges);
+    s.verdict = (_Atomic uint8_t *)(void *)(free += r.ranges);
+    x.picked = (int64_t *)(void *)(free += r.verdicts);
     x.bad = (bool *)(free += r.picked);
     x.workspace = free += r.bad;
     x.rows = free;
@@ -412,6 +485,8 @@ mr__product_pieces(const mr_product *p, bool strips, void *workspace)
     x.rows_workspace = x.results + r.results;
     for (int64_t i = 0; i < n_a(&s) + n_b(&s); i++)
         mr__ranges_begin(&s.a[i]);
+    for (int64_t i = 0; i < p->n_items * s.panels; i++)
+        atomic_init(&s.verdict[i], 0);
     t.seen = &s;
     route_run(&t, strips, x.workspace);
     if (!mr__seen_fit(&s))

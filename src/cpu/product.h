@@ -61,14 +61,21 @@ typedef struct mr_seen {
     bool a_shared, b_shared;
     bool followed; /* what follows has been run */
     mr_ranges *a, *b;
+    /* of each item's panels: 0, or whether one of its rows may (1) or none (2);
+     * relaxed: threads that ask at once find what holds in the end */
+    _Atomic uint8_t *verdict;
 } mr_seen;
+
+/* What the k numbers of a row of a are, as packing finds it. */
+mr_gemm_range mr__row_range(const mr_gemm_side *a, int64_t row, int64_t k);
 
 void mr__ranges_begin(mr_ranges *r);
 void mr__ranges_take(mr_ranges *r, mr_gemm_range x);
 mr_gemm_range mr__ranges_read(mr_ranges *r);
 mr_ranges *mr__seen_a(const mr_seen *s, int64_t item, int64_t panel);
 mr_ranges *mr__seen_b(const mr_seen *s, int64_t item);
-/* Is every row of an item's panel known to be none that can go in pieces? */
+/* Is every row of an item's panel known to be none that can go in pieces?
+ * Where the panel does not fit its rows are looked at, once. */
 bool mr__seen_hopeless(const mr_seen *s, int64_t item, int64_t panel);
 /* Can all of it? */
 bool mr__seen_fit(const mr_seen *s);

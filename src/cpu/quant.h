@@ -50,7 +50,8 @@ void mr__quant_floats_strip(const mr_quant_matrix *w, int64_t m,
 /* The same of floats or halves on the matrix unit (kernels/quant_pieces.h).
  * Blocks are of 16 rows, `at` is a multiple of MR_QUANT_PIECES_DEPTH; y has
  * MR_QUANT_PIECES_ROWS rows of mr__quant_pieces_lanes(m), of which the first m
- * numbers are those of the run; `room` is as large. */
+ * numbers are those of the run; `room` is as large.  mr__quant_pieces_rows
+ * gives the rows of a block that can be none (mr_quant_x), bit i the ith. */
 typedef struct mr_quant_run {
     int64_t m;
     int pieces;
@@ -63,9 +64,9 @@ int64_t mr__quant_pieces_floats(const mr_quant_format *f, mr_dtype t, int64_t m,
 /* At most so many for n rows in up to `runs` runs. */
 int64_t mr__quant_pieces_most(const mr_quant_format *f, mr_dtype t, int64_t n,
                               int64_t runs, int64_t k);
-bool mr__quant_pieces_rows(const mr_quant_format *f, const void *const *x,
-                           mr_dtype t, int64_t m, int64_t k, int64_t block,
-                           int64_t at, float *to);
+uint32_t mr__quant_pieces_rows(const mr_quant_format *f, const void *const *x,
+                               mr_dtype t, int64_t m, int64_t k, int64_t block,
+                               int64_t at, float *to);
 void mr__quant_pieces_strip(const mr_quant_matrix *w, const mr_quant_run *run,
                             int64_t row0, float *y, float *room);
 

@@ -109,7 +109,7 @@ mr__quant_pieces_most(const mr_quant_format *f, mr_dtype t, int64_t n,
     return k / STEP * tiles * SUMS + (f->biased ? k / f->group * lanes : 0);
 }
 
-bool
+uint32_t
 mr__quant_pieces_rows(const mr_quant_format *f, const void *const *x,
                       mr_dtype t, int64_t m, int64_t k, int64_t block,
                       int64_t at, float *to)

@@ -19,6 +19,10 @@
  * bands of columns are the units of work; a row's sum depends neither on its
  * run nor on its band.
  *
+ * Whether numbers can go in pairs or pieces is asked row by row.  Rows that
+ * cannot are made again as floats (the unit has their lanes, which meet no
+ * others), so no row has other bits for what the others hold.
+ *
  * The few and pairs add up codes before they scale them, so sums of huge
  * numbers exceed float32 where their products do not, and infinite ones meet
  * codes instead of values.  Rows that have such (MR_QUANT_HUGE) meet values.
@@ -79,8 +83,10 @@ typedef struct product {
     float *packed; /* rows of long runs, or of all in pairs: run i from float
                       first[i] on */
     int64_t *first;
-    /* for pairs or pieces; relaxed: read after the loop */
-    atomic_bool unfit;
+    /* of each job: its row can be none of the pairs or pieces; relaxed: read
+     * after the loop */
+    atomic_bool *unfit;
+    bool again; /* such rows alone, whatever their number */
 } product;
 
 /* ---- reading the operands ---------------------------------------------------
@@ -215,6 +221,8 @@ in_pieces(const product *p)
 static bool
 in_floats(const product *p, int64_t m)
 {
+    if (p->again)
+        return true;
     return p->turned && m > FEW && m <= RUN && mr__quant_floats_pay() &&
            mr__quant_floats_lanes(m) - m < 4;
 }
@@ -258,6 +266,8 @@ jobs_place(product *p, char *at, int64_t n_jobs)
     bytes += aligned((size_t)(n_jobs + 1) * sizeof(int64_t));
     p->first = at ? (int64_t *)(void *)(at + bytes) : NULL;
     bytes += aligned((size_t)n_jobs * sizeof(int64_t));
+    p->unfit = at ? (atomic_bool *)(void *)(at + bytes) : NULL;
+    bytes += aligned((size_t)n_jobs * sizeof(atomic_bool));
     p->n_jobs = n_jobs;
     return bytes;
 }
@@ -279,26 +289,35 @@ few_place(product *p, char *at, int64_t n_jobs)
     return bytes + aligned((size_t)panel_floats(p, n_jobs) * sizeof(float));
 }
 
+/* With room for so many floats of packed rows, and for a run that is made
+ * again. */
+static size_t
+packed_place(product *p, char *at, int64_t n_jobs, int64_t floats)
+{
+    size_t bytes = jobs_place(p, at, n_jobs);
+    int64_t run = n_jobs < RUN ? n_jobs : RUN;
+    int64_t again = mr__quant_floats_floats(run, p->inner);
+
+    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
+    return bytes +
+           aligned((size_t)(floats > again ? floats : again) * sizeof(float));
+}
+
 /* And of those in pairs. */
 static size_t
 pairs_place(product *p, char *at, int64_t n_jobs, int64_t n_w)
 {
-    size_t bytes = jobs_place(p, at, n_jobs);
-
-    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
-    return bytes + aligned((size_t)pair_floats(p, n_jobs, n_w) * sizeof(float));
+    return packed_place(p, at, n_jobs, pair_floats(p, n_jobs, n_w));
 }
 
 /* And of those in pieces. */
 static size_t
 pieces_place(product *p, char *at, int64_t n_jobs, int64_t n_w)
 {
-    size_t bytes = jobs_place(p, at, n_jobs);
     int64_t floats = mr__quant_pieces_most(&p->w.f, p->a->in[0].dtype, n_jobs,
                                            most_runs(n_jobs, n_w), p->inner);
 
-    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
-    return bytes + aligned((size_t)floats * sizeof(float));
+    return packed_place(p, at, n_jobs, floats);
 }
 
 /* And of more than FEW rows of each item as floats. */
@@ -728,8 +747,90 @@ few_run(product *p)
                 p);
 }
 
+/* ---- rows that can be none of the pairs or pieces --------------------------
+ */
+
+static void
+unfit_begin(product *p)
+{
+    for (int64_t i = 0; i < p->n_jobs; i++)
+        atomic_init(&p->unfit[i], false);
+}
+
+static void
+unfit_note(product *p, int64_t j)
+{
+    atomic_store_explicit(&p->unfit[j], true, memory_order_relaxed);
+}
+
+/* Jobs of a run that are to be made again: how many (list NULL: no more than
+ * that). */
+static int64_t
+run_unfit(const product *p, int64_t run, job *list)
+{
+    int64_t n = 0;
+
+    for (int64_t i = p->runs[run]; i < p->runs[run + 1]; i++)
+        if (atomic_load_explicit(&p->unfit[i], memory_order_relaxed)) {
+            if (list)
+                list[n] = p->jobs[i];
+            n++;
+        }
+    return n;
+}
+
+/* These, a run after the other, where packed rows were: always as floats, so
+ * that their number shows in no bit. */
+static void
+unfit_run(const product *p)
+{
+    for (int64_t run = 0; run < p->n_runs; run++) {
+        job list[RUN];
+        int64_t n = run_unfit(p, run, list), runs[2] = {0, n}, first[1] = {0};
+        product again = *p;
+
+        if (n == 0)
+            continue;
+        again.again = true;
+        again.jobs = list;
+        again.n_jobs = n;
+        again.runs = runs;
+        again.n_runs = 1;
+        again.first = first;
+        floats_run(&again);
+    }
+}
+
 /* ---- in pairs ---------------------------------------------------------------
  */
+
+/* Can pairs have none of some numbers (mr__quant_pairs_rows)? */
+static bool
+pairs_refuse(const uint16_t *x, int64_t n)
+{
+    enum { NORMAL = 0x80, HUGE_HALF = (127 + 64) << 7 };
+
+    for (int64_t i = 0; i < n; i++) {
+        int size = x[i] & 0x7FFF;
+
+        if ((size != 0 && size < NORMAL) || size >= HUGE_HALF)
+            return true;
+    }
+    return false;
+}
+
+/* Rows of a block of 32, of which some numbers from `at` on are no pairs. */
+static void
+pairs_note(product *p, int64_t run, int64_t block, int64_t at,
+           const uint16_t *const *x)
+{
+    enum { ROWS = RUN / RUN_BLOCKS, DEPTH = MR_QUANT_PAIRS_DEPTH };
+    int64_t m = run_length(p, run), left = p->inner - at;
+
+    for (int64_t i = block * ROWS; i < m && i < (block + 1) * ROWS; i++)
+        if (pairs_refuse(x[i] + at, left < DEPTH ? left : DEPTH))
+            unfit_note(p, p->runs[run] + i);
+}
 
 /* Pieces of the depth. */
 static int64_t
@@ -757,7 +858,7 @@ pairs_pack_piece(void *ctx, int64_t begin, int64_t end)
         if (!mr__quant_pairs_pack(&p->w.f, x, m, p->inner, block,
                                   at * MR_QUANT_PAIRS_DEPTH,
                                   p->packed + p->first[run]))
-            atomic_store_explicit(&p->unfit, true, memory_order_relaxed);
+            pairs_note(p, run, block, at * MR_QUANT_PAIRS_DEPTH, x);
     }
 }
 
@@ -777,6 +878,8 @@ pairs_piece(void *ctx, int64_t begin, int64_t end)
         const job *jobs = p->jobs + p->runs[run];
         mr_quant_matrix w = matrix_at(p, jobs[0].w);
 
+        if (run_unfit(p, run, NULL) == m)
+            continue;
         mr__quant_pairs_strip(&w, m, p->packed + p->first[run], j, y);
         mr__gemm_of_tier(mr__tier()->id)
             ->turn(turned, y, lanes, PAIRS_ROWS, PAIRS_ROWS, lanes);
@@ -785,23 +888,20 @@ pairs_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* The jobs and their runs are there.  False: nothing is done, since some number
- * cannot go in pairs. */
-static bool
+/* The jobs and their runs are there. */
+static void
 pairs_run(product *p)
 {
     int64_t strips = (p->outer - 1) / PAIRS_ROWS + 1;
     double depth = (double)p->inner;
 
     firsts_find(p, WAY_PAIRS);
-    atomic_init(&p->unfit, false);
+    unfit_begin(p);
     mr__cpu_for(p->n_runs * RUN_BLOCKS * pairs_pieces(p),
                 mr__cpu_grain(2.0 * MR_QUANT_PAIRS_DEPTH), pairs_pack_piece, p);
-    if (atomic_load_explicit(&p->unfit, memory_order_relaxed))
-        return false;
     mr__cpu_for(p->n_runs * strips, mr__cpu_grain(10.0 * depth), pairs_piece,
                 p);
-    return true;
+    unfit_run(p);
 }
 
 /* ---- in pieces --------------------------------------------------------------
@@ -818,20 +918,23 @@ pieces_pack_piece(void *ctx, int64_t begin, int64_t end)
     int64_t pieces = (p->inner - 1) / MR_QUANT_PIECES_DEPTH + 1;
     int64_t row_bytes = p->inner * mr__dtype_size(in->dtype);
     const void *x[MR_STRIP_ROWS];
+    uint32_t unfit;
 
     for (int64_t u = begin; u < end; u++) {
         int64_t block = u % RUN_SIXTEENS, at = u / RUN_SIXTEENS % pieces;
         int64_t run = u / RUN_SIXTEENS / pieces, m = run_length(p, run);
+        int64_t row = p->runs[run] + block * MR_QUANT_PIECES_LANES;
 
         if (block * MR_QUANT_PIECES_LANES >= m)
             continue;
         for (int64_t i = 0; i < m; i++)
             x[i] = (const char *)in->data +
                    p->jobs[p->runs[run] + i].x * row_bytes;
-        if (!mr__quant_pieces_rows(&p->w.f, x, in->dtype, m, p->inner, block,
-                                   at * MR_QUANT_PIECES_DEPTH,
-                                   p->packed + p->first[run]))
-            atomic_store_explicit(&p->unfit, true, memory_order_relaxed);
+        unfit = mr__quant_pieces_rows(&p->w.f, x, in->dtype, m, p->inner, block,
+                                      at * MR_QUANT_PIECES_DEPTH,
+                                      p->packed + p->first[run]);
+        for (; unfit != 0; unfit &= unfit - 1)
+            unfit_note(p, row + __builtin_ctz(unfit));
     }
 }
 
@@ -853,6 +956,8 @@ pieces_piece(void *ctx, int64_t begin, int64_t end)
         mr_quant_run r = {m, mr__quant_pieces_of(p->a->in[0].dtype),
                           p->packed + p->first[run]};
 
+        if (run_unfit(p, run, NULL) == m)
+            continue;
         mr__quant_pieces_strip(&w, &r, j, y, turned);
         mr__gemm_of_tier(mr__tier()->id)
             ->turn(turned, y, lanes, PIECES_ROWS, PIECES_ROWS, m);
@@ -861,24 +966,21 @@ pieces_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* The jobs and their runs are there.  False: nothing is done, since some number
- * cannot go in pieces. */
-static bool
+/* The jobs and their runs are there. */
+static void
 pieces_run(product *p)
 {
     int64_t strips = (p->outer - 1) / PIECES_ROWS + 1;
     int64_t pieces = (p->inner - 1) / MR_QUANT_PIECES_DEPTH + 1;
 
     firsts_find(p, WAY_PIECES);
-    atomic_init(&p->unfit, false);
+    unfit_begin(p);
     mr__cpu_for(p->n_runs * RUN_SIXTEENS * pieces,
                 mr__cpu_grain(2.0 * MR_QUANT_PIECES_DEPTH), pieces_pack_piece,
                 p);
-    if (atomic_load_explicit(&p->unfit, memory_order_relaxed))
-        return false;
     mr__cpu_for(p->n_runs * strips, mr__cpu_grain(1.5 * (double)p->inner),
                 pieces_piece, p);
-    return true;
+    unfit_run(p);
 }
 
 /* ---- many rows --------------------------------------------------------------
@@ -930,7 +1032,6 @@ size_t
 mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
 {
     product p = product_read(a);
-    size_t bytes, pairs = 0;
     int64_t n_jobs;
     mr_product g;
 
@@ -939,19 +1040,16 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
     batch_read(&p);
     n_jobs = p.m * p.n_items;
     if (in_pieces(&p) && p.m >= PIECES_LEAST)
-        pairs = pieces_place(&p, NULL, n_jobs, p.n_items);
-    else if (in_pairs(&p) && p.m >= PAIRS_LEAST)
-        pairs = pairs_place(&p, NULL, n_jobs, p.n_items);
-    if (p.m <= FEW) {
-        bytes = few_place(&p, NULL, n_jobs);
-    } else if (in_floats(&p, p.m)) {
-        bytes = floats_place(&p, NULL);
-    } else {
-        g = many_product(&p);
-        bytes = mr__product_strips_fit(&g) ? mr__product_strips_bytes(&g)
-                                           : mr__product_packed_bytes(&g);
-    }
-    return bytes > pairs ? bytes : pairs;
+        return pieces_place(&p, NULL, n_jobs, p.n_items);
+    if (in_pairs(&p) && p.m >= PAIRS_LEAST)
+        return pairs_place(&p, NULL, n_jobs, p.n_items);
+    if (p.m <= FEW)
+        return few_place(&p, NULL, n_jobs);
+    if (in_floats(&p, p.m))
+        return floats_place(&p, NULL);
+    g = many_product(&p);
+    return mr__product_strips_fit(&g) ? mr__product_strips_bytes(&g)
+                                      : mr__product_packed_bytes(&g);
 }
 
 /* What follows, where no tile of a product has seen to it. */
@@ -1019,18 +1117,20 @@ matmul_in_pieces(product *p)
     pieces_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
     jobs_make(p);
     runs_find(p);
-    return pieces_run(p);
+    pieces_run(p);
+    return true;
 }
 
 static bool
 matmul_in_pairs(product *p)
 {
-    if (!in_pairs(p) || in_pieces(p) || p->m < PAIRS_LEAST)
+    if (!in_pairs(p) || p->m < PAIRS_LEAST)
         return false;
     pairs_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
     jobs_make(p);
     runs_find(p);
-    return pairs_run(p);
+    pairs_run(p);
+    return true;
 }
 
 mr_code
@@ -1115,7 +1215,10 @@ gather_in_pieces(product *p, void *workspace)
         return false;
     pieces_place(p, workspace, p->n_jobs, p->n_w);
     runs_find(p);
-    return p->n_jobs >= PIECES_LEAST * p->n_runs && pieces_run(p);
+    if (p->n_jobs < PIECES_LEAST * p->n_runs)
+        return false;
+    pieces_run(p);
+    return true;
 }
 
 /* Has some matrix enough rows for pairs? */
@@ -1130,7 +1233,10 @@ gather_in_pairs(product *p, void *workspace)
     runs_find(p);
     for (int64_t run = 0; run < p->n_runs; run++)
         most = run_length(p, run) > most ? run_length(p, run) : most;
-    return most >= PAIRS_LEAST && pairs_run(p);
+    if (most < PAIRS_LEAST)
+        return false;
+    pairs_run(p);
+    return true;
 }
 
 mr_code

@@ -9,6 +9,12 @@
  * runs through all points for its own.  Many numbers added up in few places
  * are added in parts of a fixed number.  Other scatters run on one thread.
  * Nothing is written before all indices are checked.
+ *
+ * Halves that are added are added in float32 and rounded once: single elements
+ * in a copy of the output as floats, if that is not much larger than they are;
+ * else the points of a place are found first, and added up together.  (Slices
+ * of more than one entry of an indexed axis may overlap: these are rounded each
+ * time.)
  * Called by: device.c.  Calls: index.c, the tier's elementwise kernels.
  */
 #include <string.h>
@@ -16,6 +22,7 @@
 #include "array/layout.h"
 #include "base/pool.h"
 #include "cpu/index.h"
+#include "kernels/gemm.h"
 #include "kernels/resolve.h"
 #include "kernels/source.h"
 #include "kernels/tier/tier.h"
@@ -31,6 +38,12 @@ typedef struct combine {
     int64_t item;
     int row; /* of the tables of moves */
 } combine;
+
+static bool
+is_half(mr_dtype t)
+{
+    return t == MR_FLOAT16 || t == MR_BFLOAT16;
+}
 
 static int
 moves_row(int64_t item)
@@ -143,6 +156,9 @@ typedef struct scatter {
     mr_walk slice;  /* without its last dim: output, updates */
     int64_t run, to_stride, from_stride; /* the last dim */
     int64_t n_runs;
+    /* halves: the output as floats, or lists of the points of a place */
+    float *wide;
+    struct lists *lists;
 } scatter;
 
 static void
@@ -207,6 +223,26 @@ typedef struct elements {
             __builtin_prefetch(&to[s->offset[e->next[k]]], 1);                 \
     } while (0)
 
+/* Halves to the output as floats. */
+static void
+elements_widen(const scatter *s, const elements *e)
+{
+    const uint16_t *from = (const uint16_t *)(const void *)s->from;
+    uint16_t halves[CHUNK];
+    float x[CHUNK];
+
+    for (int64_t k = 0; k < e->n; k++)
+        halves[k] = from[e->now[k] * e->step];
+    mr__tier()->casts->cast[s->how.dtype][MR_FLOAT32](x, halves, e->n);
+    for (int64_t k = 0; k < e->n; k++) {
+        if (k < e->n_next)
+            __builtin_prefetch(&s->wide[s->offset[e->next[k]]], 1);
+        s->wide[s->offset[e->now[k]]] += x[k];
+    }
+    for (int64_t k = e->n; k < e->n_next; k++)
+        __builtin_prefetch(&s->wide[s->offset[e->next[k]]], 1);
+}
+
 /* False: none of the cases that stand here. */
 static bool
 elements_run(const scatter *s, const elements *e)
@@ -214,7 +250,9 @@ elements_run(const scatter *s, const elements *e)
     bool add = s->how.mode == MR_SCATTER_ADD;
     mr_dtype t = s->how.dtype;
 
-    if (add && t == MR_FLOAT32)
+    if (s->wide)
+        elements_widen(s, e);
+    else if (add && t == MR_FLOAT32)
         ELEMENTS(float, +=);
     else if (add && t == MR_FLOAT64)
         ELEMENTS(double, +=);
@@ -284,6 +322,289 @@ owner_runs(const scatter *s, mr_owner owner)
     }
 }
 
+/* n adjacent halves to as many floats. */
+static void
+widen_add(const combine *c, float *to, const void *halves, int64_t n)
+{
+    static const float one = 1.0F;
+    mr_gemm_kind kind =
+        c->dtype == MR_FLOAT16 ? MR_GEMM_FLOAT16 : MR_GEMM_BFLOAT16;
+
+    /* a product of one row and depth 1 */
+    mr__gemm_in_use()->wide[kind](to, 0, &one, 0, 1, halves, 0, 1, n, false);
+}
+
+/* Runs of halves to the output as floats. */
+static void
+owner_wide_runs(const scatter *s, mr_owner owner)
+{
+    int64_t step = s->points.ndim == 0 ? 0 : s->points.stride[0][0];
+    const uint16_t *from = (const uint16_t *)(const void *)s->from;
+    int64_t mine[CHUNK], n;
+
+    for (int64_t i = 0; i < s->count; i += CHUNK) {
+        n = chunk_note(s, owner, i, mine);
+        for (int64_t k = 0; k < n; k++) {
+            if (k + 1 < n)
+                run_near((char *)(s->wide + s->offset[mine[k + 1]]),
+                         (const char *)(from + mine[k + 1] * step), s->run * 2);
+            widen_add(&s->how, s->wide + s->offset[mine[k]],
+                      from + mine[k] * step, s->run);
+        }
+    }
+}
+
+/* ---- halves that are added, place by place
+ * ----------------------------------- Each owner goes through its points and
+ * links those of one place, in their order; then the places, in the order of
+ * their first points.
+ */
+typedef struct node {
+    int32_t next; /* point of the same place, or -1 */
+    /* of a place's first point: */
+    int32_t last;  /* the last one so far */
+    int32_t chain; /* the next place with the same head */
+    int32_t later; /* the place that was met next */
+} node;
+
+typedef struct lists {
+    node *node;     /* of each point */
+    int32_t *heads; /* of each owner, 2^bits */
+    int bits;
+} lists;
+
+static int
+lists_bits(int64_t count, int64_t n_owners)
+{
+    int bits = 0;
+
+    while (INT64_C(1) << bits < count / n_owners)
+        bits++;
+    return bits;
+}
+
+static size_t
+lists_bytes(int64_t count, int64_t n_owners)
+{
+    int64_t heads = n_owners << lists_bits(count, n_owners);
+
+    return (size_t)count * sizeof(node) + (size_t)heads * sizeof(int32_t);
+}
+
+static lists
+lists_place(void *room, int64_t count, int64_t n_owners)
+{
+    node *nodes = room;
+
+    return (lists){.node = nodes,
+                   .heads = (int32_t *)(void *)(nodes + count),
+                   .bits = lists_bits(count, n_owners)};
+}
+
+static int32_t *
+lists_head(const scatter *s, int32_t *heads, int64_t p)
+{
+    uint64_t hash = (uint64_t)s->offset[p] * UINT64_C(0xD6E8FEB86659FD93);
+
+    return heads + (s->lists->bits > 0 ? hash >> (64 - s->lists->bits) : 0);
+}
+
+/* Point p, under its head; is it the first one of its place? */
+static bool
+lists_take(const scatter *s, int32_t *head, int32_t p)
+{
+    node *all = s->lists->node;
+    int32_t r = *head;
+
+    while (r >= 0 && s->offset[r] != s->offset[p])
+        r = all[r].chain;
+    if (r < 0) {
+        all[p] = (node){.next = -1, .last = p, .chain = *head, .later = -1};
+        *head = p;
+        return true;
+    }
+    all[p].next = -1;
+    all[all[r].last].next = p;
+    all[r].last = p;
+    return false;
+}
+
+/* Some points of an owner; `last` is the place that was met last, or -1.  What
+ * they touch is asked for first. */
+static int32_t
+lists_extend(const scatter *s, int32_t *heads, const int64_t *mine, int64_t n,
+             int32_t last, int32_t *first)
+{
+    node *all = s->lists->node;
+    int32_t *head[CHUNK];
+
+    for (int64_t k = 0; k < n; k++) {
+        head[k] = lists_head(s, heads, mine[k]);
+        __builtin_prefetch(head[k], 1);
+    }
+    for (int64_t k = 0; k < n; k++)
+        if (*head[k] >= 0) {
+            __builtin_prefetch(all + *head[k], 1);
+            __builtin_prefetch(s->offset + *head[k]);
+        }
+    for (int64_t k = 0; k < n; k++) {
+        int32_t p = (int32_t)mine[k];
+
+        if (!lists_take(s, head[k], p))
+            continue;
+        *(last < 0 ? first : &all[last].later) = p;
+        last = p;
+    }
+    return last;
+}
+
+/* An owner's places: the first one, or -1. */
+static int32_t
+lists_make(const scatter *s, mr_owner owner, int64_t number)
+{
+    int64_t mine[CHUNK], n, size = INT64_C(1) << s->lists->bits;
+    int32_t *heads = s->lists->heads + number * size, first = -1, last = -1;
+
+    memset(heads, -1, (size_t)size * sizeof *heads);
+    for (int64_t i = 0; i < s->count; i += CHUNK) {
+        n = chunk_note(s, owner, i, mine);
+        last = lists_extend(s, heads, mine, n, last, &first);
+    }
+    return first;
+}
+
+/* Where the updates of a point are. */
+static int64_t
+point_from(const scatter *s, int64_t p)
+{
+    mr_walk w;
+
+    if (s->points.ndim <= 1)
+        return s->points.ndim == 0 ? 0 : p * s->points.stride[0][0];
+    w = s->points;
+    mr__walk_seek(&w, p);
+    return w.offset[0];
+}
+
+/* n halves, strides in elements, += those of all points of a place; `from` is
+ * what lies beyond a point's first update. */
+static void
+halves_add(const scatter *s, int32_t first, uint16_t *to, int64_t from,
+           int64_t n)
+{
+    const mr_tier *tier = mr__tier();
+    mr_dtype t = s->how.dtype;
+    uint16_t halves[CHUNK];
+    float sum[CHUNK];
+
+    if (s->to_stride != 1)
+        tier->moves->gather[1](halves, to, s->to_stride * 2, n);
+    tier->casts->cast[t][MR_FLOAT32](sum, s->to_stride == 1 ? to : halves, n);
+    for (int32_t p = first; p >= 0; p = s->lists->node[p].next) {
+        const uint16_t *part =
+            (const uint16_t *)(const void *)s->from + point_from(s, p) + from;
+
+        if (s->from_stride != 1) {
+            tier->moves->gather[1](halves, part, s->from_stride * 2, n);
+            part = halves;
+        }
+        widen_add(&s->how, sum, part, n);
+    }
+    tier->casts->cast[MR_FLOAT32][t](s->to_stride == 1 ? to : halves, sum, n);
+    if (s->to_stride != 1)
+        tier->moves->scatter[1](to, s->to_stride * 2, halves, n);
+}
+
+/* A run of a place's slice: so far from its first numbers. */
+static void
+place_run(const scatter *s, int32_t first, int64_t to, int64_t from)
+{
+    uint16_t *at = (uint16_t *)(void *)s->to + s->offset[first] + to;
+
+    for (int64_t i = 0, n; i < s->run; i += n) {
+        n = s->run - i < CHUNK ? s->run - i : CHUNK;
+        halves_add(s, first, at + i * s->to_stride, from + i * s->from_stride,
+                   n);
+    }
+}
+
+/* All of a place. */
+static void
+place_add(const scatter *s, int32_t first)
+{
+    if (s->lists->node[first].next < 0) { /* one addition, one rounding */
+        scatter_point(s, s->offset[first], point_from(s, first));
+    } else if (s->n_runs == 1) {
+        place_run(s, first, 0, 0);
+    } else {
+        mr_walk w = s->slice;
+
+        mr__walk_seek(&w, 0);
+        for (int64_t r = 0; r < s->n_runs; r++, mr__walk_next(&w))
+            place_run(s, first, w.offset[0], w.offset[1]);
+    }
+}
+
+/* The second points of n places of single elements and those that follow, to
+ * their sums. */
+static void
+elements_follow(const scatter *s, const int32_t *first, int64_t n, float *sum)
+{
+    const node *all = s->lists->node;
+    const uint16_t *from = (const uint16_t *)(const void *)s->from;
+
+    for (int64_t k = 0; k < n; k++)
+        for (int32_t p = all[first[k]].next; p >= 0; p = all[p].next)
+            widen_add(&s->how, sum + k, from + point_from(s, p), 1);
+}
+
+/* n places of single elements. */
+static void
+elements_add(const scatter *s, const int32_t *first, int64_t n)
+{
+    const mr_tier *tier = mr__tier();
+    mr_dtype t = s->how.dtype;
+    uint16_t *to = (uint16_t *)(void *)s->to, halves[CHUNK], more[CHUNK];
+    float sum[CHUNK];
+
+    for (int64_t k = 0; k < n; k++) {
+        const char *from = s->from + point_from(s, first[k]) * 2;
+
+        halves[k] = to[s->offset[first[k]]];
+        memcpy(&more[k], from, sizeof more[k]);
+    }
+    tier->casts->cast[t][MR_FLOAT32](sum, halves, n);
+    widen_add(&s->how, sum, more, n);
+    elements_follow(s, first, n, sum);
+    tier->casts->cast[MR_FLOAT32][t](halves, sum, n);
+    for (int64_t k = 0; k < n; k++)
+        to[s->offset[first[k]]] = halves[k];
+}
+
+static void
+owner_lists(const scatter *s, mr_owner owner, int64_t number)
+{
+    const node *all = s->lists->node;
+    int64_t bytes = s->to_stride == 1 && s->from_stride == 1 ? s->run * 2 : 0;
+    int32_t p = lists_make(s, owner, number), some[CHUNK];
+    bool single = s->n_runs == 1 && s->run == 1;
+
+    for (int64_t n = 0; single && p >= 0; n = 0) {
+        for (; n < CHUNK && p >= 0; p = all[p].later) {
+            __builtin_prefetch(s->to + s->offset[p] * 2, 1);
+            some[n++] = p;
+        }
+        elements_add(s, some, n);
+    }
+    for (int32_t soon; p >= 0; p = soon) {
+        soon = all[p].later;
+        if (soon >= 0)
+            run_near(s->to + s->offset[soon] * 2,
+                     s->from + point_from(s, soon) * 2, bytes);
+        place_add(s, p);
+    }
+}
+
 /* Everything at places that this owner has. */
 static void
 scatter_owner(const scatter *s, int64_t owner)
@@ -292,6 +613,14 @@ scatter_owner(const scatter *s, int64_t owner)
     bool runs = s->n_runs == 1 && s->points.ndim <= 1;
     mr_walk w = s->points;
 
+    if (s->lists) {
+        owner_lists(s, its, owner);
+        return;
+    }
+    if (s->wide && s->run > 1) {
+        owner_wide_runs(s, its);
+        return;
+    }
     if (runs && s->run == 1 && owner_elements(s, its))
         return;
     if (runs) {
@@ -337,13 +666,30 @@ typedef struct sums {
             sum[at[k] * stride] += x[(i + k) * step];                          \
     } while (0)
 
+/* Halves to sums of float32. */
+static void
+sums_widen(const sums *s, float *sum, int64_t i, int64_t n, const int64_t *at)
+{
+    int64_t step = s->from.ndim == 0 ? 0 : s->from.stride[0][0];
+    uint16_t halves[CHUNK];
+    float x[CHUNK];
+
+    mr__tier()->moves->gather[1](halves, s->updates + i * step * 2, step * 2,
+                                 n);
+    mr__tier()->casts->cast[s->dtype][MR_FLOAT32](x, halves, n);
+    for (int64_t k = 0; k < n; k++)
+        sum[at[k] * s->axis->stride] += x[k];
+}
+
 static void
 sums_add(const sums *s, int64_t part, int64_t i, int64_t n, const int64_t *at)
 {
     int64_t step = s->from.ndim == 0 ? 0 : s->from.stride[0][0];
     int64_t stride = s->axis->stride;
 
-    if (s->dtype == MR_FLOAT32)
+    if (is_half(s->dtype))
+        sums_widen(s, (float *)(void *)s->part + part * s->size, i, n, at);
+    else if (s->dtype == MR_FLOAT32)
         SUMS(float);
     else if (s->dtype == MR_FLOAT64)
         SUMS(double);
@@ -353,6 +699,13 @@ sums_add(const sums *s, int64_t part, int64_t i, int64_t n, const int64_t *at)
         SUMS(uint64_t);
 }
 
+/* In which sums are. */
+static mr_dtype
+sums_dtype(const sums *s)
+{
+    return is_half(s->dtype) ? MR_FLOAT32 : s->dtype;
+}
+
 /* What a sum starts from: -0 where the dtype has it, since x + -0 is x. */
 static void
 sums_clear(const sums *s, int64_t part)
@@ -360,10 +713,11 @@ sums_clear(const sums *s, int64_t part)
     const float narrow = -0.0F;
     const double wide = -0.0;
     const uint64_t zero = 0;
-    int64_t item = mr__dtype_size(s->dtype);
-    const void *value = s->dtype == MR_FLOAT32   ? (const void *)&narrow
-                        : s->dtype == MR_FLOAT64 ? (const void *)&wide
-                                                 : (const void *)&zero;
+    mr_dtype t = sums_dtype(s);
+    int64_t item = mr__dtype_size(t);
+    const void *value = t == MR_FLOAT32   ? (const void *)&narrow
+                        : t == MR_FLOAT64 ? (const void *)&wide
+                                          : (const void *)&zero;
 
     for (int64_t i = 0; i < s->size; i++)
         memcpy(s->part + (part * s->size + i) * item, value, (size_t)item);
@@ -398,7 +752,7 @@ sums_piece(void *ctx, int64_t begin, int64_t end)
 static bool
 has_sums(mr_dtype t)
 {
-    return t == MR_FLOAT32 || t == MR_FLOAT64 || t == MR_INT32 ||
+    return is_half(t) || t == MR_FLOAT32 || t == MR_FLOAT64 || t == MR_INT32 ||
            t == MR_UINT32 || t == MR_INT64 || t == MR_UINT64;
 }
 
@@ -435,7 +789,10 @@ static mr_code
 sums_run(sums *s, const mr_kernel_args *a)
 {
     static const int64_t steps[2] = {1, 1};
-    mr_map_fn *add = mr__tier()->dtype[s->dtype]->map[MR_K_ADD];
+    mr_dtype t = sums_dtype(s);
+    mr_map_fn *add = mr__tier()->dtype[t]->map[MR_K_ADD];
+    const mr_tier_casts *casts = mr__tier()->casts;
+    int64_t bytes = s->size * mr__dtype_size(t);
     char *to = a->out[0].data;
     int64_t bad, step = s->index.ndim == 0 ? 0 : s->index.stride[0][0];
 
@@ -445,19 +802,131 @@ sums_run(sums *s, const mr_kernel_args *a)
         return mr__index_fail(mr__index_read(s->axis->index, bad * step),
                               s->axis->axis, s->axis->n);
     mr__cpu_copy_view(to, &a->in[0]);
+    if (t != s->dtype) { /* behind the parts */
+        to = s->part + PARTS * bytes;
+        casts->cast[s->dtype][t](to, a->out[0].data, s->size);
+    }
     for (int64_t part = 0; part < PARTS; part++) {
-        const void *both[2] = {to, s->part + part * s->size *
-                                                 mr__dtype_size(s->dtype)};
+        const void *both[2] = {to, s->part + part * bytes};
 
         add(to, both, steps, s->size);
     }
+    if (t != s->dtype)
+        casts->cast[t][s->dtype](a->out[0].data, to, s->size);
     return MR_OK;
+}
+
+/* ---- halves that are added, in float32 ------------------------------------
+ */
+
+/* Numbers of the output for each of the updates: with more, a copy of it as
+ * floats takes longer than lists (single elements; runs in halves of that). */
+enum { WIDE_MOST = 8, WIDE_RUNS = 2 };
+
+static int64_t
+points_of(const mr_kernel_args *a)
+{
+    return a->n_in > 2 ? a->in[1].size : 1;
+}
+
+static int64_t
+owners_of(const mr_kernel_args *a)
+{
+    return a->in[a->n_in - 1].size >= 1 << 15 ? mr__pool_threads() : 1;
+}
+
+/* Do slices of different places not overlap? */
+static bool
+slices_apart(const mr_kernel_args *a)
+{
+    const mr_scatter_params *p = a->params;
+    const mr_kernel_view *updates = &a->in[a->n_in - 1];
+    int32_t n_index = updates->ndim - a->out[0].ndim;
+
+    for (int64_t k = 0; k < p->axes.n; k++)
+        if (updates->dim[n_index + (int32_t)p->axes.v[k]] != 1)
+            return false;
+    return true;
+}
+
+typedef enum way { WAY_PLAIN, WAY_WIDE, WAY_LISTS } way;
+
+static way
+way_of(const mr_kernel_args *a)
+{
+    const mr_scatter_params *p = a->params;
+    const mr_kernel_view *out = &a->out[0];
+    int64_t count = points_of(a), updates = a->in[a->n_in - 1].size;
+
+    if (p->mode != MR_SCATTER_ADD || !is_half(out->dtype) || updates == 0 ||
+        count > INT32_MAX || !slices_apart(a))
+        return WAY_PLAIN;
+    if (updates == count)
+        return out->size / WIDE_MOST <= count ? WAY_WIDE : WAY_LISTS;
+    return out->size <= updates / WIDE_RUNS ? WAY_WIDE : WAY_LISTS;
 }
 
 size_t
 mr__cpu_scatter_workspace(const mr_kernel_args *a)
 {
-    return (a->n_in > 2 ? (size_t)a->in[1].size : 1) * sizeof(int64_t);
+    size_t bytes = (size_t)points_of(a) * sizeof(int64_t);
+    size_t wide = (size_t)a->out[0].size * sizeof(float), linked;
+    way how = way_of(a);
+
+    if (how == WAY_PLAIN)
+        return bytes;
+    linked = lists_bytes(points_of(a), owners_of(a));
+    return bytes + (how == WAY_WIDE && wide > linked ? wide : linked);
+}
+
+typedef struct turn {
+    mr_dtype t;
+    char *halves;
+    float *wide;
+} turn;
+
+static void
+widen_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const turn *x = ctx;
+
+    mr__tier()->casts->cast[x->t][MR_FLOAT32](
+        x->wide + begin, x->halves + begin * 2, end - begin);
+}
+
+static void
+narrow_piece(void *ctx, int64_t begin, int64_t end)
+{
+    const turn *x = ctx;
+
+    mr__tier()->casts->cast[MR_FLOAT32][x->t](x->halves + begin * 2,
+                                              x->wide + begin, end - begin);
+}
+
+/* The points go to their places; the output has what was there. */
+static void
+scatter_run(scatter *s, const mr_kernel_args *a)
+{
+    int64_t grain = mr__cpu_grain(0.2), size = a->out[0].size;
+    void *room = (int64_t *)a->workspace + s->count;
+    turn x = {s->how.dtype, s->to, room};
+    const mr_kernel_view *out = &a->out[0];
+    bool dense = mr__is_contiguous(out->ndim, out->dim, out->stride) &&
+                 s->points.ndim <= 1 && s->n_runs == 1 &&
+                 (s->run == 1 || (s->to_stride == 1 && s->from_stride == 1));
+    way how = way_of(a);
+    lists l;
+
+    if (how == WAY_WIDE && dense) {
+        s->wide = room;
+        mr__cpu_for(size, grain, widen_piece, &x);
+    } else if (how != WAY_PLAIN && size > 0) {
+        l = lists_place(room, s->count, s->n_owners);
+        s->lists = &l;
+    }
+    mr__cpu_for(s->n_owners, 1, scatter_piece, s);
+    if (s->wide)
+        mr__cpu_for(size, grain, narrow_piece, &x);
 }
 
 /* The slice's last dim as a run, the rest as a walk. */
@@ -490,11 +959,10 @@ mr__cpu_scatter(const mr_kernel_args *a)
     mr_index_axis axes[MR_MAX_NDIM];
     scatter s = {.how = combine_of(p->mode, out->dtype),
                  .offset = a->workspace,
-                 .count = a->n_in > 2 ? a->in[1].size : 1,
+                 .count = points_of(a),
                  .n_owners = 1,
                  .to = out->data,
                  .from = updates->data};
-    bool apart = true;
     mr_code code;
     sums few;
 
@@ -502,7 +970,6 @@ mr__cpu_scatter(const mr_kernel_args *a)
         int32_t axis = (int32_t)p->axes.v[k];
         int64_t size = updates->dim[n_index + axis];
 
-        apart = apart && size == 1;
         axes[k] = (mr_index_axis){&a->in[1 + k], axis, out->dim[axis], size,
                                   out->stride[axis]};
     }
@@ -518,9 +985,9 @@ mr__cpu_scatter(const mr_kernel_args *a)
     mr__walk_add(&s.points, n_index, updates->stride, 0);
     mr__walk_merge(&s.points);
     slice_plan(&s, out, updates, n_index);
-    if (apart && updates->size >= 1 << 15)
-        s.n_owners = mr__pool_threads();
-    mr__cpu_for(s.n_owners, 1, scatter_piece, &s);
+    if (slices_apart(a))
+        s.n_owners = owners_of(a);
+    scatter_run(&s, a);
     return MR_OK;
 }
 

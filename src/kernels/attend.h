@@ -17,6 +17,7 @@
 #ifndef MR_KERNELS_ATTEND_H
 #define MR_KERNELS_ATTEND_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/gemm.h"
@@ -32,7 +33,8 @@
 
 /* What a panel of scores goes through before the weights, each NULL for
  * nothing: key k of column c counts when keep[k][c] and k <= limit[c], and
- * add[k][c] is added (rows as far apart as those of the scores). */
+ * add[k][c] is added (rows as far apart as those of the scores); -inf drops the
+ * pair, whatever its score. */
 typedef struct mr_attend_masks {
     const uint8_t *keep;
     const float *add, *limit;
@@ -90,6 +92,9 @@ typedef void mr_attend_back_split_fn(const float *s, const float *g,
                                      const float *dot,
                                      const mr_attend_pieces *to);
 
+/* Are all n numbers finite? */
+typedef bool mr_attend_finite_fn(const float *x, int64_t n);
+
 /* to[k * to_row + i] = from[i * from_row + k] of n_rows rows of n_keys. */
 typedef void mr_attend_turn_fn(void *to, int64_t to_row, const void *from,
                                int64_t from_row, int64_t n_rows,
@@ -100,6 +105,7 @@ typedef struct mr_attend_tier {
     mr_attend_turn_fn *turn[3]; /* elements of 1, 2, 4 bytes */
     mr_attend_back_fn *back;
     mr_attend_scale_fn *multiply, *divide;
+    mr_attend_finite_fn *finite;
     mr_attend_dots_fn *dots[MR_N_GEMM_KINDS];
     mr_attend_split_fn *split[MR_N_GEMM_KINDS]; /* or NULL */
     mr_attend_back_split_fn *back_split[MR_N_GEMM_KINDS];

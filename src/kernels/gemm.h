@@ -149,6 +149,9 @@ mr_gemm_range mr__gemm_range_join(mr_gemm_range x, mr_gemm_range y);
  * infinite ones would meet others of both signs.  Bfloat16: no sum of products
  * is below the normal range. */
 bool mr__gemm_ranges_fit(mr_dtype t, mr_gemm_range a, mr_gemm_range b);
+/* May one side, beside any numbers of 2^-50 and more that are no larger than
+ * 2^60 (bfloat16: 2^-56, finite, since the other side may have two pieces)? */
+bool mr__gemm_range_fits(mr_dtype t, mr_gemm_range r);
 
 /* As mr__gemm_pack_panels in pieces: what the numbers are is for the caller to
  * judge. */

@@ -120,23 +120,27 @@ mr__gemm_ranges_fit(mr_dtype t, mr_gemm_range a, mr_gemm_range b)
     return most < MOST && least >= LEAST && a.least + b.least >= LEAST;
 }
 
-/* Beside any numbers of 2^-50 and more that are no larger than 2^60 (bfloat16:
- * 2^-56, finite, since the other side may have two pieces). */
+bool
+mr__gemm_range_fits(mr_dtype t, mr_gemm_range r)
+{
+    enum { LARGE = -50, LEAST = -56 };
+
+    if (r.least == MR_GEMM_RANGE_NONE.least)
+        return true;
+    if (t == MR_BFLOAT16)
+        return r.least >= LEAST && r.most < 128;
+    return mr__gemm_ranges_fit(t, r, MR_GEMM_RANGE_NONE) &&
+           (t == MR_FLOAT16 || r.most >= LARGE);
+}
+
 bool
 mr__gemm_pieces_panels(const mr_gemm_side *s, bool right, int64_t panel,
                        int64_t n, int64_t depth0, int64_t depth, float *to,
                        int64_t apart)
 {
-    enum { LARGE = -50, LEAST = -56 };
-    mr_gemm_range r =
-        mr__gemm_pack_pieces(s, right, panel, n, depth0, depth, to, apart);
-
-    if (r.least == MR_GEMM_RANGE_NONE.least)
-        return true;
-    if (s->dtype == MR_BFLOAT16)
-        return r.least >= LEAST && r.most < 128;
-    return mr__gemm_ranges_fit(s->dtype, r, MR_GEMM_RANGE_NONE) &&
-           (s->dtype == MR_FLOAT16 || r.most >= LARGE);
+    return mr__gemm_range_fits(
+        s->dtype,
+        mr__gemm_pack_pieces(s, right, panel, n, depth0, depth, to, apart));
 }
 
 /* ---- tiles -----------------------------------------------------------------

@@ -65,7 +65,7 @@ mr__quant_pieces_of(mr_dtype t)
     return t == MR_FLOAT32 ? 3 : t == MR_FLOAT16 ? 2 : 1;
 }
 
-bool
+uint32_t
 mr__quant_pieces_pack(const mr_quant_format *f, const mr_quant_x *p)
 {
     return pieces_tier()->pack(mr__quant_kind(f), f->group, p);

@@ -42,8 +42,9 @@ int mr__quant_pieces_of(mr_dtype t);
 /* DEPTH numbers or fewer (whole steps) of up to 16 rows, of which `rows` are
  * there, to tiles: of each step `tiles` from `first` on, 256 floats each, steps
  * `apart` floats.  narrow: all pieces in one tile.  Sums over the groups, of 16
- * lanes, go to sums (NULL: none) rows sums_row apart.  False: some number must
- * not go in pieces: 0 apart, below 2^-75 or not below 2^40. */
+ * lanes, go to sums (NULL: none) rows sums_row apart.  Gives the rows of which
+ * a number must not go in pieces (0 apart, below 2^-75 or not below 2^40), bit
+ * i the ith; others are what they are without these. */
 typedef struct mr_quant_x {
     const float (*x)[MR_QUANT_PIECES_DEPTH]; /* 16 rows */
     int64_t rows, depth;
@@ -53,7 +54,7 @@ typedef struct mr_quant_x {
     int64_t apart, sums_row;
 } mr_quant_x;
 
-bool mr__quant_pieces_pack(const mr_quant_format *f, const mr_quant_x *p);
+uint32_t mr__quant_pieces_pack(const mr_quant_format *f, const mr_quant_x *p);
 /* What all sums are to be multiplied by. */
 float mr__quant_pieces_factor(const mr_quant_format *f);
 
@@ -115,7 +116,7 @@ typedef void mr_quant_codes_fn(const mr_quant_codes *c);
 typedef struct mr_quant_pieces {
     /* those that go with their scales come last */
     mr_quant_codes_fn *codes[MR_N_QUANT_KINDS + 2];
-    bool (*pack)(mr_quant_kind kind, int group, const mr_quant_x *p);
+    uint32_t (*pack)(mr_quant_kind kind, int group, const mr_quant_x *p);
     /* [pieces - 1][blocks - 1] */
     void (*multiply[3][2])(const mr_quant_groups *g);
     /* [blocks - 1] */

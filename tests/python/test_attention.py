@@ -476,7 +476,8 @@ def test_attention__of_columns_of_all_sizes(low: float, high: float) -> None:
         w = weights(*(a.astype(np.float64) for a in (q, k)), float(np.float32(0.1)), "plain", None, None)
         error = abs(got - w @ v.astype(np.float64)) / (w @ abs(v.astype(np.float64)))
         assert error.max() <= 10 * 2.0**-24
-        assert np.sqrt((error * error).mean()) <= 1.1 * 2.0**-24
+        most = 1.1 if mx.cpu_tier() == "amx" else 2.0  # chains of multiply-adds
+        assert np.sqrt((error * error).mean()) <= most * 2.0**-24
 
 
 def both_ways(at: list[Any], kind: str) -> list[np.ndarray]:

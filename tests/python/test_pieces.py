@@ -243,6 +243,26 @@ def test_products__of_small_rows_beside_a_small_column_are_right() -> None:
         assert (abs(wide(mx.array(a) @ mx.array(b)) - right) <= 162 * 2.0**-24 * right).all()
 
 
+@pytest.mark.parametrize("dtype", HALF_ULP)
+def test_products__of_panels_without_a_piece_are_those_of_their_rows(dtype: str) -> None:
+    """Whether none of 32 rows, all but one or every other can be pieces shows in no row's bits."""
+    rng = np.random.default_rng(13)
+    for n, k in ((300, 200), (1100, 1500)):
+        a, y = rng.standard_normal((160, k)), values(dtype, rng.standard_normal((k, n)))[0]
+        bad = a.copy()
+        bad[np.arange(160), rng.integers(0, k, 160)] = np.resize(NO_PIECES[dtype], 160)
+        some = bad.copy()
+        some[[40, *range(64, 96, 2), *range(96, 128)]] = a[[40, *range(64, 96, 2), *range(96, 128)]]
+        good, all_bad, mixed = (bits(values(dtype, x)[0] @ y) for x in (a, bad, some))
+        kept = (some == a).all(1)
+        assert np.array_equal(mixed[kept], good[kept])
+        assert np.array_equal(mixed[~kept], all_bad[~kept])
+        for row in (0, 33, 65):
+            one = a.copy()
+            one[row] = bad[row]
+            assert np.array_equal(bits(values(dtype, one)[0] @ y)[row], all_bad[row])
+
+
 def test_products__of_depth_one_are_rounded_once() -> None:
     rng = np.random.default_rng(12)
     for dtype in HALF_ULP:

@@ -191,3 +191,68 @@ def test_quantized_matmul__a_large_matrix_gives_the_bits_of_its_parts(bits: int,
     for i in range(0, 4160, 1040):
         part = mx.quantized_matmul(x, *[a[i : i + 1040] for a in w], group_size=64, bits=bits)
         assert np.array_equal(whole[:, i : i + 1040], np.array(part))
+
+
+NO_PIECES = {
+    "float32": [np.inf, np.nan, 3e38, 2e12, 1e-30, 1e-42],
+    "float16": [np.inf, np.nan],
+    "bfloat16": [np.inf, np.nan, 3e38, 2e12, 1e-30, 2.0**-130],
+}
+
+
+def bits(y: mx.array) -> np.ndarray:
+    return np.array(y.view(mx.uint32 if y.dtype == mx.float32 else mx.uint16))
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(("mode", "bits_", "group"), [("affine", 4, 64), ("affine", 3, 32), ("mxfp4", 4, 32), ("mxfp8", 8, 32)])
+def test_quantized_matmul__of_a_row_does_not_depend_on_other_rows(mode: str, bits_: int, group: int, dtype: str) -> None:
+    """Whatever numbers those hold: a row that no piece can hold is the same alone among good ones,
+    with others and where no row is good."""
+    kw, t = dict(group_size=group, bits=bits_, mode=mode), getattr(mx, dtype)
+    q = mx.quantize(mx.array(drawn(150, 384)), **kw)
+    values = values_of(q, kw)
+    for rows in (3, 5, 17, 32, 100):
+        good = drawn(rows, 384)
+        want = bits(mx.quantized_matmul(mx.array(good).astype(t), *q, **kw))
+        for v in NO_PIECES[dtype]:
+            bad = good.copy()
+            bad[np.arange(rows), np.arange(rows) * 7 % 384] = v
+            all_bad = bits(mx.quantized_matmul(mx.array(bad).astype(t), *q, **kw))
+            for some in ([1], [0, rows - 1], list(range(0, rows, 2))):
+                x = good.copy()
+                x[some] = bad[some]
+                y = mx.quantized_matmul(mx.array(x).astype(t), *q, **kw)
+                got = bits(y)
+                kept = np.setdiff1d(np.arange(rows), some)
+                assert np.array_equal(got[kept], want[kept]), (rows, v)
+                assert np.array_equal(got[some], all_bad[some]), (rows, v)
+                if np.isfinite(v) and abs(v) < 1e30:
+                    check(mx.array(x).astype(t), q, kw, values, least=1e-43)
+                elif np.isnan(v):
+                    assert np.isnan(to_np(y)[some]).all()
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_gather_qmm__of_a_row_does_not_depend_on_other_rows(dtype: str) -> None:
+    kw, t = dict(group_size=64, bits=4, mode="affine"), getattr(mx, dtype)
+    pick = mx.array(np.random.default_rng(1).permutation(np.repeat([0, 1, 2, 4], [3, 9, 40, 120])))
+    q = [mx.reshape(a, (5, 70, -1)) for a in mx.quantize(mx.array(drawn(5 * 70, 320)), **kw)]
+
+    def product(x: np.ndarray) -> mx.array:
+        return mx.gather_qmm(mx.array(x[:, None]).astype(t), *q, rhs_indices=pick, **kw)[:, 0]
+
+    good = drawn(pick.size, 320)
+    want = bits(product(good))
+    for v in NO_PIECES[dtype]:
+        for some in ([5], list(range(0, pick.size, 3))):
+            x = good.copy()
+            x[some, 100] = v
+            y = product(x)
+            kept = np.setdiff1d(np.arange(pick.size), some)
+            assert np.array_equal(bits(y)[kept], want[kept]), v
+            if np.isnan(v):
+                assert np.isnan(to_np(y)[some]).all()
+            alone = good.copy()
+            alone[some[0], 100] = v
+            assert np.array_equal(bits(product(alone))[some[0]], bits(y)[some[0]]), v

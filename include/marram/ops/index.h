@@ -49,7 +49,9 @@ MR_API mr_array *mr_index_gather(mr_array *a,
 
 /* The array with updates (shape: that of the indices, then slice sizes;
  * broadcast in front) combined into it where index_gather would read.
- * Repeated places: the last set wins, other modes accumulate.
+ * Repeated places: the last set wins, other modes accumulate (float16 and
+ * bfloat16 are added in float32 and rounded once, where slices cannot
+ * overlap).
  * Errors: ValueError: shapes or axes that do not fit, an unknown mode;
  * IndexError: an index out of range, at evaluation. */
 MR_API mr_array *mr_index_scatter_at(const char *site, mr_array *a,

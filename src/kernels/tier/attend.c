@@ -34,14 +34,17 @@ kept(R x, const uint8_t *keep, R low)
 }
 
 /* A score scaled, and what is added to it (or NULL), which a dropped pair's low
- * one gets as well. */
+ * one gets as well; -inf whatever the score where that is added. */
 INLINE R
 scaled(R x, R scale, const float *add, R *low)
 {
+    R y;
+
     if (!add)
         return x * scale;
-    *low = *low + v_load(add);
-    return multiply_add(x, scale, v_load(add));
+    y = v_load(add);
+    *low = *low + y;
+    return v_select(v_eq(y, v_neg(INFINITE)), y, multiply_add(x, scale, y));
 }
 
 /* Score k of a column, scaled, after its masks; `low`: a dropped pair's. */
@@ -210,6 +213,8 @@ back_row(float *s, float *g, int64_t width, const uint8_t *keep,
             y = v_select(v_le(v_load(column + c), v_set(*limit)), y, (R){0});
         if (keep)
             y = v_select(m_load(keep + c), y, (R){0});
+        if (add)
+            y = v_select(v_eq(v_load(add + c), v_neg(INFINITE)), (R){0}, y);
         v_store(s + c, x);
         v_store(g + c, y);
     }
@@ -255,6 +260,24 @@ divide(float *y, int64_t row, int64_t n_rows, int64_t width, const float *x)
         for (int64_t i = 0; i < n_rows; i++)
             v_store(y + i * row + c, v_load(y + i * row + c) / by);
     }
+}
+
+/* x - x is 0 of finite numbers only. */
+static bool
+all_finite(const float *x, int64_t n)
+{
+    M all = v_eq((R){0}, (R){0});
+    int64_t i = 0;
+
+    for (; i + N_LANES <= n; i += N_LANES) {
+        R y = v_load(x + i);
+
+        all = m_and(all, v_eq(y - y, (R){0}));
+    }
+    for (; i < n; i++)
+        if (!(x[i] - x[i] == 0.0F))
+            return false;
+    return !m_any(m_not(all));
 }
 
 /* ---- products of one query with keys --------------------------------------
@@ -358,6 +381,7 @@ const mr_attend_tier MR_TIER_SYM(mr__attend_tier) = {
     .back = back,
     .multiply = multiply,
     .divide = divide,
+    .finite = all_finite,
     .dots = {dots_f32, dots_f16, dots_bf16},
 #if MR_TIER_ID == MR_TIER_AVX512
     .split = {split_f32, split_f16, split_bf16},

@@ -317,8 +317,15 @@ back_masked(const back_of *b, const line *l, int64_t at, int64_t c, M *there)
             m_and(*there, v_le(v_load(column + c), v_set(m->limit[l->row])));
     if (m->keep)
         *there = m_and(*there, m_load(m->keep + at));
-    if (!b->is_late)
-        x = scaled(x, v_set(b->late), m->add ? m->add + at : NULL, &low);
+    if (m->add) {
+        R y = v_load(m->add + at);
+
+        *there = m_and(*there, v_ne(y, v_neg(INFINITE)));
+        x = multiply_add(x, v_set(b->late), y);
+        low = low + y;
+    } else if (!b->is_late) {
+        x = x * v_set(b->late);
+    }
     return v_select(*there, x, low);
 }
 

@@ -306,9 +306,9 @@ order_find(mr_quant_kind kind, order *o)
 #define LEAST ((127U - 75) << 23)
 #define MOST  ((127U + 40) << 23)
 
-/* Does some number not fit? */
+/* Which numbers do not fit? */
 INLINE __mmask16
-unfit(__m512 x)
+unfit_of(__m512 x)
 {
     __m512i size =
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7FFFFFFF));
@@ -340,23 +340,22 @@ row_split(const float *x, const order *o, const int n_pieces, __m512i piece[3])
     for (int k = 0; k < n_pieces; k++)
         piece[k] = _mm512_mask_blend_epi16(
             0xAAAAAAAA, _mm512_srli_epi32(half[0][k], 16), half[1][k]);
-    return (__mmask16)(unfit(from[0]) | unfit(from[1]));
+    return (__mmask16)(unfit_of(from[0]) | unfit_of(from[1]));
 }
 
-/* The tiles of one step. */
-INLINE __mmask16
+/* The tiles of one step, and in unfit which numbers of each row do not fit. */
+INLINE void
 step_pack(const mr_quant_x *p, int64_t depth, const order *o, float *to,
-          const int n_pieces)
+          __mmask16 *unfit, const int n_pieces)
 {
     __m512i tile[3][TILE];
     int n_tiles = p->narrow ? 1 : n_pieces;
-    __mmask16 found = 0;
 
     memset(tile, 0, sizeof tile);
     for (int i = 0; i < p->rows; i++) {
         __m512i piece[3];
 
-        found |= row_split(p->x[i] + depth, o, n_pieces, piece);
+        unfit[i] |= row_split(p->x[i] + depth, o, n_pieces, piece);
         for (int k = 0; k < n_pieces; k++)
             if (p->narrow)
                 tile[0][k * p->rows + i] = piece[k];
@@ -368,7 +367,6 @@ step_pack(const mr_quant_x *p, int64_t depth, const order *o, float *to,
         for (int i = 0; i < TILE; i++)
             _mm512_store_si512(to + i * 16, tile[k][i]);
     }
-    return found;
 }
 
 /* Sums of the rows over each group. */
@@ -394,21 +392,27 @@ groups_sum(const mr_quant_x *p, int group, float factor)
     }
 }
 
-static bool
+static uint32_t
 pack(mr_quant_kind kind, int group, const mr_quant_x *p)
 {
-    __mmask16 found = 0;
+    __mmask16 unfit[TILE] = {0};
     float *to = p->to;
+    uint32_t rows = 0;
     order o;
 
     order_find(kind, &o);
     for (int64_t d = 0; d < p->depth; d += STEP, to += p->apart)
-        found |= p->pieces == 1   ? step_pack(p, d, &o, to, 1)
-                 : p->pieces == 2 ? step_pack(p, d, &o, to, 2)
-                                  : step_pack(p, d, &o, to, 3);
+        if (p->pieces == 1)
+            step_pack(p, d, &o, to, unfit, 1);
+        else if (p->pieces == 2)
+            step_pack(p, d, &o, to, unfit, 2);
+        else
+            step_pack(p, d, &o, to, unfit, 3);
     if (p->sums)
         groups_sum(p, group, o.sums);
-    return found == 0;
+    for (int i = 0; i < TILE; i++)
+        rows |= (uint32_t)(unfit[i] != 0) << i;
+    return rows;
 }
 
 /* ---- products ---------------------------------------------------------------
