@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/integers.h"
 #include "cpu/conv.h"
 #include "cpu/epilogue.h"
 #include "cpu/product.h"
@@ -94,7 +95,7 @@ patches_bytes(const mr_conv *c)
 {
     size_t bytes = (size_t)c->chunk * (size_t)c->k * (size_t)c->item;
 
-    return c->plain ? 0 : (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    return c->plain ? 0 : mr__whole_lines(bytes);
 }
 
 /* Without the matrix unit. */
@@ -146,12 +147,6 @@ conv_item(const mr_conv *c, int64_t i)
     return one;
 }
 
-static size_t
-whole_lines(size_t bytes)
-{
-    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-}
-
 /* The unit's, and a flag for each item; what the other ways need is asked for
  * when numbers need them. */
 size_t
@@ -164,7 +159,7 @@ mr__cpu_conv_workspace(const mr_kernel_args *a)
     conv_plan(a, &c);
     if (!on_matrix(&c))
         return other_bytes(&c);
-    return whole_lines(mr__conv_matrix_bytes(&c)) +
+    return mr__whole_lines(mr__conv_matrix_bytes(&c)) +
            (size_t)c.batch * sizeof(bool);
 }
 
@@ -346,7 +341,7 @@ conv_unfit(mr_conv *c, const bool *unfit, int64_t n, bool *followed)
 static mr_code
 conv_matrix(mr_conv *c, char *workspace, bool *followed)
 {
-    size_t bytes = whole_lines(mr__conv_matrix_bytes(c));
+    size_t bytes = mr__whole_lines(mr__conv_matrix_bytes(c));
     bool *unfit = (bool *)(void *)(workspace + bytes);
     int64_t n = mr__conv_matrix_run(c, workspace, unfit);
 

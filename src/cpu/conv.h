@@ -57,13 +57,6 @@ mr__conv_position(const mr_conv *c, int axis, int64_t out, int64_t tap)
     return at >= 0 && at < c->in[axis] ? at : -1;
 }
 
-/* The next multiple of `to`. */
-static inline int64_t
-mr__conv_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 /* Where the first corner of an output's window lies, if all of that is within
  * the input, which is not dilated; else NULL.  float32; out[MR_CONV_SPATIAL] is
  * the place in the batch. */

@@ -18,6 +18,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/conv.h"
 #include "cpu/product.h"
@@ -104,12 +105,6 @@ common(int64_t a, int64_t b)
     return a;
 }
 
-static int64_t
-lesser(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- the plan --------------------------------------------------------------
  */
 
@@ -188,15 +183,15 @@ planes_plan(matrix *m)
     for (int i = 0; i < AXES; i++)
         axis_band(&a[i]);
     a[LINE].bytes =
-        2 * (m->joined ? m->c->channels : mr__conv_up(m->c->channels, STEP));
+        2 * (m->joined ? m->c->channels : mr__round_up(m->c->channels, STEP));
     a[LINE - 1].bytes = a[LINE].band * a[LINE].bytes;
     if (m->finite) /* steps may end beyond the last entry */
-        a[LINE - 1].bytes = mr__conv_up(a[LINE - 1].bytes + 2 * STEP, 64);
+        a[LINE - 1].bytes = mr__round_up(a[LINE - 1].bytes + 2 * STEP, 64);
     for (int i = LINE - 2; i >= 0; i--)
         a[i].bytes = a[i + 1].bytes * a[i + 1].band;
     /* So may rows of a tile beyond the last position. */
     tail = ROWS * a[LINE].step * a[LINE].bytes + 2 * STEP;
-    m->plane_bytes = mr__conv_up(a[0].bytes * a[0].band + tail, 64);
+    m->plane_bytes = mr__round_up(a[0].bytes * a[0].band + tail, 64);
     m->n_units = 1;
     for (int i = 0; i < AXES; i++)
         m->n_units *= a[i].parts;
@@ -302,7 +297,7 @@ rows_plan(matrix *m)
     if (m->finite || n > ROWS / 2 || x->len < x->out || x->phases > 1 ||
         x->step > 1 || y->phases > 1 || y->step > 1)
         return;
-    m->lines = lesser((ROWS - n) / x->band + 1, y->len);
+    m->lines = mr__min((ROWS - n) / x->band + 1, y->len);
     m->rows = (m->lines - 1) * x->band + n;
 }
 
@@ -328,7 +323,7 @@ matrix_plan(const mr_conv *c, matrix *m)
         m->axis[AXES - c->n_spatial + i] = axis_of(c, i);
     m->joined = line_joins(m);
     m->together = c->group_channels >= STEP ? 1 : STEP / c->group_channels;
-    m->together = lesser(m->together, c->p->groups);
+    m->together = mr__min(m->together, c->p->groups);
     m->n_blocks = (c->p->groups - 1) / m->together + 1;
     m->block_channels = m->together * c->group_channels;
     m->block_cols = m->together * c->group_outputs;
@@ -342,13 +337,13 @@ matrix_plan(const mr_conv *c, matrix *m)
     m->near_panels = m->near_panels < 1 ? 1 : m->near_panels;
     boxes_plan(m);
     rows_plan(m);
-    m->n_slots = (int)lesser(mr__pool_threads(), MAX_SLOTS);
+    m->n_slots = (int)mr__min(mr__pool_threads(), MAX_SLOTS);
 }
 
 static size_t
 words_bytes(int64_t n)
 {
-    return (size_t)mr__conv_up(n * (int64_t)sizeof(int64_t), 64);
+    return (size_t)mr__round_up(n * (int64_t)sizeof(int64_t), 64);
 }
 
 static size_t
@@ -367,8 +362,8 @@ slot_bytes(const matrix *m)
 static size_t
 ranges_bytes(const matrix *m)
 {
-    return (size_t)mr__conv_up((m->c->batch + 1) * (int64_t)sizeof(mr_ranges),
-                               64);
+    return (size_t)mr__round_up((m->c->batch + 1) * (int64_t)sizeof(mr_ranges),
+                                64);
 }
 
 static size_t
@@ -521,7 +516,7 @@ lane_gather(const matrix *m, int64_t s, int64_t phase, int64_t block,
         int64_t low = group * channels - m->from[s], high = low + channels;
         int64_t skip = low < 0 ? -low : 0;
 
-        high = lesser(high, STEP);
+        high = mr__min(high, STEP);
         if (low + skip < high)
             memcpy(dense + (low + skip) * item, w + skip * item,
                    (size_t)((high - low - skip) * item));
@@ -558,7 +553,7 @@ columns_pack(const matrix *m, int64_t s, int64_t block, int64_t col, float *to)
 {
     const mr_conv *c = m->c;
     int64_t left = c->p->groups - block * m->together, phase[AXES];
-    int64_t n = lesser(left, m->together) * c->group_outputs - col;
+    int64_t n = mr__min(left, m->together) * c->group_outputs - col;
     char dense[ROWS * STEP * sizeof(float)];
 
     if (c->p->groups == m->n_blocks && !m->joined) {
@@ -616,7 +611,7 @@ box_find(const matrix *m, int64_t unit, char *copy)
         const axis *a = &m->axis[i];
 
         b.from[i] = unit % a->parts * a->len;
-        b.n[i] = lesser(a->len, a->out - b.from[i]);
+        b.n[i] = mr__min(a->len, a->out - b.from[i]);
         b.first[i] = band_first(a, b.from[i]);
         unit /= a->parts;
     }
@@ -640,8 +635,8 @@ line_copy(const matrix *m, const box *b, const char *line, char *to)
     int64_t high = a->in - b->first[LINE], end = (a - 1)->bytes;
     mr_gemm_range r = MR_GEMM_RANGE_NONE;
 
-    high = high < 0 ? 0 : lesser(high, n);
-    low = lesser(low, high);
+    high = high < 0 ? 0 : mr__min(high, n);
+    low = mr__min(low, high);
     if (line == NULL || low == high) {
         zeros(m, to, end);
         return r;
@@ -787,8 +782,8 @@ tile_find(const matrix *m, const outputs *o, int64_t number, pair *p, int which)
     place = place * line->out + o->first[LINE] + j * line->phases;
     p->rows.x[which] = o->b->copy + at;
     p->to[which] = c->to + place * c->outputs * c->item;
-    p->n[which] = lesser(m->rows, o->n[LINE] - j);
-    p->lines[which] = lesser(m->lines, o->n[LINE - 1] - index[LINE - 1]);
+    p->n[which] = mr__min(m->rows, o->n[LINE] - j);
+    p->lines[which] = mr__min(m->lines, o->n[LINE - 1] - index[LINE - 1]);
 }
 
 /* The weights that a pair meets in a panel of columns, and its sums. */
@@ -808,8 +803,8 @@ meeting_find(const matrix *m, int64_t combo, int64_t panel, meeting *k)
 
     k->block = block;
     k->col = col;
-    k->cols = lesser(groups, m->together) * m->c->group_outputs - col;
-    k->cols = lesser(k->cols, COLS);
+    k->cols = mr__min(groups, m->together) * m->c->group_outputs - col;
+    k->cols = mr__min(k->cols, COLS);
     k->weights = m->weights + panel * m->panel_floats +
                  m->first[combo] * m->n_pieces * MR_CONV_STEP_FLOATS;
     return k->cols > 0;
@@ -859,7 +854,7 @@ pair_run(const matrix *m, const pair *p, int64_t combo, const meeting *k, int n)
         int64_t s1 = steps * (chunk + 1) / n_chunks, s = s0;
 
         do {
-            int64_t end = n > 1 ? lesser(s + NEAR_STEPS, s1) : s1;
+            int64_t end = n > 1 ? mr__min(s + NEAR_STEPS, s1) : s1;
 
             for (int i = 0; i < n; i++)
                 meeting_run(m, p, &k[i], combo, s, end,
@@ -912,7 +907,7 @@ outputs_run(const matrix *m, const outputs *o)
         n *= o->n[i];
     for (int64_t near = 0; near < all; near += m->near_panels)
         for (int64_t t = 0; t < n; t += 2) {
-            int64_t end = lesser(near + m->near_panels, all);
+            int64_t end = mr__min(near + m->near_panels, all);
 
             tile_find(m, o, t, &p, 0);
             p.rows.x[1] = p.rows.x[0];

@@ -18,6 +18,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/conv.h"
 #include "cpu/product.h"
@@ -70,12 +71,6 @@ typedef struct back {
     float *parts, *out;
     mr_ranges *ranges; /* of x and of g */
 } back;
-
-static int64_t
-lesser(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- the plan --------------------------------------------------------------
  */
@@ -135,7 +130,7 @@ box_positions(back *b)
     int64_t last = 0;
 
     a[LINE].pitch = 1;
-    a[LINE - 1].pitch = mr__conv_up(a[LINE].len + a[LINE].shift, 2);
+    a[LINE - 1].pitch = mr__round_up(a[LINE].len + a[LINE].shift, 2);
     for (int i = LINE - 2; i >= 0; i--)
         a[i].pitch = a[i + 1].pitch * (a[i + 1].len + a[i + 1].shift);
     for (int i = 0; i < AXES; i++)
@@ -176,7 +171,7 @@ boxes_plan(back *b)
     b->reach = b->steps * STEP + 2;
     for (int i = 0; i < AXES; i++)
         b->reach += b->axis[i].shift * b->axis[i].pitch;
-    b->reach = mr__conv_up(b->reach, 2);
+    b->reach = mr__round_up(b->reach, 2);
 }
 
 static void
@@ -209,7 +204,7 @@ back_plan(const mr_conv *c, back *b)
         line->shift = 0;
     }
     b->together = b->channels >= COLS ? 1 : COLS / b->channels;
-    b->together = lesser(b->together, c->p->groups);
+    b->together = mr__min(b->together, c->p->groups);
     b->n_blocks = (c->p->groups - 1) / b->together + 1;
     b->block_channels = b->together * b->channels;
     b->block_cols = b->together * c->group_outputs;
@@ -221,11 +216,11 @@ back_plan(const mr_conv *c, back *b)
     b->x_bytes = b->reach / 2 * MR_CONV_PAIR;
     b->g_floats = b->steps * b->n_pieces * MR_CONV_STEP_FLOATS;
     b->part_floats = b->n_blocks * b->n_c * b->taps * b->n_o * TILE;
-    b->n_parts = lesser(b->n_boxes, PARTS);
+    b->n_parts = mr__min(b->n_boxes, PARTS);
     while (b->n_parts > 1 && b->n_parts * b->part_floats > PART_FLOATS)
         b->n_parts--;
-    b->n_shares = lesser(PARTS / b->n_parts, b->n_blocks * b->n_c);
-    b->n_slots = (int)lesser(mr__pool_threads(), MAX_SLOTS);
+    b->n_shares = mr__min(PARTS / b->n_parts, b->n_blocks * b->n_c);
+    b->n_slots = (int)mr__min(mr__pool_threads(), MAX_SLOTS);
 }
 
 /* Lines of 32 columns: of a line of the input and one more, of what came back
@@ -245,7 +240,7 @@ line_bytes(const back *b)
     const axis *a = &b->axis[LINE];
     int64_t n = (a->len - 1) * a->stride * b->c->channels + b->channels;
 
-    return b->joined ? mr__conv_up(n * b->c->item, 64) : 0;
+    return b->joined ? mr__round_up(n * b->c->item, 64) : 0;
 }
 
 static size_t
@@ -321,7 +316,7 @@ box_find(const back *b, int64_t number, char *slot)
         const axis *a = &b->axis[i];
 
         k.from[i] = number % a->parts * a->len;
-        k.n[i] = lesser(a->len, a->out - k.from[i]);
+        k.n[i] = mr__min(a->len, a->out - k.from[i]);
         number /= a->parts;
     }
     slot += 2 * b->copies * b->n_pieces * b->x_bytes;
@@ -347,7 +342,7 @@ left_make(const back *b, const box *k, int64_t block, int64_t col, float *to)
     const axis *a = b->axis;
     int64_t lines = k->n[0] * k->n[1] * k->n[2], end = 0;
     int64_t first = block * b->block_cols + col;
-    int64_t n = lesser(lesser(b->block_cols - col, c->outputs - first), COLS);
+    int64_t n = mr__min(mr__min(b->block_cols - col, c->outputs - first), COLS);
     mr_gemm_range r = MR_GEMM_RANGE_NONE;
 
     if (n <= 0)
@@ -393,8 +388,8 @@ joined_split(const back *b, const box *k, const char *line, int64_t col,
     first = k->from[LINE] * a->stride - a->low;
     low = first < 0 ? -first : 0;
     high = a->in - first;
-    high = high < 0 ? 0 : lesser(high, count);
-    low = lesser(low, high);
+    high = high < 0 ? 0 : mr__min(high, count);
+    low = mr__min(low, high);
     memset(k->line, 0, (size_t)(low * entry));
     memcpy(k->line + low * entry, line + (first + low) * entry,
            (size_t)((high - low) * entry));
@@ -416,8 +411,8 @@ line_split(const back *b, const box *k, const char *line, int64_t rest,
     int64_t count = a->len + a->shift, high = a->in - first, low;
 
     low = first < 0 ? (-first + a->stride - 1) / a->stride : 0;
-    high = high <= 0 ? 0 : lesser((high - 1) / a->stride + 1, count);
-    low = lesser(low, high);
+    high = high <= 0 ? 0 : mr__min((high - 1) / a->stride + 1, count);
+    low = mr__min(low, high);
     lines_clear(b, k, 0, low);
     lines_clear(b, k, high, a[-1].pitch + 1);
     if (low == high)
@@ -442,11 +437,11 @@ right_make(const back *b, const box *k, const int64_t *rest, int64_t block,
     int64_t first = block * b->block_channels + col;
     mr_gemm_range r = MR_GEMM_RANGE_NONE;
 
-    n = lesser(n, COLS);
-    n = b->joined ? n : lesser(n, c->channels - first);
+    n = mr__min(n, COLS);
+    n = b->joined ? n : mr__min(n, c->channels - first);
     for (int64_t l = 0; l < lines && l * pitch < b->reach; l++) {
         int64_t at[LINE] = {l / y / z, l / y % z, l % y}, from = 0;
-        int64_t count = lesser(pitch, b->reach - l * pitch);
+        int64_t count = mr__min(pitch, b->reach - l * pitch);
         bool inside = true;
 
         for (int i = 0; i < LINE && inside; i++) {
@@ -593,7 +588,8 @@ back_unit(const void *ctx, int64_t unit, char *slot)
         if (!all_fit(b))
             return;
         for (int64_t p = p0; p < p1;) {
-            int64_t block = p / b->n_c, next = lesser((block + 1) * b->n_c, p1);
+            int64_t block = p / b->n_c,
+                    next = mr__min((block + 1) * b->n_c, p1);
 
             block_run(b, &k, block, p - block * b->n_c, next - block * b->n_c,
                       sums);
@@ -618,7 +614,7 @@ tile_store(const back *b, int64_t block, int64_t panel, int64_t tap, int64_t o,
         int64_t low = col / columns * each - panel * COLS, high = low + each;
         int64_t skip = low < 0 ? -low : 0;
 
-        high = lesser(high, COLS);
+        high = mr__min(high, COLS);
         if (col >= b->block_cols || out >= c->outputs || low + skip >= high)
             continue;
         memcpy(b->out + (out * b->taps + tap) * each + skip, sums + low + skip,

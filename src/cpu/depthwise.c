@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "cpu/conv.h"
 #include "kernels/depth.h"
 #include "kernels/tier/tier.h"
@@ -59,9 +60,7 @@ depth_plan(const mr_conv *c, depth *d)
 static size_t
 weights_bytes(const depth *d)
 {
-    size_t n = (size_t)(d->c->outputs * d->c->taps * d->acc_item);
-
-    return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    return mr__whole_lines((size_t)(d->c->outputs * d->c->taps * d->acc_item));
 }
 
 size_t

@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/product.h"
 #include "cpu/share.h"
@@ -70,7 +71,7 @@ few_plan(const mr_product *p, few *s)
 static int64_t
 x_floats(const few *s)
 {
-    return s->x_ready ? 0 : (s->p->n_items * s->p->m * s->p->k + 15) / 16 * 16;
+    return s->x_ready ? 0 : mr__round_up(s->p->n_items * s->p->m * s->p->k, 16);
 }
 
 size_t

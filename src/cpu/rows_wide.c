@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/product.h"
 #include "cpu/share.h"
@@ -88,7 +89,7 @@ few_plan(const mr_product *p, few *s)
 static int64_t
 x_reals(const few *s)
 {
-    return (s->p->n_items * s->rows * s->x_row + 15) / 16 * 16;
+    return mr__round_up(s->p->n_items * s->rows * s->x_row, 16);
 }
 
 size_t

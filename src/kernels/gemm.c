@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/integers.h"
 #include "kernels/tier/tier.h"
 
 enum { RUNS_AHEAD = 8 };
@@ -675,7 +676,7 @@ mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units)
 int64_t
 mr__gemv_halves(int64_t band, int64_t n)
 {
-    int64_t half = (n / 2 + 63) / 64 * 64;
+    int64_t half = mr__round_up(n / 2, 64);
 
     return band >= n && n >= 2 * MR_GEMV_COLS ? half : band;
 }

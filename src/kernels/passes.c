@@ -23,6 +23,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "kernels/draw.h"
 #include "kernels/run.h"
 
@@ -31,12 +32,6 @@
  * block (its lanes to memory and back, and all that stands around it) took 60
  * ns beside 200 of reading from the third level. */
 #define MOST_AT_ONCE 16
-
-static int64_t
-min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static bool
 is_fold(const mr_step *t)
@@ -137,8 +132,8 @@ chunk_points(const mr_run *r, int64_t p, int64_t end)
     int64_t n = end - p;
 
     if (g->strategy == MR_RUN_LONG)
-        return min64(n, g->inner);
-    n = min64(n, g->outer);
+        return mr__min(n, g->inner);
+    n = mr__min(n, g->outer);
     return r->l->n_red > 1 ? mr__piece_length(r->l, p, n) : n;
 }
 
@@ -151,7 +146,7 @@ chunk_foresee(const mr_run *r, const mr_pass *pass, int64_t p, int64_t n,
     const mr_geometry *g = &r->s->g;
 
     /* folds of what lies in memory foresee all but their first rows */
-    n = min64(n, pass->only_folds && g->hop > 1 ? FORESEEN_ROWS : g->outer);
+    n = mr__min(n, pass->only_folds && g->hop > 1 ? FORESEEN_ROWS : g->outer);
     for (int i = 0; pass->inputs >> i != 0; i++) {
         const mr_block_io *io = &r->l->in[i];
         int64_t size = (int64_t)mr__reg_size(r, i);
@@ -325,7 +320,7 @@ lane_run(mr_run *r, const mr_pass *pass, int64_t block, leaves of, int i,
             t->fn.fold->fill(mr__at_lanes(r, t->dst) + top * width, r->rows);
     }
     for (int64_t q = 0, m; q < count; q += m) {
-        m = min64(count - q, r->s->g.outer);
+        m = mr__min(count - q, r->s->g.outer);
         if (q + m < count)
             chunk_foresee(r, pass, block + l + (q + m) * MR_LANES,
                           count - q - m, inner);
@@ -385,7 +380,7 @@ fold_block_done(mr_run *r, const mr_step *t, int64_t n, void *one)
         return lanes;
     if (r->s->g.strategy == MR_RUN_COLS) {
         t->fn.fold->cols_done(lanes, r->f->lane_bytes[t->dst],
-                              min64(n, MR_LANES), r->rows);
+                              mr__min(n, MR_LANES), r->rows);
         return lanes;
     }
     t->fn.fold->done(one, lanes);
@@ -400,7 +395,7 @@ piece_run(mr_run *r, const mr_pass *pass, int64_t b, int part, int parts,
 {
     bool cols = r->s->g.strategy == MR_RUN_COLS;
     int64_t block = b * MR_RED_BLOCK;
-    int64_t n_block = min64(MR_RED_BLOCK, r->s->g.points - block);
+    int64_t n_block = mr__min(MR_RED_BLOCK, r->s->g.points - block);
     int64_t begin = block + n_block * part / parts;
     int64_t end = block + n_block * (part + 1) / parts;
 
@@ -441,8 +436,8 @@ takes_blocks(const mr_run *r, const mr_pass *pass)
 static int64_t
 blocks_of_call(const mr_run *r, int64_t b, int64_t end)
 {
-    end = min64(end, r->s->g.points / MR_RED_BLOCK);
-    return end <= b ? 1 : min64(end - b, MOST_AT_ONCE);
+    end = mr__min(end, r->s->g.points / MR_RED_BLOCK);
+    return end <= b ? 1 : mr__min(end - b, MOST_AT_ONCE);
 }
 
 /* acc[i] = the fold of block b + i of the row at x, for n of them. */
@@ -451,7 +446,7 @@ blocks_fold(const mr_run *r, const mr_step *t, const char *x, int64_t b,
             int64_t n, void *acc)
 {
     int64_t bytes = MR_RED_BLOCK * (int64_t)mr__reg_size(r, t->arg[0]);
-    int64_t points = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+    int64_t points = mr__min(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
     _Alignas(64) char centre[MOST_AT_ONCE * 16];
 
     x += b * bytes;
@@ -532,7 +527,7 @@ pass_blocks(mr_run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
         return;
     }
     for (int64_t b = 0; pass->n > 0 && b < n_blocks; b++) {
-        int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+        int64_t n = mr__min(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
 
         piece_run(r, pass, b, 0, 1, inner, b == 0);
         for (int i = 0; pass->folds && i < pass->n; i++) {
@@ -685,7 +680,7 @@ split_piece(mr_run *r, const split *s, int64_t i)
 {
     int parts = r->s->g.parts, part = part_at((int)(i % parts), parts);
     int64_t b = i / parts, piece = b * parts + part;
-    int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+    int64_t n = mr__min(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
     _Alignas(64) char one[16];
     int fold = 0;
 
@@ -734,7 +729,7 @@ typedef struct kept {
 static void
 kept_room(mr_run *r, kept *k, int64_t next, int64_t n)
 {
-    int64_t from = min64(next, k->have);
+    int64_t from = mr__min(next, k->have);
 
     if (k->have + n - k->from <= MR_KEPT_BLOCKS * MR_RED_BLOCK)
         return;
@@ -763,8 +758,8 @@ static void
 words_of_pair(mr_run *r, kept *k, int64_t b)
 {
     int64_t first = b * MR_RED_BLOCK, n = r->s->g.points;
-    int64_t pairs = min64(MR_RED_BLOCK, n / 2 - first);
-    int64_t all = min64(MR_RED_BLOCK, n - first);
+    int64_t pairs = mr__min(MR_RED_BLOCK, n / 2 - first);
+    int64_t all = mr__min(MR_RED_BLOCK, n - first);
 
     pairs = pairs < 0 ? 0 : pairs;
     for (uint32_t m = r->low->drawn; m != 0; m &= m - 1) {
@@ -811,13 +806,13 @@ split_pairs(mr_run *r, const split *s, int64_t begin, int64_t end)
             words_of_pair(r, &k, b);
             block_at_hand(r, s, b, 0);
         } else if (next * MR_RED_BLOCK < k.have) {
-            wanted = min64(wanted, n) - k.have;
+            wanted = mr__min(wanted, n) - k.have;
             kept_room(r, &k, next * MR_RED_BLOCK, wanted);
             words_alone(r, MR_RED_BLOCK + k.have - k.from, k.have, wanted);
             k.have += wanted;
         }
         for (; next * MR_RED_BLOCK < n &&
-               min64((next + 1) * MR_RED_BLOCK, n) <= k.have;
+               mr__min((next + 1) * MR_RED_BLOCK, n) <= k.have;
              next++)
             block_at_hand(r, s, next, (next + 1) * MR_RED_BLOCK - k.from);
     }
