@@ -14,19 +14,19 @@
  * The order in which a sum is made is that of its steps, whatever the box.
  * Whether the numbers of an item may go in pieces is known at the end; for
  * those that may not the caller takes another way.
- * Called by: conv.c.  Calls: kernels/conv_matrix.h.
+ * Called by: conv.c.  Calls: conv_box.c, kernels/conv_matrix.h.
  */
 #include <string.h>
 
 #include "base/integers.h"
 #include "base/pool.h"
-#include "cpu/conv.h"
+#include "cpu/conv_box.h"
 #include "cpu/product.h"
 #include "kernels/conv_matrix.h"
 
 enum {
-    AXES = MR_CONV_SPATIAL + 1, /* the item, then space, the line last */
-    LINE = AXES - 1,
+    AXES = MR_CONV_AXES,
+    LINE = MR_CONV_LAST,
     STEP = MR_CONV_STEP,
     COLS = MR_CONV_COLS,
     ROWS = MR_CONV_ROWS,
@@ -50,15 +50,9 @@ enum {
     LEAST_CHANNELS = 4 /* of a group of halves */
 };
 
-/* One axis.  Outputs of phase f are f + phases * j; their taps are those that
- * meet entries, tap t of phase f at shift + step * j. */
-typedef struct axis {
-    int64_t in, out, kernel, stride, dilation, spread, low;
-    int64_t phases, step;
-    int64_t len, parts; /* outputs of a box, boxes */
-    int64_t band;       /* entries of the input that those see */
-    int64_t bytes;      /* from one to the next, in the copy */
-} axis;
+/* Outputs of phase f along an axis are f + phases * j; their taps are those
+ * that meet entries, tap t of phase f at shift + step * j. */
+typedef mr_conv_axis axis;
 
 typedef struct matrix {
     const mr_conv *c;
@@ -67,9 +61,8 @@ typedef struct matrix {
     int n_pieces;
     axis axis[AXES];
     bool joined;
-    bool finite;                /* zeros of weights meet numbers */
-    int64_t together, n_blocks; /* groups of a block */
-    int64_t block_channels, block_cols;
+    bool finite; /* zeros of weights meet numbers */
+    mr_conv_blocks blocks;
     int64_t n_panels, near_panels; /* of a block, at a time */
     int64_t n_combos, n_steps;     /* phases of all axes; steps of all those */
     int64_t panel_floats;
@@ -108,21 +101,16 @@ common(int64_t a, int64_t b)
 /* ---- the plan --------------------------------------------------------------
  */
 
-static axis
-axis_of(const mr_conv *c, int i)
+static void
+axes_plan(const mr_conv *c, axis *all)
 {
-    axis a = {.in = c->in[i],
-              .out = c->out[i],
-              .kernel = c->kernel[i],
-              .stride = c->p->stride.v[i],
-              .dilation = c->p->kernel_dilation.v[i],
-              .spread = c->p->input_dilation.v[i],
-              .low = c->p->low.v[i]};
-    int64_t both = common(a.stride, a.spread);
+    mr__conv_axes(c, all);
+    for (axis *a = all; a < all + AXES; a++) {
+        int64_t both = common(a->stride, a->spread);
 
-    a.phases = a.spread / both;
-    a.step = a.stride / both;
-    return a;
+        a->phases = a->spread / both;
+        a->step = a->stride / both;
+    }
 }
 
 /* Does tap t, counted from the window's corner, meet entries in a phase? */
@@ -208,7 +196,7 @@ boxes_plan(matrix *m)
                  : m->n_pieces == 2 ? 4.0
                                     : 6.0);
     int64_t wanted = UNITS * mr__pool_threads();
-    int64_t bytes = m->n_blocks * m->n_panels * m->panel_floats * 4;
+    int64_t bytes = m->blocks.n * m->n_panels * m->panel_floats * 4;
     int64_t most = bytes > NEAR_BYTES ? LARGE_BOX_BYTES : BOX_BYTES;
 
     if (most == LARGE_BOX_BYTES) /* each box reads all of them */
@@ -249,7 +237,7 @@ line_steps(const matrix *m, int64_t n)
 {
     if (m->joined)
         return (n * m->c->channels + STEP - 1) / STEP;
-    return n * ((m->block_channels + STEP - 1) / STEP);
+    return n * ((m->blocks.channels + STEP - 1) / STEP);
 }
 
 static void
@@ -309,28 +297,13 @@ matrix_plan(const mr_conv *c, matrix *m)
                   .kind = mr__conv_kind(c->dtype),
                   .n_pieces = mr__gemm_pieces(c->dtype),
                   .chunk = c->dtype == MR_BFLOAT16 ? CHUNK_HALVES : CHUNK};
-    for (int i = 0; i < AXES; i++)
-        m->axis[i] = (axis){.in = 1,
-                            .out = 1,
-                            .kernel = 1,
-                            .stride = 1,
-                            .dilation = 1,
-                            .spread = 1,
-                            .phases = 1,
-                            .step = 1};
-    m->axis[0].in = m->axis[0].out = c->batch;
-    for (int i = 0; i < c->n_spatial; i++)
-        m->axis[AXES - c->n_spatial + i] = axis_of(c, i);
+    axes_plan(c, m->axis);
     m->joined = line_joins(m);
-    m->together = c->group_channels >= STEP ? 1 : STEP / c->group_channels;
-    m->together = mr__min(m->together, c->p->groups);
-    m->n_blocks = (c->p->groups - 1) / m->together + 1;
-    m->block_channels = m->together * c->group_channels;
-    m->block_cols = m->together * c->group_outputs;
-    m->finite = m->joined || (c->p->groups > 1 &&
-                              (m->together > 1 || c->group_channels % STEP));
+    m->blocks = mr__conv_blocks(c, c->group_channels);
+    m->finite = m->joined || (c->p->groups > 1 && (m->blocks.together > 1 ||
+                                                   c->group_channels % STEP));
     steps_count(m);
-    m->n_panels = (m->block_cols - 1) / COLS + 1;
+    m->n_panels = (m->blocks.cols - 1) / COLS + 1;
     m->panel_floats = m->n_steps * m->n_pieces * MR_CONV_STEP_FLOATS;
     m->near_panels =
         m->panel_floats > 0 ? NEAR_BYTES / (m->panel_floats * 4) : m->n_panels;
@@ -349,7 +322,7 @@ words_bytes(int64_t n)
 static size_t
 weights_bytes(const matrix *m)
 {
-    return (size_t)(m->n_blocks * m->n_panels * m->panel_floats) *
+    return (size_t)(m->blocks.n * m->n_panels * m->panel_floats) *
            sizeof(float);
 }
 
@@ -389,7 +362,7 @@ mr__conv_matrix_bytes(const mr_conv *c)
 static bool
 matrix_pays(const mr_conv *c, const matrix *m)
 {
-    int64_t depths = m->n_steps * STEP, met = c->k * m->together;
+    int64_t depths = m->n_steps * STEP, met = c->k * m->blocks.together;
 
     if (c->dtype != MR_FLOAT32)
         return c->p->groups == 1 || c->group_channels >= LEAST_CHANNELS;
@@ -397,22 +370,24 @@ matrix_pays(const mr_conv *c, const matrix *m)
         return false;
     if (mr__conv_squares_fits(c))
         return c->channels >= MANY_CHANNELS;
-    if (m->block_cols < LEAST_COLS || 4 * met < 3 * depths)
+    if (m->blocks.cols < LEAST_COLS || 4 * met < 3 * depths)
         return false;
-    return m->together <= MOST_TOGETHER;
+    return m->blocks.together <= MOST_TOGETHER;
 }
 
 bool
 mr__conv_matrix_fits(const mr_conv *c)
 {
+    axis all[AXES];
     int64_t phases = 1;
     matrix m;
 
     if (mr__conv_matrix() == NULL || mr__gemm_pieces(c->dtype) == 0 ||
         c->k == 0)
         return false;
-    for (int i = 0; i < c->n_spatial; i++) {
-        phases *= axis_of(c, i).phases;
+    axes_plan(c, all);
+    for (int i = 0; i < AXES; i++) {
+        phases *= all[i].phases;
         if (phases > MAX_PHASES)
             return false;
     }
@@ -509,8 +484,8 @@ lane_gather(const matrix *m, int64_t s, int64_t phase, int64_t block,
     int64_t channels = c->group_channels, item = c->item, shift;
     int64_t group = col / c->group_outputs, n = 0;
     const char *w =
-        c->w +
-        ((block * m->block_cols + col) * c->taps + m->tap[s]) * channels * item;
+        c->w + ((block * m->blocks.cols + col) * c->taps + m->tap[s]) *
+                   channels * item;
 
     if (!m->joined) {
         int64_t low = group * channels - m->from[s], high = low + channels;
@@ -552,13 +527,13 @@ static mr_gemm_range
 columns_pack(const matrix *m, int64_t s, int64_t block, int64_t col, float *to)
 {
     const mr_conv *c = m->c;
-    int64_t left = c->p->groups - block * m->together, phase[AXES];
-    int64_t n = mr__min(left, m->together) * c->group_outputs - col;
+    int64_t left = c->p->groups - block * m->blocks.together, phase[AXES];
+    int64_t n = mr__min(left, m->blocks.together) * c->group_outputs - col;
     char dense[ROWS * STEP * sizeof(float)];
 
-    if (c->p->groups == m->n_blocks && !m->joined) {
+    if (c->p->groups == m->blocks.n && !m->joined) {
         int64_t depth = c->group_channels - m->from[s];
-        const char *w = c->w + ((block * m->block_cols + col) * c->k +
+        const char *w = c->w + ((block * m->blocks.cols + col) * c->k +
                                 m->tap[s] * c->group_channels + m->from[s]) *
                                    c->item;
 
@@ -607,14 +582,9 @@ box_find(const matrix *m, int64_t unit, char *copy)
 {
     box b = {.copy = copy};
 
-    for (int i = LINE; i >= 0; i--) {
-        const axis *a = &m->axis[i];
-
-        b.from[i] = unit % a->parts * a->len;
-        b.n[i] = mr__min(a->len, a->out - b.from[i]);
-        b.first[i] = band_first(a, b.from[i]);
-        unit /= a->parts;
-    }
+    mr__conv_box(m->axis, unit, b.from, b.n);
+    for (int i = 0; i < AXES; i++)
+        b.first[i] = band_first(&m->axis[i], b.from[i]);
     return b;
 }
 
@@ -799,11 +769,11 @@ static bool
 meeting_find(const matrix *m, int64_t combo, int64_t panel, meeting *k)
 {
     int64_t block = panel / m->n_panels, col = panel % m->n_panels * COLS;
-    int64_t groups = m->c->p->groups - block * m->together;
+    int64_t groups = m->c->p->groups - block * m->blocks.together;
 
     k->block = block;
     k->col = col;
-    k->cols = mr__min(groups, m->together) * m->c->group_outputs - col;
+    k->cols = mr__min(groups, m->blocks.together) * m->c->group_outputs - col;
     k->cols = mr__min(k->cols, COLS);
     k->weights = m->weights + panel * m->panel_floats +
                  m->first[combo] * m->n_pieces * MR_CONV_STEP_FLOATS;
@@ -818,7 +788,7 @@ meeting_run(const matrix *m, const pair *p, const meeting *k, int64_t combo,
     mr_conv_rows r = p->rows;
 
     for (int i = 0; i < 2; i++)
-        r.x[i] += 2 * k->block * m->block_channels;
+        r.x[i] += 2 * k->block * m->blocks.channels;
     r.step = m->step + m->first[combo] + s0;
     r.n_steps = s1 - s0;
     m->tier->tile[m->n_pieces - 1][p->n[1] > 0][k->cols > COLS / 2](
@@ -832,7 +802,7 @@ tile_store(const matrix *m, const pair *p, const meeting *k, int t)
 {
     const axis *x = &m->axis[LINE];
     int64_t each = m->c->outputs * m->c->item;
-    char *to = p->to[t] + (k->block * m->block_cols + k->col) * m->c->item;
+    char *to = p->to[t] + (k->block * m->blocks.cols + k->col) * m->c->item;
 
     for (int64_t l = 0; l < p->lines[t]; l++)
         m->tier->store[m->kind](to + l * x->out * each, x->phases * each,
@@ -899,7 +869,7 @@ panels_run(const matrix *m, const pair *p, int64_t combo, int64_t from,
 static void
 outputs_run(const matrix *m, const outputs *o)
 {
-    int64_t n = o->tiles * o->lines, all = m->n_blocks * m->n_panels;
+    int64_t n = o->tiles * o->lines, all = m->blocks.n * m->n_panels;
     pair p = {.rows = {.row_bytes = m->axis[LINE].step * m->axis[LINE].bytes,
                        .apart = m->plane_bytes}};
 
@@ -967,7 +937,7 @@ mr__conv_matrix_run(const mr_conv *c, void *workspace, bool *unfit)
     steps_list(&m);
     for (int64_t i = 0; i <= c->batch; i++)
         mr__ranges_begin(&m.ranges[i]);
-    mr__cpu_for(m.n_blocks * m.n_panels * m.n_steps,
+    mr__cpu_for(m.blocks.n * m.n_panels * m.n_steps,
                 mr__cpu_grain(150.0 * m.n_pieces), weights_piece, &m);
     if (item_fits(&m, 0)) /* the weights do: nothing is seen of items yet */
         mr__cpu_units(m.n_slots, m.n_units, at, slot_bytes(&m), box_run, &m);
