@@ -17,22 +17,6 @@
 
 enum { RUNS_AHEAD = 8 };
 
-#define MR_X(id, name) [id] = &mr__gemm_tier_##name,
-static const mr_gemm_tier *const tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
-#undef MR_X
-
-const mr_gemm_tier *
-mr__gemm_of_tier(int id)
-{
-    return mr__tier_by_id(id) ? tiers[id] : NULL;
-}
-
-const mr_gemm_tier *
-mr__gemm_in_use(void)
-{
-    return tiers[mr__tier()->id];
-}
-
 int
 mr__gemm_rows(void)
 {
