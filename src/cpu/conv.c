@@ -171,31 +171,17 @@ patch_make(const mr_conv *c, int64_t row, char *to)
     int64_t n_lines = c->taps / c->kernel[last];
     int64_t line_bytes = c->kernel[last] * c->group_channels * c->item;
 
-    for (int i = last; i >= 0; i--) {
-        out[i] = row % c->out[i];
-        row /= c->out[i];
-    }
+    row = mr__conv_out_at(c, last + 1, row, out);
     for (int64_t t = 0; t < n_lines; t++, to += line_bytes) {
-        int64_t from = row;
-        bool inside = true;
+        int64_t from = mr__conv_tap_at(c, last, row, out, tap);
 
-        for (int i = 0; i < last && inside; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-            inside = at >= 0;
-            from = from * c->in[i] + at;
-        }
         taps_make(c,
-                  inside ? c->x + (from * c->in[last] * c->channels +
-                                   c->group * c->group_channels) *
-                                      c->item
-                         : NULL,
+                  from >= 0 ? c->x + (from * c->in[last] * c->channels +
+                                      c->group * c->group_channels) *
+                                         c->item
+                            : NULL,
                   out[last], to);
-        for (int i = last - 1; i >= 0; i--) {
-            if (++tap[i] < c->kernel[i])
-                break;
-            tap[i] = 0;
-        }
+        mr__conv_tap_next(c, last, tap);
     }
 }
 

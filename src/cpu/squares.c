@@ -688,17 +688,6 @@ typedef struct direct {
     int64_t offset[9 * DEEP_TAPS]; /* of taps */
 } direct;
 
-/* The next tap, the last axis first. */
-static void
-tap_next(const mr_conv *c, int64_t *tap)
-{
-    for (int i = c->n_spatial - 1; i >= 0; i--) {
-        if (++tap[i] < c->kernel[i])
-            return;
-        tap[i] = 0;
-    }
-}
-
 /* Where the taps of an output begin; those beyond an edge are NULL.  Is none?
  */
 static bool
@@ -710,17 +699,12 @@ direct_taps(const mr_conv *c, const direct *d, const int64_t *out,
 
     for (int64_t k = 0; whole && k < c->taps; k++)
         x[k * ROWS] = whole + d->offset[k];
-    for (int64_t k = 0; !whole && k < c->taps; k++, tap_next(c, tap)) {
-        int64_t from = out[MR_CONV_SPATIAL];
-        bool there = true;
+    for (int64_t k = 0; !whole && k < c->taps;
+         k++, mr__conv_tap_next(c, c->n_spatial, tap)) {
+        int64_t from =
+            mr__conv_tap_at(c, c->n_spatial, out[MR_CONV_SPATIAL], out, tap);
 
-        for (int i = 0; i < c->n_spatial && there; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-            there = at >= 0;
-            from = from * c->in[i] + at;
-        }
-        x[k * ROWS] = there ? floats(c->x) + from * c->channels : NULL;
+        x[k * ROWS] = from >= 0 ? floats(c->x) + from * c->channels : NULL;
     }
     return whole != NULL;
 }

@@ -283,11 +283,7 @@ mr__conv_offsets(const mr_conv *c, int axes, int64_t *offset)
             far = far * c->in[i] + t * c->p->kernel_dilation.v[i];
         }
         offset[s] = far * c->channels;
-        for (int i = axes - 1; i >= 0; i--) {
-            if (++tap[i] < c->kernel[i])
-                break;
-            tap[i] = 0;
-        }
+        mr__conv_tap_next(c, axes, tap);
     }
 }
 

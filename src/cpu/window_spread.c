@@ -158,28 +158,13 @@ lines_find(const spread *s, int64_t line, const float **x)
     int64_t out[MR_CONV_SPATIAL] = {0}, tap[MR_CONV_SPATIAL] = {0};
     int last = c->n_spatial - 1;
 
-    for (int i = last - 1; i >= 0; i--) {
-        out[i] = line % c->out[i];
-        line /= c->out[i];
-    }
-    for (int64_t l = 0; l < s->lines; l++) {
-        int64_t from = line;
-        bool inside = true;
+    line = mr__conv_out_at(c, last, line, out);
+    for (int64_t l = 0; l < s->lines; l++, mr__conv_tap_next(c, last, tap)) {
+        int64_t from = mr__conv_tap_at(c, last, line, out, tap);
 
-        for (int i = 0; i < last && inside; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-            inside = at >= 0;
-            from = from * c->in[i] + at;
-        }
-        x[l] = inside ? (const float *)(const void *)c->x +
-                            from * c->in[last] * c->channels
-                      : NULL;
-        for (int i = last - 1; i >= 0; i--) {
-            if (++tap[i] < c->kernel[i])
-                break;
-            tap[i] = 0;
-        }
+        x[l] = from >= 0 ? (const float *)(const void *)c->x +
+                               from * c->in[last] * c->channels
+                         : NULL;
     }
 }
 
