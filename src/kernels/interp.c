@@ -278,18 +278,6 @@ mr__run_rows(mr_run *r, int p, int64_t outer, int64_t inner)
 /* ---- reductions
  * ----------------------------------------------------------------------- */
 
-static bool
-is_fold(const mr_step *t)
-{
-    return t->kind == MR_STEP_FOLD || t->kind == MR_STEP_ARG;
-}
-
-static size_t
-acc_size(const mr_step *t)
-{
-    return mr__elem_size((mr_dtype)t->acc);
-}
-
 /* Counted in integers as wide as the numbers, which GCC does by vectors. */
 static bool
 is_finite(mr_dtype t, const void *x, int64_t n)
@@ -320,13 +308,13 @@ mr__fold_finish(mr_run *r, const mr_step *t, void *acc, int64_t outer,
     int64_t points = r->s->g.points;
 
     if (points == 0 && t->fold == MR_FOLD_SUM)
-        memset(acc, 0, acc_size(t) * (size_t)r->rows);
+        memset(acc, 0, mr__acc_size(t) * (size_t)r->rows);
     if (t->k == MR_R_MEAN) {
         mr_const n = {.c128 = {(double)points, 0}}, m;
         bool few = r->rows <= MR_SPLAT_N; /* then no more than these */
 
         mr__const_cast(&n, MR_FLOAT64, &m, a);
-        fill(r, count, m.bytes, acc_size(t), few ? r->rows : MR_SPLAT_N);
+        fill(r, count, m.bytes, mr__acc_size(t), few ? r->rows : MR_SPLAT_N);
         tier->dtype[a]->map[MR_K_DIVIDE](acc, (const void *[]){acc, count},
                                          (int64_t[]){1, few}, r->rows);
         if (points > 0 && !r->low->careful && !is_finite(a, acc, r->rows))
@@ -335,7 +323,7 @@ mr__fold_finish(mr_run *r, const mr_step *t, void *acc, int64_t outer,
     if (a != dtype)
         tier->casts->cast[a][dtype](at_row(r, t->dst), acc, r->rows);
     else
-        memcpy(at_row(r, t->dst), acc, acc_size(t) * (size_t)r->rows);
+        memcpy(at_row(r, t->dst), acc, mr__acc_size(t) * (size_t)r->rows);
     mr__run_publish(r, t->dst, outer, inner);
 }
 
@@ -470,7 +458,7 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
             row_run(r, t, outer, inner);
             continue;
         }
-        if (is_fold(t)) {
+        if (mr__step_folds(t)) {
             if (r->s->g.strategy == MR_RUN_ROWS)
                 fold_rows(r, t, outer, inner);
             continue;

@@ -33,18 +33,6 @@
  * ns beside 200 of reading from the third level. */
 #define MOST_AT_ONCE 16
 
-static bool
-is_fold(const mr_step *t)
-{
-    return t->kind == MR_STEP_FOLD || t->kind == MR_STEP_ARG;
-}
-
-static size_t
-acc_size(const mr_step *t)
-{
-    return mr__elem_size((mr_dtype)t->acc);
-}
-
 static void
 acc_copy(char *to, const char *from, int64_t size)
 {
@@ -80,7 +68,7 @@ counter_push(const counter *c, int64_t b, const void *acc)
 {
     char *top = c->at + c->width * __builtin_popcountll((unsigned long long)b);
 
-    memcpy(top, acc, acc_size(c->t) * (size_t)c->rows);
+    memcpy(top, acc, mr__acc_size(c->t) * (size_t)c->rows);
     for (; b & 1; b >>= 1, top -= c->width)
         c->t->fn.fold->combine(top - c->width, top, c->rows);
 }
@@ -96,7 +84,7 @@ counter_push_some(const counter *c, int64_t b, int64_t n, const char *from,
     static const uint8_t place[MOST_AT_ONCE] = {0, 8, 4, 12, 2, 10, 6, 14,
                                                 1, 9, 5, 13, 3, 11, 7, 15};
     _Alignas(64) char group[MOST_AT_ONCE * 16];
-    int64_t size = (int64_t)acc_size(c->t);
+    int64_t size = (int64_t)mr__acc_size(c->t);
 
     if (n < MOST_AT_ONCE || b % MOST_AT_ONCE != 0) {
         for (int64_t i = 0; i < n; i++)
@@ -217,7 +205,7 @@ folds_begin(mr_run *r, const mr_pass *pass, bool args_too)
         if (r->s->g.strategy == MR_RUN_COLS) {
             if (t->exact_lanes && r->s->g.points < n)
                 n = r->s->g.points > 0 ? r->s->g.points : 1;
-            n *= width / (int64_t)acc_size(t);
+            n *= width / (int64_t)mr__acc_size(t);
         }
         t->fn.fold->fill(mr__at_lanes(r, t->dst), n);
     }
@@ -455,8 +443,8 @@ blocks_fold(const mr_run *r, const mr_step *t, const char *x, int64_t b,
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        acc_copy(centre + i * (int64_t)acc_size(t), mr__at_row(r, t->arg[1]),
-                 (int64_t)acc_size(t));
+        acc_copy(centre + i * (int64_t)mr__acc_size(t),
+                 mr__at_row(r, t->arg[1]), (int64_t)mr__acc_size(t));
     t->near->rows(acc, x, points, n, bytes, centre, next_row(r, t->arg[0]));
 }
 
@@ -470,7 +458,7 @@ row_fold(const mr_run *r, const counter *c, const char *x)
     for (int64_t b = 0, m; b < n_blocks; b += m) {
         m = blocks_of_call(r, b, n_blocks);
         blocks_fold(r, c->t, x, b, m, some);
-        counter_push_some(c, b, m, some, (int64_t)acc_size(c->t));
+        counter_push_some(c, b, m, some, (int64_t)mr__acc_size(c->t));
     }
 }
 
@@ -478,7 +466,7 @@ void
 mr__fold_long_rows(const mr_run *r, const mr_step *t, void *acc, const char *x,
                    int64_t row_bytes)
 {
-    int64_t size = (int64_t)acc_size(t);
+    int64_t size = (int64_t)mr__acc_size(t);
     _Alignas(64) char levels[64 * 16];
     counter c = {t, levels, size, 1};
     char *to = acc;
@@ -630,7 +618,7 @@ split_enter(mr_run *r, void *scratch, int64_t tile, int p, int64_t outer,
         for (int i = 0; q > 0 && i < r->low->n_step; i++) {
             const mr_step *t = &r->low->step[i];
 
-            if (!is_fold(t))
+            if (!mr__step_folds(t))
                 continue;
             if (r->low->phase[t->dst] == q) {
                 memcpy(mr__at_row(r, t->dst), state_at(r, scratch, tile, fold),
@@ -651,7 +639,7 @@ split_leave(mr_run *r, void *scratch, int64_t tile, int p)
     for (int i = 0; i < r->low->n_step; i++) {
         const mr_step *t = &r->low->step[i];
 
-        if (!is_fold(t))
+        if (!mr__step_folds(t))
             continue;
         if (r->low->phase[t->dst] == p + 1)
             memcpy(state_at(r, scratch, tile, fold), mr__at_row(r, t->dst),
@@ -690,7 +678,7 @@ split_piece(mr_run *r, const split *s, int64_t i)
         partial to = partial_at(r, s->scratch, s->tile, piece, fold);
         const void *acc = mr__at_lanes(r, t->dst);
 
-        if (!is_fold(t))
+        if (!mr__step_folds(t))
             continue;
         fold++;
         if (t->kind == MR_STEP_FOLD)
@@ -698,7 +686,7 @@ split_piece(mr_run *r, const split *s, int64_t i)
         else
             memcpy(to.indices, mr__at_blocks(r, t->dst),
                    sizeof(uint32_t) * (size_t)r->rows);
-        memcpy(to.values, acc, acc_size(t) * (size_t)r->rows);
+        memcpy(to.values, acc, mr__acc_size(t) * (size_t)r->rows);
     }
 }
 
@@ -708,7 +696,7 @@ split_blocks(const mr_run *r, const split *s, int64_t b, int64_t n)
 {
     const mr_step *t = &r->low->step[s->pass->step[0]];
     _Alignas(64) char some[MOST_AT_ONCE * 16];
-    int64_t size = (int64_t)acc_size(t);
+    int64_t size = (int64_t)mr__acc_size(t);
 
     blocks_fold(r, t, r->in[t->arg[0]], b, n, some);
     for (int64_t i = 0; i < n; i++)
@@ -869,7 +857,7 @@ fold_join(mr_run *r, const mr_step *t, void *scratch, int64_t tile, int fold)
             counter_push(&c, b, from.values);
         } else if (b == 0) {
             memcpy(mr__at_lanes(r, t->dst), from.values,
-                   acc_size(t) * (size_t)r->rows);
+                   mr__acc_size(t) * (size_t)r->rows);
             memcpy(index, from.indices, sizeof *index * (size_t)r->rows);
         } else {
             t->fn.arg_fns->merge(mr__at_lanes(r, t->dst), index, from.values,
@@ -895,7 +883,7 @@ mr__run_join(mr_run *r, void *scratch, int p, bool last, int64_t tile)
     for (int i = 0; i < pass->n; i++) {
         const mr_step *t = &r->low->step[pass->step[i]];
 
-        if (is_fold(t))
+        if (mr__step_folds(t))
             fold_join(r, t, scratch, tile, fold++);
     }
     pass_finish(r, pass, row_pieces(r), inner);
