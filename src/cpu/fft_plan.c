@@ -651,11 +651,8 @@ mr_fft_cache_clear(void)
 static void
 fork_child(void)
 {
-    if (pthread_mutex_trylock(&lock.m) == 0) {
-        pthread_mutex_unlock(&lock.m);
+    if (!mr__lock_fork_torn(&lock))
         return;
-    }
-    mr__lock_fork_child(&lock);
     newest = oldest = NULL;
     n_plans = n_bytes = 0;
 }
