@@ -5,11 +5,20 @@
  * Loops.  A submitter takes one of 64 static slots, fills it, opens its gate,
  * sets its bit in `open_loops` and starts on the chunks itself.  A worker that
  * sees the bit enters through the gate, which counts who is inside, and claims
- * chunks of `left` until there are none.  Then the submitter closes the gate
- * and waits until nobody is inside.  Slots are static, so a worker that comes
- * too late looks at a closed gate and never at freed memory; entering is a
- * compare-and-swap that succeeds only while the gate is open, so it may even
- * find another loop there than the one it came for, and helps that one.
+ * chunks until there are none.  Then the submitter closes the gate and waits
+ * until nobody is inside.  Slots are static, so a worker that comes too late
+ * finds a closed gate and never freed memory: it counts itself in first and
+ * then looks whether the gate was open, and goes again if it was not.  It may
+ * even find another loop there than the one it came for, and helps that one.
+ *
+ * Shares.  Each thread has a home, and the chunks of a loop are dealt to homes:
+ * in a row of loops over the same memory, of equally many chunks or not, a
+ * thread touches what it touched before, which its own cache still has and no
+ * other must give up.  Shares lie in pairs, the first of which is gone through
+ * upwards and the second downwards, or the other way round.  Who has done its
+ * own share takes chunks of others, its partner's first, from where that one
+ * would end.  A worker whose home has no share, of a loop with fewer chunks
+ * than threads, gives those that have one some time to come.
  *
  * Idle workers spin for SPIN_NS, since loops come in rows, then park on the
  * futex `bell`.  No wake-up is missed: a worker first says in `idle` that it
@@ -56,6 +65,7 @@ enum {
     SPIN_NS = 30000,
     CLOSE_SPIN_NS = 200000, /* some chunks' time: the last ones are running */
     SPIN_PAUSES = 16,       /* between two looks at the clock */
+    STRANGER_NS = 3000,     /* until a worker takes the only chunk of another */
     LOOPS_IN_ROW = 64,
     CHUNKS_MAX = 1 << 30, /* a loop of more would last for days */
     APART_NS = 2000000,   /* from one change of processor to the next */
@@ -73,12 +83,12 @@ struct loop {
     void (*body)(void *ctx, int64_t i);
     void *ctx;
     int cpu; /* where the submitter was when it began */
-    /* Chunks [front, back) that nobody has claimed: back * LEFT_BACK + front.
-     * Each that finds none still takes one: front may pass back. */
-    _Alignas(LINE_BYTES) _Atomic int64_t left;
+    _Atomic int n_shares;
+    bool turned; /* shares are gone through the other way */
+    /* Chunks [front, back) of a share that nobody has claimed: back * LEFT_BACK
+     * + front.  Each that finds none still takes one: front may pass back. */
+    _Alignas(LINE_BYTES) _Atomic int64_t left[MR_CPUS_MAX];
 };
-
-enum claim_end { CLAIM_FRONT, CLAIM_BACK };
 
 struct job {
     struct job *next;
@@ -191,31 +201,77 @@ left_back(int64_t left)
     return (left - left_front(left)) / LEFT_BACK;
 }
 
-/* Chunks that nobody has claimed; the answer may be old. */
+/* Chunks of a share that nobody has claimed; the answer may be old. */
+static int64_t
+share_left(const struct loop *l, int share)
+{
+    /* relaxed: a hint */
+    int64_t left = atomic_load_explicit(&l->left[share], memory_order_relaxed);
+    int64_t n = left_back(left) - left_front(left);
+
+    return n > 0 ? n : 0;
+}
+
+/* The same of all shares. */
 static int64_t
 loop_left(const struct loop *l)
 {
-    /* relaxed: a hint */
-    int64_t left = atomic_load_explicit(&l->left, memory_order_relaxed);
+    /* relaxed: a hint, and so what it sums may be of two loops */
+    int n_shares = atomic_load_explicit(&l->n_shares, memory_order_relaxed);
+    int64_t left = 0;
 
-    return left_back(left) - left_front(left);
+    for (int k = 0; k < n_shares; k++)
+        left += share_left(l, k);
+    return left;
 }
 
-/* The next chunk, or -1.  The submitter takes them from the front, helpers
- * from the back: so in a row of loops over the same memory each finds in its
- * own cache much of what it touched before. */
-static int64_t
-loop_claim(struct loop *l, enum claim_end end)
+static bool
+loop_has_chunks(const struct loop *l)
 {
+    /* relaxed: as above */
+    int n_shares = atomic_load_explicit(&l->n_shares, memory_order_relaxed);
+
+    for (int k = 0; k < n_shares; k++)
+        if (share_left(l, k) > 0)
+            return true;
+    return false;
+}
+
+/* A chunk of a share, or -1: the next of its own thread, else the last. */
+static int64_t
+share_claim(struct loop *l, int share, bool own)
+{
+    bool front = (share % 2 == 0) == (own != l->turned);
+    int64_t left, first, end;
+
+    if (share_left(l, share) == 0)
+        return -1;
     /* relaxed: shares out numbers; what the chunks read is ordered by the
      * gate, what they wrote by leaving it */
-    int64_t left = atomic_fetch_add_explicit(
-        &l->left, end == CLAIM_FRONT ? 1 : -LEFT_BACK, memory_order_relaxed);
-    int64_t front = left_front(left), back = left_back(left);
-
-    if (front >= back)
+    left = atomic_fetch_add_explicit(&l->left[share], front ? 1 : -LEFT_BACK,
+                                     memory_order_relaxed);
+    first = left_front(left);
+    end = left_back(left);
+    if (first >= end)
         return -1;
-    return end == CLAIM_FRONT ? front : back - 1;
+    return front ? first : end - 1;
+}
+
+/* The next chunk for a thread of that home, or -1. */
+static int64_t
+loop_claim(struct loop *l, int home)
+{
+    /* relaxed: the caller is inside, so it is this loop's */
+    int n = atomic_load_explicit(&l->n_shares, memory_order_relaxed);
+    int64_t i = home < n ? share_claim(l, home, true) : -1;
+
+    for (int k = 1; k <= n && i < 0; k++) {
+        int share = (home ^ 1) + k - 1; /* the partner's, then those behind */
+
+        share %= n;
+        i = share != home ? share_claim(l, share, false) : -1;
+    }
+    return i;
 }
 
 /* No more helpers are wanted.  By someone inside, so the bit cannot be that
@@ -233,27 +289,11 @@ loop_withdraw(const struct loop *l)
 static bool
 loop_wants_help(const struct loop *l)
 {
-    /* relaxed, both: loop_enter decides */
+    /* relaxed: loop_enter decides */
     uint32_t gate = atomic_load_explicit(&l->gate, memory_order_relaxed);
 
     return (gate & GATE_OPEN) != 0 && gate / GATE_ONE < (uint32_t)size - 1 &&
-           loop_left(l) > 0;
-}
-
-static bool
-loop_enter(struct loop *l)
-{
-    /* relaxed: checked again by the exchange */
-    uint32_t gate = atomic_load_explicit(&l->gate, memory_order_relaxed);
-
-    while ((gate & GATE_OPEN) != 0 && gate / GATE_ONE < (uint32_t)size - 1)
-        /* acquire pairs with the release store that opens the gate in
-         * loop_open: the body and context are seen */
-        if (atomic_compare_exchange_weak_explicit(
-                &l->gate, &gate, gate + GATE_ONE, memory_order_acquire,
-                memory_order_relaxed))
-            return true;
-    return false;
+           loop_has_chunks(l);
 }
 
 static void
@@ -268,6 +308,22 @@ loop_leave(struct loop *l)
      * nothing, and looks again. */
     if (gate == (GATE_ONE | GATE_PARKED))
         futex_wake(&l->gate, 1);
+}
+
+/* One addition, where all threads come at once: an exchange that compares would
+ * fail for all but one of them. */
+static bool
+loop_enter(struct loop *l)
+{
+    /* acquire pairs with the release that opens the gate in loop_open: the body
+     * and context are seen */
+    uint32_t gate =
+        atomic_fetch_add_explicit(&l->gate, GATE_ONE, memory_order_acquire);
+
+    if ((gate & GATE_OPEN) != 0 && gate / GATE_ONE < (uint32_t)size - 1)
+        return true;
+    loop_leave(l);
+    return false;
 }
 
 static bool
@@ -340,17 +396,36 @@ keep_apart(struct worker *w, const struct loop *l)
     w->moved_at = now;
 }
 
+static bool
+loop_is_claimed(const struct loop *l)
+{
+    return !loop_has_chunks(l);
+}
+
+/* The user's thread that submits a loop has the first home.  There is a worker
+ * more than helpers of a loop for the sake of jobs: it has that home too, since
+ * where it helps a worker submits. */
+static int
+home_of(const struct worker *w)
+{
+    return w != NULL && w->index < size - 1 ? w->index + 1 : 0;
+}
+
 static void
 loop_help(struct worker *w, struct loop *l)
 {
+    int home = home_of(w);
     int64_t i;
 
     keep_apart(w, l);
     loop_pass_on(l);
+    /* relaxed: this thread is inside */
+    if (home >= atomic_load_explicit(&l->n_shares, memory_order_relaxed))
+        spin_until(loop_is_claimed, l, STRANGER_NS);
     here.in_loop = true;
     /* While a fork waits, the submitter does the rest. */
     while (!fork_pauses()) {
-        i = loop_claim(l, CLAIM_BACK);
+        i = loop_claim(l, home);
         if (i < 0) {
             loop_withdraw(l);
             break;
@@ -392,15 +467,24 @@ slot_give_back(struct loop *l)
 }
 
 static void
-loop_open(struct loop *l, int64_t n, void (*body)(void *, int64_t), void *ctx)
+loop_open(struct loop *l, int64_t n, void (*body)(void *, int64_t), void *ctx,
+          bool turned)
 {
+    int n_shares = n < size ? (int)n : size;
+
     l->body = body;
     l->ctx = ctx;
     l->cpu = sched_getcpu();
-    /* relaxed: published by the gate */
-    atomic_store_explicit(&l->left, n * LEFT_BACK, memory_order_relaxed);
-    /* release pairs with the acquire of loop_enter.  The gate was 0. */
-    atomic_store_explicit(&l->gate, GATE_OPEN, memory_order_release);
+    l->turned = turned;
+    /* relaxed, both: published by the gate */
+    atomic_store_explicit(&l->n_shares, n_shares, memory_order_relaxed);
+    for (int64_t k = 0; k < n_shares; k++)
+        atomic_store_explicit(
+            &l->left[k], (k + 1) * n / n_shares * LEFT_BACK + k * n / n_shares,
+            memory_order_relaxed);
+    /* release pairs with the acquire of loop_enter.  Workers that came too late
+     * for the last loop may be counted in still. */
+    atomic_fetch_or_explicit(&l->gate, GATE_OPEN, memory_order_release);
     /* seq_cst: before the load of `idle` in wake_for; pairs with has_work in
      * park */
     atomic_fetch_or_explicit(&open_loops, loop_bit(l), memory_order_seq_cst);
@@ -435,8 +519,11 @@ loop_close(struct loop *l)
             gate = atomic_load_explicit(&l->gate, memory_order_acquire);
         }
     }
-    /* relaxed: the slot is still the caller's, and nobody is inside */
-    atomic_store_explicit(&l->gate, 0, memory_order_relaxed);
+    /* relaxed: the slot is still the caller's; who is counted in from now on
+     * finds the gate closed */
+    if (gate & GATE_PARKED)
+        atomic_fetch_and_explicit(&l->gate, ~(uint32_t)GATE_PARKED,
+                                  memory_order_relaxed);
 }
 
 static void
@@ -453,8 +540,10 @@ loop_inline(int64_t n, void (*body)(void *, int64_t), void *ctx)
 static void start_workers(int wanted);
 
 void
-mr__pool_loop(int64_t n_chunks, void (*body)(void *ctx, int64_t i), void *ctx)
+mr__pool_loop_turned(int64_t n_chunks, bool turned,
+                     void (*body)(void *ctx, int64_t i), void *ctx)
 {
+    int home = home_of(here.worker);
     struct loop *l = NULL;
     int64_t i;
 
@@ -466,13 +555,19 @@ mr__pool_loop(int64_t n_chunks, void (*body)(void *ctx, int64_t i), void *ctx)
         return;
     }
     start_workers(size - 1);
-    loop_open(l, n_chunks, body, ctx);
+    loop_open(l, n_chunks, body, ctx, turned);
     here.in_loop = true;
-    while ((i = loop_claim(l, CLAIM_FRONT)) >= 0)
+    while ((i = loop_claim(l, home)) >= 0)
         body(ctx, i);
     here.in_loop = false;
     loop_close(l);
     slot_give_back(l);
+}
+
+void
+mr__pool_loop(int64_t n_chunks, void (*body)(void *ctx, int64_t i), void *ctx)
+{
+    mr__pool_loop_turned(n_chunks, false, body, ctx);
 }
 
 bool

@@ -2,8 +2,9 @@
  *
  * pool.h -- the worker threads.
  *
- * Two kinds of work: parallel loops (chunks claimed with an atomic counter;
- * the submitter helps and returns when all chunks are done) and detached jobs
+ * Two kinds of work: parallel loops (chunks are dealt to threads, the same
+ * ones in loop after loop, and who is done takes from others; the submitter
+ * helps and returns when all chunks are done) and detached jobs
  * (a stream to drain).  Several loops may run at once.  A loop started inside
  * a loop runs inline on its thread.  Workers block all signals.  The pool
  * starts at first use; size: MARRAM_NUM_THREADS, else the CPUs of the
@@ -24,6 +25,12 @@ int mr__pool_threads(void);
  */
 void mr__pool_loop(int64_t n_chunks, void (*body)(void *ctx, int64_t i),
                    void *ctx);
+
+/* The same; `turned`: each thread goes through its chunks the other way round,
+ * so that of two loops over the same memory the second begins where the first
+ * has ended. */
+void mr__pool_loop_turned(int64_t n_chunks, bool turned,
+                          void (*body)(void *ctx, int64_t i), void *ctx);
 
 /* True inside a loop's body. */
 bool mr__pool_in_loop(void);

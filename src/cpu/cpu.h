@@ -32,6 +32,10 @@ typedef void mr_cpu_body(void *ctx, int64_t begin, int64_t end);
 
 /* body over [0, n) in pieces of `grain`, on any of the pool's threads. */
 void mr__cpu_for(int64_t n, int64_t grain, mr_cpu_body *body, void *ctx);
+/* The same; `turned`: each thread goes through its pieces the other way round.
+ */
+void mr__cpu_for_turned(int64_t n, int64_t grain, bool turned,
+                        mr_cpu_body *body, void *ctx);
 
 /* The grain of a loop whose item costs `ns` nanoseconds: pieces of about 40
  * microseconds. */

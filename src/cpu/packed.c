@@ -155,11 +155,26 @@ packing_plan(packed *s)
     s->pack_depth = !rows ? s->chunk : pairs ? 2 * PACK_STEPS : PACK_STEPS;
 }
 
-static double
-pack_ns_a_number(const packed *s)
+double
+mr__product_ns(const mr_product *p)
 {
-    return s->form == MR_GEMM_IN_PIECES
-               ? PACK_NS_A_PIECE * mr__gemm_pieces(s->p->dtype)
+    if (p->form != MR_GEMM_IN_PIECES)
+        return NS_A_NUMBER;
+    switch (mr__gemm_pieces(p->dtype)) {
+    case 1:
+        return NS_A_PIECE;
+    case 2:
+        return 4 * NS_A_PIECE;
+    default:
+        return 6 * NS_A_PIECE;
+    }
+}
+
+double
+mr__product_pack_ns(const mr_product *p)
+{
+    return p->form == MR_GEMM_IN_PIECES
+               ? PACK_NS_A_PIECE * mr__gemm_pieces(p->dtype)
                : PACK_NS_A_NUMBER;
 }
 
@@ -175,7 +190,7 @@ b_own(const packed *s)
 
     return s->alone && !s->lies && !p->pack_b && p->n_items == 1 &&
            s->n_slots * s->b_floats * 4 <= GROUP_BYTES &&
-           p->n * p->k <= grains * mr__cpu_grain(pack_ns_a_number(s));
+           p->n * p->k <= grains * mr__cpu_grain(mr__product_pack_ns(s->p));
 }
 
 /* Columns of a block at most. */
@@ -208,6 +223,17 @@ chunk_most(const mr_product *p)
     return p->dtype == MR_FLOAT64 ? MR_GEMM_DEPTH / 2 : MR_GEMM_DEPTH;
 }
 
+int64_t
+mr__product_chunk(const mr_product *p)
+{
+    int64_t n_chunks = (p->k - 1) / chunk_most(p) + 1;
+    int64_t chunk = (p->k - 1) / n_chunks + 1;
+
+    if (p->pack_b || p->form != MR_GEMM_FLOATS)
+        chunk = (chunk + 31) / 32 * 32;
+    return chunk;
+}
+
 /* Items of a batch that do not share b go whole, each packed by the thread that
  * multiplies it, while it is near; larger ones where threads end together. */
 static void
@@ -216,11 +242,14 @@ each_plan(packed *s)
     const mr_product *p = s->p;
     int threads = mr__pool_threads();
     bool even = p->n_items % threads == 0 || p->n_items >= EACH_ITEMS * threads;
+    int64_t near = mr__gemm_near_bytes(), most;
 
-    s->each = s->form == MR_GEMM_IN_PIECES && s->alone && p->n_items > 1 &&
-              !s->b_shared && !p->pack_b && s->span >= p->k &&
-              s->sum_floats == 0 &&
-              s->b_floats * 4 <= (even ? EACH_EVEN_BYTES : EACH_BYTES);
+    most = s->form == MR_GEMM_IN_PIECES && !even ? EACH_BYTES : EACH_EVEN_BYTES;
+    if (s->form == MR_GEMM_FLOATS)
+        most = even && near != INT64_MAX ? near : 0;
+    s->each = s->form != MR_GEMM_IN_PAIRS && s->alone && !s->lies &&
+              p->n_items > 1 && !s->b_shared && !p->pack_b && s->span >= p->k &&
+              s->sum_floats == 0 && s->b_floats * 4 <= most;
     if (!s->each)
         return;
     s->group = p->n_items;
@@ -231,17 +260,13 @@ static void
 packed_plan(const mr_product *p, packed *s)
 {
     int words = p->dtype == MR_FLOAT64 ? 2 : 1;
-    int64_t most = chunk_most(p);
-    int64_t n_chunks = (p->k - 1) / most + 1;
 
     *s = (packed){.p = p,
                   .rows = mr__gemm_form_rows(p->form),
                   .cols = mr__gemm_form_cols(p->form) / words,
                   .words = words,
                   .form = p->form};
-    s->chunk = (p->k - 1) / n_chunks + 1;
-    if (p->pack_b || p->form != MR_GEMM_FLOATS)
-        s->chunk = (s->chunk + 31) / 32 * 32;
+    s->chunk = mr__product_chunk(p);
     s->a_panels = (p->m - 1) / s->rows + 1;
     s->b_panels = (p->n - 1) / s->cols + 1;
     s->a_shared = mr__product_side_shared(&p->batch, 0);
@@ -251,7 +276,7 @@ packed_plan(const mr_product *p, packed *s)
                s->rows * steps_of(s, s->chunk) * words <= ALONE_FLOATS &&
                (p->n_items == 1 || !s->a_shared);
     packing_plan(s);
-    packed_rooms(s, n_chunks);
+    packed_rooms(s, (p->k - 1) / s->chunk + 1);
     s->n_slots = mr__pool_threads();
     if (s->n_slots > s->a_panels)
         s->n_slots = (int)s->a_panels;
@@ -273,25 +298,12 @@ mr__product_packed_bytes(const mr_product *p)
 
     if (mr__product_near_fits(p))
         return mr__product_near_bytes(p);
+    if (mr__product_grid_fits(p))
+        return mr__product_grid_bytes(p);
     packed_plan(p, &s);
     return (size_t)((s.a_shared ? 1 : s.group) * s.a_floats +
                     n_b(&s) * s.b_floats + s.group * s.sum_floats) *
            sizeof(float);
-}
-
-static double
-ns_a_number(const packed *s)
-{
-    if (s->form != MR_GEMM_IN_PIECES)
-        return NS_A_NUMBER;
-    switch (mr__gemm_pieces(s->p->dtype)) {
-    case 1:
-        return NS_A_PIECE;
-    case 2:
-        return 4 * NS_A_PIECE;
-    default:
-        return 6 * NS_A_PIECE;
-    }
 }
 
 static bool
@@ -701,12 +713,13 @@ own_piece(void *ctx, int64_t begin, int64_t end)
 static void
 own_run(packed *s, double ns)
 {
-    double pack_ns = pack_ns_a_number(s) * (double)(s->p->n * s->depth);
+    double pack_ns = mr__product_pack_ns(s->p) * (double)(s->p->n * s->depth);
     int64_t n = n_units(s);
     own o = {.s = s, .least = s->each ? 0 : (int64_t)(pack_ns / ns)};
 
     if (s->each)
-        ns += pack_ns + pack_ns_a_number(s) * (double)(s->p->m * s->depth);
+        ns +=
+            pack_ns + mr__product_pack_ns(s->p) * (double)(s->p->m * s->depth);
     atomic_init(&o.left, n * LEFT_BACK);
     mr__cpu_for(n > mr__cpu_grain(ns) ? s->n_slots : 1, 1, own_piece, &o);
 }
@@ -752,7 +765,7 @@ blocks_plan(packed *s)
         return;
     s->block_cols = (s->b_panels - 1) / wide + 1;
     cols = s->b_panels * s->cols / s->block_cols;
-    panel_ns = ns_a_number(s) * (double)(s->chunk * s->rows * cols);
+    panel_ns = mr__product_ns(s->p) * (double)(s->chunk * s->rows * cols);
     high = 1 + (int64_t)(BLOCK_NS / panel_ns);
     few = s->n_items * s->block_cols * s->a_panels <
           FEW_BLOCKS * (s->form == MR_GEMM_IN_PIECES ? PIECES_FEW : most);
@@ -782,7 +795,7 @@ pack_all(packed *s)
     if (s->lies)
         numbers = (double)(s->chunk * s->rows);
     units_run(s, (a_units(s) + b_units(s)) * s->n_chunks,
-              pack_ns_a_number(s) * numbers, pack_piece);
+              mr__product_pack_ns(s->p) * numbers, pack_piece);
 }
 
 /* In pieces: all has been packed, so it is known what will be made again. */
@@ -814,7 +827,7 @@ group_run(packed *s)
         if (unfit(s))
             return;
         followed_plan(s);
-        ns = ns_a_number(s) * (double)s->depth * (double)(rows * cols);
+        ns = mr__product_ns(s->p) * (double)s->depth * (double)(rows * cols);
         if (s->own || s->each)
             own_run(s, ns);
         else
@@ -829,6 +842,10 @@ mr__product_packed(const mr_product *p, void *workspace)
 
     if (mr__product_near_fits(p)) {
         mr__product_near(p, workspace);
+        return true;
+    }
+    if (mr__product_grid_fits(p)) {
+        mr__product_grid(p, workspace);
         return true;
     }
     packed_plan(p, &s);

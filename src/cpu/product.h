@@ -102,6 +102,17 @@ void mr__product_run(const mr_product *p, void *workspace);
 size_t mr__product_packed_bytes(const mr_product *p);
 bool mr__product_packed(const mr_product *p, void *workspace);
 
+/* The depth of its chunks, which its bits depend on; nanoseconds of one thread
+ * for a number that is packed, and for a multiply-add. */
+int64_t mr__product_chunk(const mr_product *p);
+double mr__product_pack_ns(const mr_product *p);
+double mr__product_ns(const mr_product *p);
+
+/* Its way in pieces where there are many threads. */
+bool mr__product_grid_fits(const mr_product *p);
+size_t mr__product_grid_bytes(const mr_product *p);
+void mr__product_grid(const mr_product *p, void *workspace);
+
 /* Its way where b is to stay in a large second-level cache. */
 bool mr__product_near_fits(const mr_product *p);
 size_t mr__product_near_bytes(const mr_product *p);

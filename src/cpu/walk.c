@@ -28,7 +28,8 @@ range_piece(void *ctx, int64_t i)
 }
 
 void
-mr__cpu_for(int64_t n, int64_t grain, mr_cpu_body *body, void *ctx)
+mr__cpu_for_turned(int64_t n, int64_t grain, bool turned, mr_cpu_body *body,
+                   void *ctx)
 {
     range r = {n, grain > 0 ? grain : 1, body, ctx};
     uint64_t control;
@@ -39,8 +40,14 @@ mr__cpu_for(int64_t n, int64_t grain, mr_cpu_body *body, void *ctx)
     if (n <= r.grain)
         body(ctx, 0, n);
     else
-        mr__pool_loop((n - 1) / r.grain + 1, range_piece, &r);
+        mr__pool_loop_turned((n - 1) / r.grain + 1, turned, range_piece, &r);
     mr__control_leave(control);
+}
+
+void
+mr__cpu_for(int64_t n, int64_t grain, mr_cpu_body *body, void *ctx)
+{
+    mr__cpu_for_turned(n, grain, false, body, ctx);
 }
 
 typedef struct units {

@@ -82,7 +82,7 @@ typedef struct mr_gemm_chunk {
     int pieces;         /* of a number, in that form; or as above */
     const float *a, *b; /* packed, all panels of the chunk; float64: doubles */
     int64_t a_first;    /* the panel that a begins with */
-    int64_t b_first;    /* the same of b (floats and float64, packed) */
+    int64_t b_first;    /* the same of b, packed */
     int64_t
         b_row; /* 0, or: b is no copy but lies as it came, this far from
                   depth to depth; n is a multiple of the columns of a tile */

@@ -302,8 +302,8 @@ slice_run(const mr_gemm_chunk *g, const slice *x, const square *c,
     const how *h = how_of(g);
     int64_t b_depth = g->depth * h->b_step / h->a_step;
     int64_t b_at = x->at * h->b_step / h->a_step;
-    const float *b = g->b + c->j * b_depth * LANES;
-    const float *b_next = g->b + next->j * b_depth * LANES;
+    const float *b = g->b + (c->j - g->b_first) * b_depth * LANES;
+    const float *b_next = g->b + (next->j - g->b_first) * b_depth * LANES;
     mr_gemm_span s = {.depth = x->depth,
                       .a = g->a +
                            ((c->i - g->a_first) * g->depth + x->at) * LANES,

@@ -116,6 +116,53 @@ loop__wakes_parked_workers(void **state)
     }
 }
 
+/* Chunks of a loop, and who runs them: none ends before each thread has begun
+ * one. */
+struct owners {
+    _Atomic int here;
+    pthread_t of[12];
+    bool first[12];
+};
+
+static void
+own(void *ctx, int64_t i)
+{
+    struct owners *o = ctx;
+    int n = atomic_fetch_add_explicit(&o->here, 1, memory_order_seq_cst);
+
+    o->of[i] = pthread_self();
+    o->first[i] = n < 4;
+    for (int k = 0; k < 5000 && o->here < 4; k++)
+        nap(1000);
+}
+
+/* Shares of three chunks; the first and the third go upwards, the others
+ * downwards, and turned the other way round. */
+static void
+loop__gives_a_thread_the_same_chunks_again(void **state)
+{
+    (void)state;
+    static const int begins[2][4] = {{0, 5, 6, 11}, {2, 3, 8, 9}};
+    pthread_t of[4];
+
+    for (int round = 0; round < 40; round++) {
+        bool turned = round % 3 == 1;
+        struct owners o = {0};
+
+        mr__pool_loop_turned(12, turned, own, &o);
+        for (int k = 0; k < 4; k++) {
+            int i = begins[turned][k];
+
+            assert_true(o.first[i]);
+            if (round == 0)
+                of[k] = o.of[i];
+            else
+                assert_true(pthread_equal(of[k], o.of[i]));
+        }
+        assert_true(pthread_equal(of[0], pthread_self()));
+    }
+}
+
 static void
 submit_many(void *arg, int i)
 {
@@ -640,6 +687,7 @@ main(int argc, char **argv)
         cmocka_unit_test(loop__runs_each_chunk_once),
         cmocka_unit_test(loop__back_to_back_is_right),
         cmocka_unit_test(loop__wakes_parked_workers),
+        cmocka_unit_test(loop__gives_a_thread_the_same_chunks_again),
         cmocka_unit_test(loop__many_submitters_at_once),
         cmocka_unit_test(loop__more_loops_than_slots_still_run),
         cmocka_unit_test(loop__nested_runs_on_its_own_thread),

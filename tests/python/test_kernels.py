@@ -17,13 +17,35 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("shape", [(4, 4, 4), (8, 8, 8), (3, 5, 8), (1, 2, 4), (8, 1, 4)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_tiny_products__are_sums_of_products(shape: tuple[int, int, int], dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "complex64", "complex128"])
+@pytest.mark.parametrize("turned", [(), (0,), (1,), (0, 1)])
+def test_tiny_products__are_sums_of_products(shape: tuple[int, int, int], dtype: str, turned: tuple[int, ...]) -> None:
     m, k, n = shape
-    a, b = RNG.standard_normal((5, 20, k, m)).astype(dtype), RNG.standard_normal((20, k, n)).astype(dtype)
-    ours = [mx.array(x, dtype=getattr(mx, dtype)) for x in (a, b)]
-    got = np.array(ours[0].swapaxes(-1, -2) @ ours[1])
-    np.testing.assert_allclose(got, np.swapaxes(a, -1, -2) @ b, atol=1e-5 if dtype == "float32" else 1e-13)
+    at = [(5, 20, m, k), (20, k, n)]
+    at = [(*s[:-2], s[-1], s[-2]) if i in turned else s for i, s in enumerate(at)]
+    x = [RNG.standard_normal(s) + (1j * RNG.standard_normal(s) if "complex" in dtype else 0) for s in at]
+    ours = [mx.array(v, dtype=getattr(mx, dtype)) for v in x]
+    wide = "complex128" if "complex" in dtype else "float64"
+    x = [np.array(v.astype(getattr(mx, wide))) for v in ours]
+    ours = [v.swapaxes(-1, -2) if i in turned else v for i, v in enumerate(ours)]
+    x = [v.swapaxes(-1, -2) if i in turned else v for i, v in enumerate(x)]
+    got, want = ours[0] @ ours[1], x[0] @ x[1]
+    assert got.dtype == getattr(mx, dtype)
+    eps = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype, 0.0)  # of the result, rounded once
+    off = np.abs(np.array(got.astype(getattr(mx, wide))) - want)
+    assert (off <= eps * np.abs(want) + (1e-13 if dtype in ("float64", "complex128") else 1e-5)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "complex64"])
+def test_tiny_products__of_each_item_are_those_of_it_alone(dtype: str) -> None:
+    a, b = (RNG.standard_normal((1000, 5, 7)) for _ in range(2))
+    a[3, 2, 1], b[5, 1, 1] = np.inf, np.nan
+    a, b = mx.array(a, dtype=getattr(mx, dtype)), mx.array(b, dtype=getattr(mx, dtype)).swapaxes(-1, -2)
+    got, part = np.array((a @ b).view(mx.uint8)), np.array((a[300:316] @ b[300:316]).view(mx.uint8))
+    np.testing.assert_array_equal(got[300:316], part)
+    wide = mx.complex64 if dtype == "complex64" else mx.float32
+    finite = np.isfinite(np.array((a @ b).astype(wide))).reshape(1000, -1).all(1)
+    assert not finite[3] and not finite[5] and finite.sum() == 998
 
 
 @pytest.mark.parametrize("n", [1, 5, 4096, 70000, 200000])
