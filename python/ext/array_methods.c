@@ -465,8 +465,7 @@ numpy_bfloat16(PyObject *numpy, PyObject *self)
 static PyObject *
 to_numpy(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "dtype",
-                            (char *)(uintptr_t) "copy", NULL};
+    static char *names[] = {EXT_WORD("dtype"), EXT_WORD("copy"), NULL};
     PyObject *dtype = Py_None, *want_copy = Py_None, *numpy, *a, *b;
 
     if (!PyArg_ParseTupleAndKeywords(args, kw, "|OO:__array__", names, &dtype,
@@ -499,7 +498,7 @@ to_numpy(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 array_namespace(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "api_version", NULL};
+    static char *names[] = {EXT_WORD("api_version"), NULL};
     static const char *const versions[] = {"2021.12", "2022.12", "2023.12",
                                            "2024.12"};
     PyObject *version = Py_None;
@@ -526,9 +525,8 @@ array_namespace(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 astype(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {
-        (char *)(uintptr_t) "dtype", (char *)(uintptr_t) "stream",
-        (char *)(uintptr_t) "copy", (char *)(uintptr_t) "device", NULL};
+    static char *names[] = {EXT_WORD("dtype"), EXT_WORD("stream"),
+                            EXT_WORD("copy"), EXT_WORD("device"), NULL};
     PyObject *dtype, *stream = Py_None, *device = Py_None, *r;
     int copies; /* arrays are values: nothing to copy for */
     mr_dtype t;
@@ -553,8 +551,7 @@ astype(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 to_device(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "",
-                            (char *)(uintptr_t) "stream", NULL};
+    static char *names[] = {EXT_WORD(""), EXT_WORD("stream"), NULL};
     PyObject *device, *stream = Py_None;
     mr_stream s;
 
@@ -601,26 +598,24 @@ divide_reflected(PyObject *self, PyObject *other)
     return PyNumber_TrueDivide(other, self);
 }
 
-#define KEYWORDS(f) (PyCFunction)(void (*)(void)) f
-
 PyMethodDef ext_array_methods[] = {
     {"item", item, METH_NOARGS,
      "item($self, /)\n--\n\nThe value of an array of size 1, a Python number."},
     {"tolist", tolist, METH_NOARGS,
      "tolist($self, /)\n--\n\nThe values as nested lists."},
-    {"astype", KEYWORDS(astype), METH_VARARGS | METH_KEYWORDS,
+    {"astype", EXT_KEYWORDS(astype),
      "astype($self, /, dtype, stream=None, *, copy=True, "
      "device=None)\n--\n\nThe array cast to a dtype."},
-    {"to_device", KEYWORDS(to_device), METH_VARARGS | METH_KEYWORDS,
+    {"to_device", EXT_KEYWORDS(to_device),
      "to_device($self, device, /, *, stream=None)\n--\n\n"
      "The array itself: memory is shared by all devices."},
-    {"split", KEYWORDS(split), METH_VARARGS | METH_KEYWORDS,
+    {"split", EXT_KEYWORDS(split),
      "split($self, /, indices_or_sections, axis=0, *, stream=None)\n--\n\n"
      "The array cut along an axis."},
-    {"__array__", KEYWORDS(to_numpy), METH_VARARGS | METH_KEYWORDS,
+    {"__array__", EXT_KEYWORDS(to_numpy),
      "A NumPy array; it shares memory unless dtype or copy ask for a copy."},
-    {"__array_namespace__", KEYWORDS(array_namespace),
-     METH_VARARGS | METH_KEYWORDS, "The module marram.core."},
+    {"__array_namespace__", EXT_KEYWORDS(array_namespace),
+     "The module marram.core."},
     {"__bytes__", to_bytes, METH_NOARGS, "The bytes in row-major order."},
     {"__complex__", to_complex, METH_NOARGS, NULL},
     {"__copy__", copy, METH_NOARGS, NULL},

@@ -63,8 +63,7 @@ array_dealloc(PyObject *self)
 static PyObject *
 array_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "val",
-                            (char *)(uintptr_t) "dtype", NULL};
+    static char *names[] = {EXT_WORD("val"), EXT_WORD("dtype"), NULL};
     PyObject *value, *dtype = Py_None;
     mr_dtype t = MR_DTYPE_DEFAULT;
 

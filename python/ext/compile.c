@@ -333,7 +333,7 @@ compiled_cache_clear(PyObject *o, PyObject *unused)
 static PyObject *
 compiled_explain(PyObject *o, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "form", NULL};
+    static char *keys[] = {EXT_WORD("form"), NULL};
     const char *form = "text";
     bool dot;
     char *text;
@@ -387,8 +387,7 @@ static PyMethodDef compiled_methods[] = {
     {"cache_info", compiled_info, METH_NOARGS,
      "cache_info($self, /)\n--\n\n"
      "A dict: hits, misses, entries, bytes, traces, evictions."},
-    {"explain", (PyCFunction)(void (*)(void))compiled_explain,
-     METH_VARARGS | METH_KEYWORDS,
+    {"explain", EXT_KEYWORDS(compiled_explain),
      "explain($self, /, form='text')\n--\n\n"
      "The programs of this function, as text: what was simplified, the steps\n"
      "and where each runs, memory, and why steps were not joined.\n\n"
@@ -509,11 +508,10 @@ typedef struct compile_arguments {
 static bool
 parse_compile(PyObject *args, PyObject *kw, compile_arguments *a)
 {
-    static char *keys[] = {
-        (char *)(uintptr_t) "fun",       (char *)(uintptr_t) "inputs",
-        (char *)(uintptr_t) "outputs",   (char *)(uintptr_t) "shapeless",
-        (char *)(uintptr_t) "captures",  (char *)(uintptr_t) "max_entries",
-        (char *)(uintptr_t) "max_bytes", NULL};
+    static char *keys[] = {EXT_WORD("fun"),       EXT_WORD("inputs"),
+                           EXT_WORD("outputs"),   EXT_WORD("shapeless"),
+                           EXT_WORD("captures"),  EXT_WORD("max_entries"),
+                           EXT_WORD("max_bytes"), NULL};
     PyObject *entries = Py_None, *bytes = Py_None;
 
     *a = (compile_arguments){Py_None, Py_None, Py_None, 0, "constant", 0, 0};
@@ -653,8 +651,7 @@ fft_cache_clear(PyObject *self, PyObject *unused)
 static PyObject *
 cache_limit(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "",
-                           (char *)(uintptr_t) "max_bytes", NULL};
+    static char *keys[] = {EXT_WORD(""), EXT_WORD("max_bytes"), NULL};
     PyObject *entries = Py_None, *bytes = Py_None, *old = NULL;
     unsigned long long n = 0, m = 0;
 
@@ -725,8 +722,7 @@ disable(PyObject *self, PyObject *unused)
 }
 
 PyMethodDef ext_compile_functions[] = {
-    {"compile", (PyCFunction)(void (*)(void))compile,
-     METH_VARARGS | METH_KEYWORDS,
+    {"compile", EXT_KEYWORDS(compile),
      "compile(fun=None, inputs=None, outputs=None, shapeless=False, *, "
      "captures='constant', max_entries=None, max_bytes=None)\n--\n\n"
      "A function that traces fun once for each kind of call and then runs the\n"
@@ -745,8 +741,7 @@ PyMethodDef ext_compile_functions[] = {
      "functions."},
     {"clear_compile_cache", cache_clear, METH_NOARGS,
      "clear_compile_cache()\n--\n\nDrops all compiled programs."},
-    {"set_compile_cache_limit", (PyCFunction)(void (*)(void))cache_limit,
-     METH_VARARGS | METH_KEYWORDS,
+    {"set_compile_cache_limit", EXT_KEYWORDS(cache_limit),
      "set_compile_cache_limit(n=None, /, *, max_bytes=None)\n--\n\n"
      "How many programs are kept at most, and how many bytes they take; gives "
      "the\nold limit."},
@@ -754,8 +749,7 @@ PyMethodDef ext_compile_functions[] = {
      "set_compile_mode(name, /)\n--\n\n"
      "What compiling does in this process: 'disabled', 'no_simplify', "
      "'no_fuse' or\n'enabled'; gives the old mode."},
-    {"register_tree", (PyCFunction)(void (*)(void))ext_register_tree,
-     METH_VARARGS | METH_KEYWORDS,
+    {"register_tree", EXT_KEYWORDS(ext_register_tree),
      "register_tree(cls, flatten=None, unflatten=None)\n--\n\n"
      "Makes the objects of a class trees: transforms and compiled functions "
      "take\nand give them.  Gives cls, so it decorates.\n\n"

@@ -515,7 +515,7 @@ ext_checkpoint_call(ext_transform *t, PyObject *args, PyObject *kw)
 PyObject *
 ext_fn_checkpoint(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "fun", NULL};
+    static char *keys[] = {EXT_WORD("fun"), NULL};
     PyObject *fun;
 
     (void)self;
@@ -544,7 +544,7 @@ put_rule(custom_object *c, enum entry i, PyObject *f)
 static int
 custom_init(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "f", NULL};
+    static char *keys[] = {EXT_WORD("f"), NULL};
     custom_object *c = (custom_object *)self;
     PyObject *f;
 
@@ -745,8 +745,7 @@ list_of(PyObject *like, const ext_leaves *l)
 PyObject *
 ext_fn_depends(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "inputs",
-                           (char *)(uintptr_t) "dependencies", NULL};
+    static char *keys[] = {EXT_WORD("inputs"), EXT_WORD("dependencies"), NULL};
     PyObject *inputs, *on, *r = NULL;
     ext_leaves x = {0}, y = {0}, z = {0};
     mr_tree *a = NULL, *b = NULL, *t = NULL;

@@ -41,7 +41,7 @@ set_eager(PyObject *self, PyObject *by)
 static PyObject *
 eval_stats(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "reset", NULL};
+    static char *keys[] = {EXT_WORD("reset"), NULL};
     mr_read_line line[1025];
     PyObject *lines = PyDict_New(), *result = NULL;
     unsigned long long total;
@@ -129,8 +129,7 @@ PyMethodDef ext_debug_functions[] = {
      "    The old window."},
     {"_set_eager", set_eager, METH_O,
      "_set_eager(by, /)\n--\n\nOpens (1) or closes (-1) a context of eager."},
-    {"eval_stats", (PyCFunction)(void (*)(void))eval_stats,
-     METH_VARARGS | METH_KEYWORDS,
+    {"eval_stats", EXT_KEYWORDS(eval_stats),
      "eval_stats(*, reset=False)\n--\n\n"
      "Evaluations that began because something was read: item, tolist,\n"
      "float(x), `if x`, print, NumPy and their like.  Each splits a step in\n"

@@ -55,9 +55,8 @@ export_capsule(mr_array *x, bool versioned, mr_dlpack_mode mode)
 static PyObject *
 dlpack(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {
-        (char *)(uintptr_t) "stream", (char *)(uintptr_t) "max_version",
-        (char *)(uintptr_t) "dl_device", (char *)(uintptr_t) "copy", NULL};
+    static char *names[] = {EXT_WORD("stream"), EXT_WORD("max_version"),
+                            EXT_WORD("dl_device"), EXT_WORD("copy"), NULL};
     PyObject *stream = Py_None, *version = Py_None, *device = Py_None,
              *copy = Py_None;
     int type = DL_CPU, id = 0, major = 0, minor = 0;
@@ -86,8 +85,7 @@ dlpack_device(PyObject *self, PyObject *unused)
 }
 
 PyMethodDef ext_dlpack_methods[] = {
-    {"__dlpack__", (PyCFunction)(void (*)(void))dlpack,
-     METH_VARARGS | METH_KEYWORDS, "A capsule over the array's memory."},
+    {"__dlpack__", EXT_KEYWORDS(dlpack), "A capsule over the array's memory."},
     {"__dlpack_device__", dlpack_device, METH_NOARGS, "(1, 0): the CPU."},
     {NULL, NULL, 0, NULL},
 };

@@ -21,6 +21,11 @@
 /* CPython's tables of slots hold functions as void *. */
 #pragma GCC diagnostic ignored "-Wpedantic"
 #define EXT_DOC(text) ((void *)(uintptr_t)(text))
+/* And lists of keywords have no const. */
+#define EXT_WORD(text) ((char *)(uintptr_t)(text))
+/* A method that takes keywords: its function and its flags. */
+#define EXT_KEYWORDS(f)                                                        \
+    (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 
 /* ---- objects --------------------------------------------------------------
  */

@@ -157,10 +157,9 @@ load_file(PyObject *file, const char *format, int metadata)
 static PyObject *
 load(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "",
-                            (char *)(uintptr_t) "format",
-                            (char *)(uintptr_t) "return_metadata",
-                            (char *)(uintptr_t) "stream", NULL};
+    static char *names[] = {EXT_WORD(""), EXT_WORD("format"),
+                            EXT_WORD("return_metadata"), EXT_WORD("stream"),
+                            NULL};
     PyObject *file, *path, *stream = Py_None, *r;
     const char *format = NULL;
     int metadata = 0;
@@ -232,8 +231,7 @@ path_ending(PyObject *path, const char *end)
 static PyObject *
 save(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "file",
-                            (char *)(uintptr_t) "arr", NULL};
+    static char *names[] = {EXT_WORD("file"), EXT_WORD("arr"), NULL};
     PyObject *file, *array, *path, *r = NULL;
     mr_array *x;
     size_t n = 0;
@@ -320,9 +318,8 @@ tree_of_dict(PyObject *dict)
 static PyObject *
 save_safetensors(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "file",
-                            (char *)(uintptr_t) "arrays",
-                            (char *)(uintptr_t) "metadata", NULL};
+    static char *names[] = {EXT_WORD("file"), EXT_WORD("arrays"),
+                            EXT_WORD("metadata"), NULL};
     PyObject *file, *arrays, *metadata = Py_None, *path, *r = NULL;
     const char **keys = NULL, **values = NULL;
     mr_tree *t;
@@ -358,18 +355,16 @@ save_safetensors(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-#define KEYWORDS(f)                                                            \
-    (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
-
 PyMethodDef ext_io_functions[] = {
-    {"load", KEYWORDS(load),
+    {"load", EXT_KEYWORDS(load),
      "load(file, /, format=None, return_metadata=False, *, stream=None)\n--\n\n"
      "An array (npy) or a dict of arrays (safetensors) from a path or a file\n"
      "object.\n\n"
      "Raises:\n"
      "    FileError: the file is missing or broken"},
-    {"save", KEYWORDS(save), "save(file, arr)\n--\n\nWrites an array as npy."},
-    {"save_safetensors", KEYWORDS(save_safetensors),
+    {"save", EXT_KEYWORDS(save),
+     "save(file, arr)\n--\n\nWrites an array as npy."},
+    {"save_safetensors", EXT_KEYWORDS(save_safetensors),
      "save_safetensors(file, arrays, metadata=None)\n--\n\n"
      "Writes a dict of arrays, and one of text, as safetensors."},
     {NULL, NULL, 0, NULL},

@@ -120,9 +120,8 @@ out:
 PyObject *
 ext_fn_vjp(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "fun",
-                           (char *)(uintptr_t) "primals",
-                           (char *)(uintptr_t) "cotangents", NULL};
+    static char *keys[] = {EXT_WORD("fun"), EXT_WORD("primals"),
+                           EXT_WORD("cotangents"), NULL};
 
     (void)self;
     return run_both(args, kw, "OOO:vjp", keys, false, mr_closure_vjp);
@@ -131,9 +130,8 @@ ext_fn_vjp(PyObject *self, PyObject *args, PyObject *kw)
 PyObject *
 ext_fn_jvp(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "fun",
-                           (char *)(uintptr_t) "primals",
-                           (char *)(uintptr_t) "tangents", NULL};
+    static char *keys[] = {EXT_WORD("fun"), EXT_WORD("primals"),
+                           EXT_WORD("tangents"), NULL};
 
     (void)self;
     return run_both(args, kw, "OOO:jvp", keys, true, mr_closure_jvp);

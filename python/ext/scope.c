@@ -105,7 +105,7 @@ loop_runs(void)
 static PyObject *
 context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "s", NULL};
+    static char *names[] = {EXT_WORD("s"), NULL};
     PyObject *o;
     mr_stream s;
     mr_device d = {MR_CPU, 0};

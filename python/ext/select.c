@@ -10,8 +10,6 @@
 
 #include "marram/marram.h"
 
-#define WORD(s) ((char *)(uintptr_t)(s))
-
 /* An array of a value that is none yet: a list, a NumPy array. */
 static mr_array *
 array_of(PyObject *o, const char *function, const char *argument)
@@ -90,13 +88,13 @@ one_or_tuple(mr_tree *t)
 static PyObject *
 unique(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD(""),
-                            WORD("size"),
-                            WORD("return_index"),
-                            WORD("return_inverse"),
-                            WORD("return_counts"),
-                            WORD("fill_value"),
-                            WORD("stream"),
+    static char *names[] = {EXT_WORD(""),
+                            EXT_WORD("size"),
+                            EXT_WORD("return_index"),
+                            EXT_WORD("return_inverse"),
+                            EXT_WORD("return_counts"),
+                            EXT_WORD("fill_value"),
+                            EXT_WORD("stream"),
                             NULL};
     PyObject *o, *size = Py_None, *fill = Py_None, *stream = Py_None;
     PyObject *r = NULL;
@@ -157,8 +155,9 @@ repeated(mr_array *x, PyObject *repeats, int32_t axis, int64_t size)
 static PyObject *
 repeat(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD("array"), WORD("repeats"), WORD("axis"),
-                            WORD("size"),  WORD("stream"),  NULL};
+    static char *names[] = {EXT_WORD("array"),  EXT_WORD("repeats"),
+                            EXT_WORD("axis"),   EXT_WORD("size"),
+                            EXT_WORD("stream"), NULL};
     PyObject *o, *repeats, *axis = Py_None, *size = Py_None;
     PyObject *stream = Py_None, *r = NULL;
     mr_array *x;
@@ -189,8 +188,8 @@ repeat(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 moveaxis(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD(""), WORD("source"), WORD("destination"),
-                            WORD("stream"), NULL};
+    static char *names[] = {EXT_WORD(""), EXT_WORD("source"),
+                            EXT_WORD("destination"), EXT_WORD("stream"), NULL};
     int64_t from[MR_MAX_NDIM], to[MR_MAX_NDIM];
     PyObject *o, *source, *destination, *stream = Py_None, *r = NULL;
     mr_array *x;
@@ -218,21 +217,18 @@ moveaxis(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-#define KEYWORDS(f)                                                            \
-    (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
-
 PyMethodDef ext_select_functions[] = {
-    {"moveaxis", KEYWORDS(moveaxis),
+    {"moveaxis", EXT_KEYWORDS(moveaxis),
      "moveaxis(a, /, source, destination, *, stream=None)\n--\n\n"
      "The axis or axes at source moved to destination, the others in order."},
-    {"unique", KEYWORDS(unique),
+    {"unique", EXT_KEYWORDS(unique),
      "unique(a, /, size=None, return_index=False, return_inverse=False, "
      "return_counts=False, fill_value=None, *, stream=None)\n--\n\n"
      "The sorted distinct values; a tuple when more is asked for.\n\n"
      "Args:\n"
      "    size: how many values: cut, or filled with the smallest one or\n"
      "        fill_value.  None: all, which a traced function cannot know.\n"},
-    {"repeat", KEYWORDS(repeat),
+    {"repeat", EXT_KEYWORDS(repeat),
      "repeat(array, repeats, axis=None, *, size=None, stream=None)\n--\n\n"
      "Each entry along an axis several times.\n\n"
      "Args:\n"

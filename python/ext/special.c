@@ -13,8 +13,6 @@
 
 #include "marram/marram.h"
 
-#define WORD(s) ((char *)(uintptr_t)(s))
-
 /* Makes o the scoped stream until mr_stream_scope(*old); None changes
  * nothing.  False with an exception. */
 static bool
@@ -95,8 +93,12 @@ dtype_argument(PyObject *o, const char *function, mr_dtype *out)
 static PyObject *
 arange(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD("start"), WORD("stop"),   WORD("step"),
-                            WORD("dtype"), WORD("stream"), WORD("device"),
+    static char *names[] = {EXT_WORD("start"),
+                            EXT_WORD("stop"),
+                            EXT_WORD("step"),
+                            EXT_WORD("dtype"),
+                            EXT_WORD("stream"),
+                            EXT_WORD("device"),
                             NULL};
     PyObject *first = NULL, *second = Py_None, *step = Py_None,
              *dtype = Py_None, *stream = Py_None, *device = Py_None, *r;
@@ -133,8 +135,8 @@ arange(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 split(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD(""), WORD("indices_or_sections"), WORD("axis"),
-                            WORD("stream"), NULL};
+    static char *names[] = {EXT_WORD(""), EXT_WORD("indices_or_sections"),
+                            EXT_WORD("axis"), EXT_WORD("stream"), NULL};
     PyObject *a, *where, *along = NULL, *stream = Py_None, *r = NULL;
     int64_t cut[EXT_MAX_INTS], axis = 0;
     int n;
@@ -290,8 +292,8 @@ atleast_3d(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 meshgrid(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD("sparse"), WORD("indexing"), WORD("stream"),
-                            NULL};
+    static char *names[] = {EXT_WORD("sparse"), EXT_WORD("indexing"),
+                            EXT_WORD("stream"), NULL};
     Py_ssize_t n = PyTuple_Size(args);
     PyObject *none = PyTuple_New(0), *stream = Py_None, *r = NULL;
     const char *indexing = "xy";
@@ -421,8 +423,8 @@ as_array(PyObject *o, mr_dtype t, PyObject *copy)
 static PyObject *
 asarray(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD("a"), WORD("dtype"), WORD("copy"),
-                            WORD("device"), NULL};
+    static char *names[] = {EXT_WORD("a"), EXT_WORD("dtype"), EXT_WORD("copy"),
+                            EXT_WORD("device"), NULL};
     PyObject *o, *dtype = Py_None, *copy = Py_None, *device = Py_None;
     mr_dtype t = MR_DTYPE_DEFAULT;
     mr_stream s;
@@ -439,7 +441,8 @@ asarray(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 from_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD(""), WORD("copy"), WORD("device"), NULL};
+    static char *names[] = {EXT_WORD(""), EXT_WORD("copy"), EXT_WORD("device"),
+                            NULL};
     PyObject *o, *copy = Py_None, *device = Py_None;
     mr_stream s;
 
@@ -474,7 +477,7 @@ seed_number(PyObject *o, const char *function, mr_scalar *s)
 static PyObject *
 key_of(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD("seed"), WORD("stream"), NULL};
+    static char *names[] = {EXT_WORD("seed"), EXT_WORD("stream"), NULL};
     PyObject *o, *stream = Py_None, *r;
     mr_scalar s;
     mr_stream old;
@@ -492,7 +495,7 @@ key_of(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 seed(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD("seed"), NULL};
+    static char *names[] = {EXT_WORD("seed"), NULL};
     PyObject *o;
     mr_scalar s;
     mr_array *x;
@@ -511,8 +514,8 @@ seed(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 permutation(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD("x"), WORD("axis"), WORD("key"),
-                            WORD("stream"), NULL};
+    static char *names[] = {EXT_WORD("x"), EXT_WORD("axis"), EXT_WORD("key"),
+                            EXT_WORD("stream"), NULL};
     PyObject *o, *key = Py_None, *stream = Py_None, *r = NULL;
     const char *site = ext_site();
     mr_array *x = NULL, *k = NULL;
@@ -595,9 +598,10 @@ static PyObject *
 attention(PyObject *self, PyObject *args, PyObject *kw)
 {
     static const char who[] = "scaled_dot_product_attention";
-    static char *names[] = {WORD("q"),           WORD("k"),      WORD("v"),
-                            WORD("scale"),       WORD("mask"),   WORD("sinks"),
-                            WORD("force_fused"), WORD("stream"), NULL};
+    static char *names[] = {
+        EXT_WORD("q"),           EXT_WORD("k"),      EXT_WORD("v"),
+        EXT_WORD("scale"),       EXT_WORD("mask"),   EXT_WORD("sinks"),
+        EXT_WORD("force_fused"), EXT_WORD("stream"), NULL};
     PyObject *o[3], *mask = Py_None, *sinks = Py_None, *stream = Py_None;
     PyObject *r = NULL;
     mr_array *x[5] = {NULL}; /* q, k, v, mask, sinks */
@@ -710,8 +714,9 @@ norm_over(const char *function, PyObject *o, PyObject *ord, mr_axes axes,
 static PyObject *
 norm(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD(""),         WORD("ord"),    WORD("axis"),
-                            WORD("keepdims"), WORD("stream"), NULL};
+    static char *names[] = {EXT_WORD(""),       EXT_WORD("ord"),
+                            EXT_WORD("axis"),   EXT_WORD("keepdims"),
+                            EXT_WORD("stream"), NULL};
     PyObject *o, *ord = Py_None, *where = Py_None, *stream = Py_None;
     int64_t wide[MR_MAX_NDIM];
     int32_t axis[MR_MAX_NDIM];
@@ -735,8 +740,8 @@ norm(PyObject *self, PyObject *args, PyObject *kw)
 static PyObject *
 matrix_norm(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {WORD(""), WORD("keepdims"), WORD("ord"),
-                            WORD("stream"), NULL};
+    static char *names[] = {EXT_WORD(""), EXT_WORD("keepdims"), EXT_WORD("ord"),
+                            EXT_WORD("stream"), NULL};
     static const int32_t last[] = {-2, -1};
     PyObject *o, *ord = NULL, *stream = Py_None, *fro, *r;
     int keepdims = 0;
@@ -753,15 +758,12 @@ matrix_norm(PyObject *self, PyObject *args, PyObject *kw)
     return r;
 }
 
-#define KEYWORDS(f)                                                            \
-    (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
-
 PyMethodDef ext_functions[] = {
-    {"arange", KEYWORDS(arange),
+    {"arange", EXT_KEYWORDS(arange),
      "arange(start, stop=None, step=None, dtype=None, *, stream=None, "
      "device=None)\n--\n\n"
      "start, start + step, ... before stop; arange(stop) starts at 0."},
-    {"split", KEYWORDS(split),
+    {"split", EXT_KEYWORDS(split),
      "split(a, /, indices_or_sections, axis=0, *, stream=None)\n--\n\n"
      "A list of parts along an axis: equal ones, or cut before indices."},
     {"einsum_path", einsum_path, METH_VARARGS,
@@ -770,25 +772,25 @@ PyMethodDef ext_functions[] = {
      "Returns:\n"
      "    A list of pairs, each of the places of two operands among those\n"
      "    left, whose result goes to the end; the text of the report."},
-    {"atleast_1d", KEYWORDS(atleast_1d),
+    {"atleast_1d", EXT_KEYWORDS(atleast_1d),
      "atleast_1d(*arys, stream=None)\n--\n\nArrays with 1 axis at least."},
-    {"atleast_2d", KEYWORDS(atleast_2d),
+    {"atleast_2d", EXT_KEYWORDS(atleast_2d),
      "atleast_2d(*arys, stream=None)\n--\n\nArrays with 2 axes at least."},
-    {"atleast_3d", KEYWORDS(atleast_3d),
+    {"atleast_3d", EXT_KEYWORDS(atleast_3d),
      "atleast_3d(*arys, stream=None)\n--\n\nArrays with 3 axes at least."},
-    {"meshgrid", KEYWORDS(meshgrid),
+    {"meshgrid", EXT_KEYWORDS(meshgrid),
      "meshgrid(*arrays, sparse=False, indexing='xy', stream=None)\n--\n\n"
      "Coordinate arrays of a grid, from one 1-d array an axis."},
-    {"asarray", KEYWORDS(asarray),
+    {"asarray", EXT_KEYWORDS(asarray),
      "asarray(a, dtype=None, *, copy=None, device=None)\n--\n\n"
      "An array of a value.\n\n"
      "Args:\n"
      "    copy: None shares memory where that is possible, True always\n"
      "        copies, False raises a ValueError where a copy is needed."},
-    {"from_dlpack", KEYWORDS(from_dlpack),
+    {"from_dlpack", EXT_KEYWORDS(from_dlpack),
      "from_dlpack(x, /, *, copy=None, device=None)\n--\n\n"
      "An array over the memory of another library's."},
-    {"matrix_norm", KEYWORDS(norm),
+    {"matrix_norm", EXT_KEYWORDS(norm),
      "matrix_norm(a, /, ord=None, axis=None, keepdims=False, *, "
      "stream=None)\n--\n\n"
      "The norm of vectors (one axis) or matrices (two).\n\n"
@@ -800,14 +802,14 @@ PyMethodDef ext_functions[] = {
 };
 
 PyMethodDef ext_linalg_functions[] = {
-    {"norm", KEYWORDS(norm),
+    {"norm", EXT_KEYWORDS(norm),
      "norm(a, /, ord=None, axis=None, keepdims=False, *, stream=None)\n--\n\n"
      "The norm of vectors (one axis) or matrices (two).\n\n"
      "Args:\n"
      "    ord: None, the 2-norm of all numbers; else as in NumPy: inf, -inf,\n"
      "        1, -1, 2, -2, for vectors any number, for matrices 'fro' or\n"
      "        'nuc'."},
-    {"matrix_norm", KEYWORDS(matrix_norm),
+    {"matrix_norm", EXT_KEYWORDS(matrix_norm),
      "matrix_norm(a, /, *, keepdims=False, ord='fro', stream=None)\n--\n\n"
      "The norm of each matrix of the last two axes.\n\n"
      "Args:\n"
@@ -816,12 +818,12 @@ PyMethodDef ext_linalg_functions[] = {
 };
 
 PyMethodDef ext_random_functions[] = {
-    {"key", KEYWORDS(key_of),
+    {"key", EXT_KEYWORDS(key_of),
      "key(seed, *, stream=None)\n--\n\n"
      "The key of a seed: its high and low 32 bits."},
-    {"seed", KEYWORDS(seed),
+    {"seed", EXT_KEYWORDS(seed),
      "seed(seed)\n--\n\nStarts this thread's sequence."},
-    {"permutation", KEYWORDS(permutation),
+    {"permutation", EXT_KEYWORDS(permutation),
      "permutation(x, axis=0, key=None, stream=None)\n--\n\n"
      "The entries of an array along an axis, or range(x), in random order."},
     {"_get_key", get_key, METH_NOARGS, NULL},
@@ -830,7 +832,7 @@ PyMethodDef ext_random_functions[] = {
 };
 
 PyMethodDef ext_fast_functions[] = {
-    {"scaled_dot_product_attention", KEYWORDS(attention),
+    {"scaled_dot_product_attention", EXT_KEYWORDS(attention),
      "scaled_dot_product_attention(q, k, v, *, scale, mask=None, sinks=None, "
      "force_fused=False, stream=None)\n--\n\n"
      "softmax(scale * q @ k.T + mask) @ v, for (B, H, L, D) arrays; mask may\n"

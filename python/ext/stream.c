@@ -74,8 +74,7 @@ device_new_of(PyTypeObject *type, mr_device d)
 static PyObject *
 device_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {(char *)(uintptr_t) "type",
-                            (char *)(uintptr_t) "index", NULL};
+    static char *names[] = {EXT_WORD("type"), EXT_WORD("index"), NULL};
     PyObject *kind;
     mr_device d = {MR_CPU, 0};
     int index = 0;

@@ -375,8 +375,7 @@ PyMethodDef ext_system_functions[] = {
      "reset_peak_memory()\n--\n\nStarts the peak anew."},
     {"clear_cache", clear_cache, METH_NOARGS,
      "clear_cache()\n--\n\nGives the memory kept for buffers to come back."},
-    {"set_memory_limit", (PyCFunction)(void (*)(void))set_memory_limit,
-     METH_VARARGS | METH_KEYWORDS,
+    {"set_memory_limit", EXT_KEYWORDS(set_memory_limit),
      "set_memory_limit(limit, strict=True)\n--\n\nSets the limit of the host's "
      "and all devices' memory together; gives the\nold one.  At the limit "
      "caches are emptied, then an evaluation waits for what\nruns, then it "

@@ -491,10 +491,9 @@ static PyObject *
 grad_of(ext_transform_kind kind, PyObject *args, PyObject *kw,
         const char *format)
 {
-    static char *keys[] = {
-        (char *)(uintptr_t) "fun",       (char *)(uintptr_t) "argnums",
-        (char *)(uintptr_t) "argnames",  (char *)(uintptr_t) "masked",
-        (char *)(uintptr_t) "allow_int", NULL};
+    static char *keys[] = {EXT_WORD("fun"),       EXT_WORD("argnums"),
+                           EXT_WORD("argnames"),  EXT_WORD("masked"),
+                           EXT_WORD("allow_int"), NULL};
     PyObject *fun, *argnums = Py_None, *argnames = Py_None, *names, *at, *t;
     int masked = 0, allow_int = 0;
 
@@ -528,11 +527,8 @@ value_and_grad(PyObject *self, PyObject *args, PyObject *kw)
     return grad_of(EXT_VALUE_AND_GRAD, args, kw, "O|OO$pp:value_and_grad");
 }
 
-#define KEYWORDS(f)                                                            \
-    (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
-
 PyMethodDef ext_transform_functions[] = {
-    {"grad", KEYWORDS(grad),
+    {"grad", EXT_KEYWORDS(grad),
      "grad(fun, argnums=None, argnames=None, *, masked=False, "
      "allow_int=False)\n--\n\n"
      "A function that gives the gradient of fun, which returns a 0-d array.\n\n"
@@ -546,7 +542,7 @@ PyMethodDef ext_transform_functions[] = {
      "        cannot make NaN.\n"
      "    allow_int: integer arguments may be chosen; their gradients are\n"
      "        zeros of their dtype."},
-    {"value_and_grad", KEYWORDS(value_and_grad),
+    {"value_and_grad", EXT_KEYWORDS(value_and_grad),
      "value_and_grad(fun, argnums=None, argnames=None, *, masked=False, "
      "allow_int=False)\n--\n\n"
      "As grad, but gives (value, gradient).  fun may return a tuple that\n"
@@ -554,13 +550,13 @@ PyMethodDef ext_transform_functions[] = {
     {"_check_grad", check_grad, METH_VARARGS,
      "_check_grad(fun, arrays, names, step, rtol, atol, /)\n--\n\n"
      "Compares the gradient of fun by arrays with central differences."},
-    {"checkpoint", KEYWORDS(ext_fn_checkpoint),
+    {"checkpoint", EXT_KEYWORDS(ext_fn_checkpoint),
      "checkpoint(fun)\n--\n\n"
      "fun, whose inside is computed again in a backward pass and not kept\n"
      "for it.  Arrays that it captures have their gradients, and random\n"
      "numbers are the same both times.  fun is called again for that: it\n"
      "must do the same each time."},
-    {"depends", KEYWORDS(ext_fn_depends),
+    {"depends", EXT_KEYWORDS(ext_fn_depends),
      "depends(inputs, dependencies)\n--\n\n"
      "The inputs, as arrays whose evaluation evaluates the dependencies\n"
      "first: an array for an array, a list for a list.  No gradient flows\n"
@@ -570,13 +566,13 @@ PyMethodDef ext_transform_functions[] = {
      "What reading the value of an array that is being differentiated (item,\n"
      "tolist, NumPy) does, since no derivative goes through it: 'warn' once,\n"
      "'error', or 'ignore'.  Returns the mode before."},
-    {"vjp", KEYWORDS(ext_fn_vjp),
+    {"vjp", EXT_KEYWORDS(ext_fn_vjp),
      "vjp(fun, primals, cotangents)\n--\n\n"
      "The outputs of fun, and the product of cotangents with its Jacobian."},
-    {"jvp", KEYWORDS(ext_fn_jvp),
+    {"jvp", EXT_KEYWORDS(ext_fn_jvp),
      "jvp(fun, primals, tangents)\n--\n\n"
      "The outputs of fun, and the product of its Jacobian with tangents."},
-    {"vmap", KEYWORDS(ext_fn_vmap),
+    {"vmap", EXT_KEYWORDS(ext_fn_vmap),
      "vmap(fun, in_axes=0, out_axes=0)\n--\n\n"
      "fun mapped over an axis of its arguments.\n\n"
      "Args:\n"

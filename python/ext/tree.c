@@ -149,9 +149,8 @@ dataclass_functions(PyObject *cls, PyObject **flatten, PyObject **unflatten)
 PyObject *
 ext_register_tree(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "cls",
-                           (char *)(uintptr_t) "flatten",
-                           (char *)(uintptr_t) "unflatten", NULL};
+    static char *keys[] = {EXT_WORD("cls"), EXT_WORD("flatten"),
+                           EXT_WORD("unflatten"), NULL};
     PyObject *cls, *flatten = Py_None, *unflatten = Py_None, *pair;
     bool ok;
 

@@ -180,9 +180,8 @@ ext_vmap_call(ext_transform *t, PyObject *args, PyObject *kw)
 PyObject *
 ext_fn_vmap(PyObject *self, PyObject *args, PyObject *kw)
 {
-    static char *keys[] = {(char *)(uintptr_t) "fun",
-                           (char *)(uintptr_t) "in_axes",
-                           (char *)(uintptr_t) "out_axes", NULL};
+    static char *keys[] = {EXT_WORD("fun"), EXT_WORD("in_axes"),
+                           EXT_WORD("out_axes"), NULL};
     PyObject *fun, *zero = PyLong_FromLong(0), *in = zero, *out = zero, *t;
 
     (void)self;

@@ -167,6 +167,17 @@ mr__lock_drop(mr_lock *l)
     pthread_mutex_unlock(&l->m);
 }
 
+bool
+mr__lock_fork_torn(mr_lock *l)
+{
+    if (pthread_mutex_trylock(&l->m) == 0) {
+        pthread_mutex_unlock(&l->m);
+        return false;
+    }
+    mr__lock_fork_child(l);
+    return true;
+}
+
 void
 mr__lock_fork_child(mr_lock *l)
 {

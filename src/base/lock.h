@@ -52,6 +52,9 @@ void mr__lock_drop(mr_lock *l);
  * A lock that the forking thread took in its prepare handler is dropped
  * instead. */
 void mr__lock_fork_child(mr_lock *l);
+/* The same of one that nobody took in a prepare handler.  True: another thread
+ * had it, and may have been half way through a change of what it guards. */
+bool mr__lock_fork_torn(mr_lock *l);
 /* Assert (debug builds) that this thread holds no lock: before user code. */
 void mr__lock_assert_none(const char *what);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vec.c -- a growing list of pointers: the growing.
+ * vec.c -- a growing list of pointers: the growing, and what is new to it.
  *
- * Called by: everything.  Calls: alloc.h.
+ * Called by: everything.  Calls: alloc.h, map.c.
  */
 #include "base/vec.h"
 
@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/map.h"
 
 enum { FIRST_CAP = 8 };
 
@@ -33,6 +34,17 @@ mr__vec_grow(mr_vec *v, size_t cap)
     v->v = p;
     v->cap = cap;
     return true;
+}
+
+bool
+mr__vec_push_new(mr_vec *v, mr_map *seen, void *p)
+{
+    void **mark = mr__map_at(seen, p);
+
+    if (mark == NULL || *mark != NULL)
+        return mark != NULL;
+    *mark = p;
+    return mr__vec_push(v, p);
 }
 
 void

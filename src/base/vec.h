@@ -19,6 +19,10 @@ typedef struct mr_vec {
 bool mr__vec_grow(mr_vec *v, size_t cap);
 void mr__vec_free(mr_vec *v);
 
+struct mr_map;
+/* Unless it is in `seen`, where it is put: true also then. */
+bool mr__vec_push_new(mr_vec *v, struct mr_map *seen, void *p);
+
 static inline bool
 mr__vec_push(mr_vec *v, void *p)
 {

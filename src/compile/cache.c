@@ -587,15 +587,15 @@ mr__cache_erase_all(void)
     erase(0);
 }
 
-uint64_t
-mr__cache_set_limit(uint64_t entries)
+static uint64_t
+limit_set(uint64_t *which, uint64_t to)
 {
     mr_cache_entry *dropped = NULL;
     uint64_t old;
 
     mr__lock_take(&lock);
-    old = limit;
-    limit = entries;
+    old = *which;
+    *which = to;
     trim_locked(&dropped);
     mr__lock_drop(&lock);
     release_all(dropped);
@@ -603,18 +603,15 @@ mr__cache_set_limit(uint64_t entries)
 }
 
 uint64_t
+mr__cache_set_limit(uint64_t entries)
+{
+    return limit_set(&limit, entries);
+}
+
+uint64_t
 mr__cache_set_bytes_limit(uint64_t bytes)
 {
-    mr_cache_entry *dropped = NULL;
-    uint64_t old;
-
-    mr__lock_take(&lock);
-    old = bytes_limit;
-    bytes_limit = bytes;
-    trim_locked(&dropped);
-    mr__lock_drop(&lock);
-    release_all(dropped);
-    return old;
+    return limit_set(&bytes_limit, bytes);
 }
 
 void
@@ -668,11 +665,8 @@ mr__cache_list(uint64_t function, mr_cache_entry **out, size_t cap)
 static void
 fork_child(void)
 {
-    if (pthread_mutex_trylock(&lock.m) == 0) {
-        pthread_mutex_unlock(&lock.m);
+    if (!mr__lock_fork_torn(&lock))
         return;
-    }
-    mr__lock_fork_child(&lock);
     memset(buckets, 0, sizeof buckets);
     newest = oldest = NULL;
     n_entries = n_bytes = 0;

@@ -48,15 +48,7 @@ was_there(const mr_made *made, uint64_t trace, const mr_array *x)
 static bool
 meet(mr_map *seen, mr_vec *stack, mr_array *x)
 {
-    void **mark;
-
-    if (x == NULL)
-        return true;
-    mark = mr__map_at(seen, x);
-    if (mark == NULL || *mark != NULL)
-        return mark != NULL;
-    *mark = x;
-    return mr__vec_push(stack, x);
+    return x == NULL || mr__vec_push_new(stack, seen, x);
 }
 
 bool

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/integers.h"
 #include "cpu/conv.h"
 #include "cpu/epilogue.h"
 #include "cpu/product.h"
@@ -94,78 +95,17 @@ patches_bytes(const mr_conv *c)
 {
     size_t bytes = (size_t)c->chunk * (size_t)c->k * (size_t)c->item;
 
-    return c->plain ? 0 : (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-}
-
-/* Without the matrix unit. */
-static size_t
-other_bytes(const mr_conv *c)
-{
-    size_t whole, last;
-    mr_product p;
-
-    if (mr__conv_depthwise_fits(c))
-        return mr__conv_depthwise_bytes(c);
-    if (mr__conv_line_fits(c))
-        return mr__conv_line_bytes(c);
-    if (mr__conv_spread_fits(c))
-        return mr__conv_spread_bytes(c);
-    if (mr__conv_squares_fits(c))
-        return mr__conv_squares_bytes(c);
-    if (mr__conv_window_fits(c))
-        return mr__conv_window_bytes(c);
-    p = conv_product(c, c->chunk);
-    whole = mr__product_bytes(&p);
-    p = conv_product(c, (c->n_rows - 1) % c->chunk + 1);
-    last = mr__product_bytes(&p);
-    return patches_bytes(c) + (whole > last ? whole : last);
-}
-
-static bool
-on_matrix(const mr_conv *c)
-{
-    return !mr__conv_depthwise_fits(c) && !mr__conv_line_fits(c) &&
-           mr__conv_matrix_fits(c);
-}
-
-static mr_conv
-conv_item(const mr_conv *c, int64_t i)
-{
-    int64_t in = c->channels * c->item;
-    mr_conv one = *c;
-
-    for (int k = 0; k < c->n_spatial; k++)
-        in *= c->in[k];
-    one.batch = 1;
-    one.n_rows = c->n_rows / c->batch;
-    one.chunk = c->chunk < one.n_rows ? c->chunk : one.n_rows;
-    one.x = c->x != NULL ? c->x + i * in : NULL;
-    one.to =
-        c->to != NULL ? c->to + i * one.n_rows * c->outputs * c->item : NULL;
-    one.epilogue = NULL;
-    return one;
+    return c->plain ? 0 : mr__whole_lines(bytes);
 }
 
 static size_t
-whole_lines(size_t bytes)
+conv_patches_bytes(const mr_conv *c)
 {
-    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-}
+    mr_product whole = conv_product(c, c->chunk);
+    mr_product last = conv_product(c, (c->n_rows - 1) % c->chunk + 1);
 
-/* The unit's, and a flag for each item; what the other ways need is asked for
- * when numbers need them. */
-size_t
-mr__cpu_conv_workspace(const mr_kernel_args *a)
-{
-    mr_conv c;
-
-    if (a->out[0].size == 0)
-        return 0;
-    conv_plan(a, &c);
-    if (!on_matrix(&c))
-        return other_bytes(&c);
-    return whole_lines(mr__conv_matrix_bytes(&c)) +
-           (size_t)c.batch * sizeof(bool);
+    return patches_bytes(c) +
+           mr__max_bytes(mr__product_bytes(&whole), mr__product_bytes(&last));
 }
 
 /* A constant length for the most frequent ones. */
@@ -231,31 +171,17 @@ patch_make(const mr_conv *c, int64_t row, char *to)
     int64_t n_lines = c->taps / c->kernel[last];
     int64_t line_bytes = c->kernel[last] * c->group_channels * c->item;
 
-    for (int i = last; i >= 0; i--) {
-        out[i] = row % c->out[i];
-        row /= c->out[i];
-    }
+    row = mr__conv_out_at(c, last + 1, row, out);
     for (int64_t t = 0; t < n_lines; t++, to += line_bytes) {
-        int64_t from = row;
-        bool inside = true;
+        int64_t from = mr__conv_tap_at(c, last, row, out, tap);
 
-        for (int i = 0; i < last && inside; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-            inside = at >= 0;
-            from = from * c->in[i] + at;
-        }
         taps_make(c,
-                  inside ? c->x + (from * c->in[last] * c->channels +
-                                   c->group * c->group_channels) *
-                                      c->item
-                         : NULL,
+                  from >= 0 ? c->x + (from * c->in[last] * c->channels +
+                                      c->group * c->group_channels) *
+                                         c->item
+                            : NULL,
                   out[last], to);
-        for (int i = last - 1; i >= 0; i--) {
-            if (++tap[i] < c->kernel[i])
-                break;
-            tap[i] = 0;
-        }
+        mr__conv_tap_next(c, last, tap);
     }
 }
 
@@ -270,63 +196,135 @@ patches_piece(void *ctx, int64_t begin, int64_t end)
 
 /* Patches, a chunk of them after the other, times the weights of each group. */
 static void
-conv_patches(mr_conv *c, char *workspace)
+conv_patches(const mr_conv *conv, void *workspace)
 {
+    mr_conv c = *conv;
     int64_t grain = mr__cpu_grain(
-        (double)c->taps * (3.0 + 0.05 * (double)(c->group_channels * c->item)));
+        (double)c.taps * (3.0 + 0.05 * (double)(c.group_channels * c.item)));
 
-    c->patches = workspace;
-    workspace += patches_bytes(c);
-    for (c->row0 = 0; c->row0 < c->n_rows; c->row0 += c->chunk)
-        for (c->group = 0; c->group < c->p->groups; c->group++) {
-            int64_t left = c->n_rows - c->row0;
-            int64_t rows = left < c->chunk ? left : c->chunk;
-            mr_product p = conv_product(c, rows);
+    c.patches = workspace;
+    for (c.row0 = 0; c.row0 < c.n_rows; c.row0 += c.chunk)
+        for (c.group = 0; c.group < c.p->groups; c.group++) {
+            int64_t rows = mr__min(c.n_rows - c.row0, c.chunk);
+            mr_product p = conv_product(&c, rows);
 
-            if (!c->plain && c->k > 0)
-                mr__cpu_for(rows, grain, patches_piece, c);
-            p.a.data = c->plain ? c->x : c->patches;
-            p.b.data = c->w + c->group * c->group_outputs * c->k * c->item;
-            p.c = c->to + (c->row0 * c->outputs + c->group * c->group_outputs) *
-                              c->item;
-            mr__product_run(&p, workspace);
+            if (!c.plain && c.k > 0)
+                mr__cpu_for(rows, grain, patches_piece, &c);
+            p.a.data = c.plain ? c.x : c.patches;
+            p.b.data = c.w + c.group * c.group_outputs * c.k * c.item;
+            p.c = c.to +
+                  (c.row0 * c.outputs + c.group * c.group_outputs) * c.item;
+            mr__product_run(&p, c.patches + patches_bytes(&c));
         }
+}
+
+/* ---- ways ------------------------------------------------------------------
+ */
+
+static bool
+always(const mr_conv *c)
+{
+    (void)c;
+    return true;
+}
+
+static bool
+never(const mr_conv *c)
+{
+    (void)c;
+    return false;
+}
+
+/* Without the matrix unit: the first that fits.  Some do what follows. */
+typedef struct way {
+    bool (*fits)(const mr_conv *c);
+    size_t (*bytes)(const mr_conv *c);
+    void (*run)(const mr_conv *c, void *workspace);
+    bool (*follows)(const mr_conv *c);
+} way;
+
+static const way ways[] = {
+    {mr__conv_depthwise_fits, mr__conv_depthwise_bytes, mr__conv_depthwise,
+     never},
+    {mr__conv_line_fits, mr__conv_line_bytes, mr__conv_line, never},
+    {mr__conv_spread_fits, mr__conv_spread_bytes, mr__conv_spread, never},
+    {mr__conv_squares_fits, mr__conv_squares_bytes, mr__conv_squares, always},
+    {mr__conv_window_fits, mr__conv_window_bytes, mr__conv_window,
+     mr__conv_window_follows},
+    {always, conv_patches_bytes, conv_patches, always},
+};
+enum { BEFORE_MATRIX = 2 }; /* of these, where they fit */
+
+static const way *
+way_of(const mr_conv *c)
+{
+    const way *w = ways;
+
+    while (!w->fits(c))
+        w++;
+    return w;
+}
+
+static bool
+on_matrix(const mr_conv *c)
+{
+    for (int i = 0; i < BEFORE_MATRIX; i++)
+        if (ways[i].fits(c))
+            return false;
+    return mr__conv_matrix_fits(c);
 }
 
 /* Without the matrix unit; whether what follows is done. */
 static bool
-conv_other(mr_conv *c, void *workspace)
+conv_other(const mr_conv *c, void *workspace)
 {
-    if (mr__conv_depthwise_fits(c)) {
-        mr__conv_depthwise(c, workspace);
-        return false;
-    }
-    if (mr__conv_line_fits(c)) {
-        mr__conv_line(c, workspace);
-        return false;
-    }
-    if (mr__conv_spread_fits(c)) {
-        mr__conv_spread(c, workspace);
-        return false;
-    }
-    if (mr__conv_squares_fits(c)) {
-        mr__conv_squares(c, workspace);
-        return true;
-    }
-    if (mr__conv_window_fits(c)) {
-        mr__conv_window(c, workspace);
-        return mr__conv_window_follows(c);
-    }
-    conv_patches(c, workspace);
-    return true;
+    const way *w = way_of(c);
+
+    w->run(c, workspace);
+    return w->follows(c);
+}
+
+/* The unit's, and a flag for each item; what the other ways need is asked for
+ * when numbers need them. */
+size_t
+mr__cpu_conv_workspace(const mr_kernel_args *a)
+{
+    mr_conv c;
+
+    if (a->out[0].size == 0)
+        return 0;
+    conv_plan(a, &c);
+    if (!on_matrix(&c))
+        return way_of(&c)->bytes(&c);
+    return mr__whole_lines(mr__conv_matrix_bytes(&c)) +
+           (size_t)c.batch * sizeof(bool);
+}
+
+static mr_conv
+conv_item(const mr_conv *c, int64_t i)
+{
+    int64_t in = c->channels * c->item;
+    mr_conv one = *c;
+
+    for (int k = 0; k < c->n_spatial; k++)
+        in *= c->in[k];
+    one.batch = 1;
+    one.n_rows = c->n_rows / c->batch;
+    one.chunk = c->chunk < one.n_rows ? c->chunk : one.n_rows;
+    one.x = c->x != NULL ? c->x + i * in : NULL;
+    one.to =
+        c->to != NULL ? c->to + i * one.n_rows * c->outputs * c->item : NULL;
+    one.epilogue = NULL;
+    return one;
 }
 
 /* The items that cannot go on the unit, of which there are n. */
 static mr_code
-conv_unfit(mr_conv *c, const bool *unfit, int64_t n, bool *followed)
+conv_unfit(const mr_conv *c, const bool *unfit, int64_t n, bool *followed)
 {
     mr_conv one = conv_item(c, 0);
-    size_t bytes = n == c->batch ? other_bytes(c) : other_bytes(&one);
+    size_t bytes =
+        n == c->batch ? way_of(c)->bytes(c) : way_of(&one)->bytes(&one);
     char *memory = mr__alloc(bytes + ALIGN), *room;
 
     if (memory == NULL)
@@ -344,9 +342,9 @@ conv_unfit(mr_conv *c, const bool *unfit, int64_t n, bool *followed)
 }
 
 static mr_code
-conv_matrix(mr_conv *c, char *workspace, bool *followed)
+conv_matrix(const mr_conv *c, char *workspace, bool *followed)
 {
-    size_t bytes = whole_lines(mr__conv_matrix_bytes(c));
+    size_t bytes = mr__whole_lines(mr__conv_matrix_bytes(c));
     bool *unfit = (bool *)(void *)(workspace + bytes);
     int64_t n = mr__conv_matrix_run(c, workspace, unfit);
 

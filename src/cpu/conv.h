@@ -57,11 +57,43 @@ mr__conv_position(const mr_conv *c, int axis, int64_t out, int64_t tap)
     return at >= 0 && at < c->in[axis] ? at : -1;
 }
 
-/* The next multiple of `to`. */
+/* Where a tap is at an output position, over the first axes of item `from` of
+ * the batch: counted in row-major order; -1 where there is a zero. */
 static inline int64_t
-mr__conv_up(int64_t n, int64_t to)
+mr__conv_tap_at(const mr_conv *c, int axes, int64_t from, const int64_t *out,
+                const int64_t *tap)
 {
-    return (n + to - 1) / to * to;
+    for (int i = 0; i < axes; i++) {
+        int64_t at = mr__conv_position(c, i, out[i], tap[i]);
+
+        if (at < 0)
+            return -1;
+        from = from * c->in[i] + at;
+    }
+    return from;
+}
+
+/* The next tap over the first axes. */
+static inline void
+mr__conv_tap_next(const mr_conv *c, int axes, int64_t *tap)
+{
+    for (int i = axes - 1; i >= 0; i--) {
+        if (++tap[i] < c->kernel[i])
+            return;
+        tap[i] = 0;
+    }
+}
+
+/* The output position over the first axes of one that is counted in row-major
+ * order; the item of the batch. */
+static inline int64_t
+mr__conv_out_at(const mr_conv *c, int axes, int64_t at, int64_t *out)
+{
+    for (int i = axes - 1; i >= 0; i--) {
+        out[i] = at % c->out[i];
+        at /= c->out[i];
+    }
+    return at;
 }
 
 /* Where the first corner of an output's window lies, if all of that is within

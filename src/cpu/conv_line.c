@@ -12,11 +12,12 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "cpu/conv.h"
 #include "kernels/depth.h"
 #include "kernels/tier/tier.h"
 
-enum { TAPS = 64, LANES = 64, PIECE = 2048, ALIGN = 64 };
+enum { TAPS = 64, LANES = 64, PIECE = 2048 };
 
 typedef struct line {
     const mr_conv *c;
@@ -51,9 +52,7 @@ line_plan(const mr_conv *c, line *l)
 static size_t
 weights_bytes(const line *l)
 {
-    size_t n = (size_t)(l->c->taps * l->item);
-
-    return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    return mr__whole_lines((size_t)(l->c->taps * l->item));
 }
 
 static bool

@@ -14,18 +14,19 @@
  * The order in which a sum is made is that of its steps, whatever the box.
  * Whether the numbers of an item may go in pieces is known at the end; for
  * those that may not the caller takes another way.
- * Called by: conv.c.  Calls: kernels/conv_matrix.h.
+ * Called by: conv.c.  Calls: conv_box.c, kernels/conv_matrix.h.
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
-#include "cpu/conv.h"
+#include "cpu/conv_box.h"
 #include "cpu/product.h"
 #include "kernels/conv_matrix.h"
 
 enum {
-    AXES = MR_CONV_SPATIAL + 1, /* the item, then space, the line last */
-    LINE = AXES - 1,
+    AXES = MR_CONV_AXES,
+    LINE = MR_CONV_LAST,
     STEP = MR_CONV_STEP,
     COLS = MR_CONV_COLS,
     ROWS = MR_CONV_ROWS,
@@ -49,15 +50,9 @@ enum {
     LEAST_CHANNELS = 4 /* of a group of halves */
 };
 
-/* One axis.  Outputs of phase f are f + phases * j; their taps are those that
- * meet entries, tap t of phase f at shift + step * j. */
-typedef struct axis {
-    int64_t in, out, kernel, stride, dilation, spread, low;
-    int64_t phases, step;
-    int64_t len, parts; /* outputs of a box, boxes */
-    int64_t band;       /* entries of the input that those see */
-    int64_t bytes;      /* from one to the next, in the copy */
-} axis;
+/* Outputs of phase f along an axis are f + phases * j; their taps are those
+ * that meet entries, tap t of phase f at shift + step * j. */
+typedef mr_conv_axis axis;
 
 typedef struct matrix {
     const mr_conv *c;
@@ -66,9 +61,8 @@ typedef struct matrix {
     int n_pieces;
     axis axis[AXES];
     bool joined;
-    bool finite;                /* zeros of weights meet numbers */
-    int64_t together, n_blocks; /* groups of a block */
-    int64_t block_channels, block_cols;
+    bool finite; /* zeros of weights meet numbers */
+    mr_conv_blocks blocks;
     int64_t n_panels, near_panels; /* of a block, at a time */
     int64_t n_combos, n_steps;     /* phases of all axes; steps of all those */
     int64_t panel_floats;
@@ -104,30 +98,19 @@ common(int64_t a, int64_t b)
     return a;
 }
 
-static int64_t
-lesser(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- the plan --------------------------------------------------------------
  */
 
-static axis
-axis_of(const mr_conv *c, int i)
+static void
+axes_plan(const mr_conv *c, axis *all)
 {
-    axis a = {.in = c->in[i],
-              .out = c->out[i],
-              .kernel = c->kernel[i],
-              .stride = c->p->stride.v[i],
-              .dilation = c->p->kernel_dilation.v[i],
-              .spread = c->p->input_dilation.v[i],
-              .low = c->p->low.v[i]};
-    int64_t both = common(a.stride, a.spread);
+    mr__conv_axes(c, all);
+    for (axis *a = all; a < all + AXES; a++) {
+        int64_t both = common(a->stride, a->spread);
 
-    a.phases = a.spread / both;
-    a.step = a.stride / both;
-    return a;
+        a->phases = a->spread / both;
+        a->step = a->stride / both;
+    }
 }
 
 /* Does tap t, counted from the window's corner, meet entries in a phase? */
@@ -188,15 +171,15 @@ planes_plan(matrix *m)
     for (int i = 0; i < AXES; i++)
         axis_band(&a[i]);
     a[LINE].bytes =
-        2 * (m->joined ? m->c->channels : mr__conv_up(m->c->channels, STEP));
+        2 * (m->joined ? m->c->channels : mr__round_up(m->c->channels, STEP));
     a[LINE - 1].bytes = a[LINE].band * a[LINE].bytes;
     if (m->finite) /* steps may end beyond the last entry */
-        a[LINE - 1].bytes = mr__conv_up(a[LINE - 1].bytes + 2 * STEP, 64);
+        a[LINE - 1].bytes = mr__round_up(a[LINE - 1].bytes + 2 * STEP, 64);
     for (int i = LINE - 2; i >= 0; i--)
         a[i].bytes = a[i + 1].bytes * a[i + 1].band;
     /* So may rows of a tile beyond the last position. */
     tail = ROWS * a[LINE].step * a[LINE].bytes + 2 * STEP;
-    m->plane_bytes = mr__conv_up(a[0].bytes * a[0].band + tail, 64);
+    m->plane_bytes = mr__round_up(a[0].bytes * a[0].band + tail, 64);
     m->n_units = 1;
     for (int i = 0; i < AXES; i++)
         m->n_units *= a[i].parts;
@@ -213,7 +196,7 @@ boxes_plan(matrix *m)
                  : m->n_pieces == 2 ? 4.0
                                     : 6.0);
     int64_t wanted = UNITS * mr__pool_threads();
-    int64_t bytes = m->n_blocks * m->n_panels * m->panel_floats * 4;
+    int64_t bytes = m->blocks.n * m->n_panels * m->panel_floats * 4;
     int64_t most = bytes > NEAR_BYTES ? LARGE_BOX_BYTES : BOX_BYTES;
 
     if (most == LARGE_BOX_BYTES) /* each box reads all of them */
@@ -254,7 +237,7 @@ line_steps(const matrix *m, int64_t n)
 {
     if (m->joined)
         return (n * m->c->channels + STEP - 1) / STEP;
-    return n * ((m->block_channels + STEP - 1) / STEP);
+    return n * ((m->blocks.channels + STEP - 1) / STEP);
 }
 
 static void
@@ -302,7 +285,7 @@ rows_plan(matrix *m)
     if (m->finite || n > ROWS / 2 || x->len < x->out || x->phases > 1 ||
         x->step > 1 || y->phases > 1 || y->step > 1)
         return;
-    m->lines = lesser((ROWS - n) / x->band + 1, y->len);
+    m->lines = mr__min((ROWS - n) / x->band + 1, y->len);
     m->rows = (m->lines - 1) * x->band + n;
 }
 
@@ -314,47 +297,32 @@ matrix_plan(const mr_conv *c, matrix *m)
                   .kind = mr__conv_kind(c->dtype),
                   .n_pieces = mr__gemm_pieces(c->dtype),
                   .chunk = c->dtype == MR_BFLOAT16 ? CHUNK_HALVES : CHUNK};
-    for (int i = 0; i < AXES; i++)
-        m->axis[i] = (axis){.in = 1,
-                            .out = 1,
-                            .kernel = 1,
-                            .stride = 1,
-                            .dilation = 1,
-                            .spread = 1,
-                            .phases = 1,
-                            .step = 1};
-    m->axis[0].in = m->axis[0].out = c->batch;
-    for (int i = 0; i < c->n_spatial; i++)
-        m->axis[AXES - c->n_spatial + i] = axis_of(c, i);
+    axes_plan(c, m->axis);
     m->joined = line_joins(m);
-    m->together = c->group_channels >= STEP ? 1 : STEP / c->group_channels;
-    m->together = lesser(m->together, c->p->groups);
-    m->n_blocks = (c->p->groups - 1) / m->together + 1;
-    m->block_channels = m->together * c->group_channels;
-    m->block_cols = m->together * c->group_outputs;
-    m->finite = m->joined || (c->p->groups > 1 &&
-                              (m->together > 1 || c->group_channels % STEP));
+    m->blocks = mr__conv_blocks(c, c->group_channels);
+    m->finite = m->joined || (c->p->groups > 1 && (m->blocks.together > 1 ||
+                                                   c->group_channels % STEP));
     steps_count(m);
-    m->n_panels = (m->block_cols - 1) / COLS + 1;
+    m->n_panels = (m->blocks.cols - 1) / COLS + 1;
     m->panel_floats = m->n_steps * m->n_pieces * MR_CONV_STEP_FLOATS;
     m->near_panels =
         m->panel_floats > 0 ? NEAR_BYTES / (m->panel_floats * 4) : m->n_panels;
     m->near_panels = m->near_panels < 1 ? 1 : m->near_panels;
     boxes_plan(m);
     rows_plan(m);
-    m->n_slots = (int)lesser(mr__pool_threads(), MAX_SLOTS);
+    m->n_slots = (int)mr__min(mr__pool_threads(), MAX_SLOTS);
 }
 
 static size_t
 words_bytes(int64_t n)
 {
-    return (size_t)mr__conv_up(n * (int64_t)sizeof(int64_t), 64);
+    return (size_t)mr__round_up(n * (int64_t)sizeof(int64_t), 64);
 }
 
 static size_t
 weights_bytes(const matrix *m)
 {
-    return (size_t)(m->n_blocks * m->n_panels * m->panel_floats) *
+    return (size_t)(m->blocks.n * m->n_panels * m->panel_floats) *
            sizeof(float);
 }
 
@@ -367,8 +335,8 @@ slot_bytes(const matrix *m)
 static size_t
 ranges_bytes(const matrix *m)
 {
-    return (size_t)mr__conv_up((m->c->batch + 1) * (int64_t)sizeof(mr_ranges),
-                               64);
+    return (size_t)mr__round_up((m->c->batch + 1) * (int64_t)sizeof(mr_ranges),
+                                64);
 }
 
 static size_t
@@ -394,7 +362,7 @@ mr__conv_matrix_bytes(const mr_conv *c)
 static bool
 matrix_pays(const mr_conv *c, const matrix *m)
 {
-    int64_t depths = m->n_steps * STEP, met = c->k * m->together;
+    int64_t depths = m->n_steps * STEP, met = c->k * m->blocks.together;
 
     if (c->dtype != MR_FLOAT32)
         return c->p->groups == 1 || c->group_channels >= LEAST_CHANNELS;
@@ -402,22 +370,24 @@ matrix_pays(const mr_conv *c, const matrix *m)
         return false;
     if (mr__conv_squares_fits(c))
         return c->channels >= MANY_CHANNELS;
-    if (m->block_cols < LEAST_COLS || 4 * met < 3 * depths)
+    if (m->blocks.cols < LEAST_COLS || 4 * met < 3 * depths)
         return false;
-    return m->together <= MOST_TOGETHER;
+    return m->blocks.together <= MOST_TOGETHER;
 }
 
 bool
 mr__conv_matrix_fits(const mr_conv *c)
 {
+    axis all[AXES];
     int64_t phases = 1;
     matrix m;
 
     if (mr__conv_matrix() == NULL || mr__gemm_pieces(c->dtype) == 0 ||
         c->k == 0)
         return false;
-    for (int i = 0; i < c->n_spatial; i++) {
-        phases *= axis_of(c, i).phases;
+    axes_plan(c, all);
+    for (int i = 0; i < AXES; i++) {
+        phases *= all[i].phases;
         if (phases > MAX_PHASES)
             return false;
     }
@@ -514,14 +484,14 @@ lane_gather(const matrix *m, int64_t s, int64_t phase, int64_t block,
     int64_t channels = c->group_channels, item = c->item, shift;
     int64_t group = col / c->group_outputs, n = 0;
     const char *w =
-        c->w +
-        ((block * m->block_cols + col) * c->taps + m->tap[s]) * channels * item;
+        c->w + ((block * m->blocks.cols + col) * c->taps + m->tap[s]) *
+                   channels * item;
 
     if (!m->joined) {
         int64_t low = group * channels - m->from[s], high = low + channels;
         int64_t skip = low < 0 ? -low : 0;
 
-        high = lesser(high, STEP);
+        high = mr__min(high, STEP);
         if (low + skip < high)
             memcpy(dense + (low + skip) * item, w + skip * item,
                    (size_t)((high - low - skip) * item));
@@ -557,13 +527,13 @@ static mr_gemm_range
 columns_pack(const matrix *m, int64_t s, int64_t block, int64_t col, float *to)
 {
     const mr_conv *c = m->c;
-    int64_t left = c->p->groups - block * m->together, phase[AXES];
-    int64_t n = lesser(left, m->together) * c->group_outputs - col;
+    int64_t left = c->p->groups - block * m->blocks.together, phase[AXES];
+    int64_t n = mr__min(left, m->blocks.together) * c->group_outputs - col;
     char dense[ROWS * STEP * sizeof(float)];
 
-    if (c->p->groups == m->n_blocks && !m->joined) {
+    if (c->p->groups == m->blocks.n && !m->joined) {
         int64_t depth = c->group_channels - m->from[s];
-        const char *w = c->w + ((block * m->block_cols + col) * c->k +
+        const char *w = c->w + ((block * m->blocks.cols + col) * c->k +
                                 m->tap[s] * c->group_channels + m->from[s]) *
                                    c->item;
 
@@ -612,14 +582,9 @@ box_find(const matrix *m, int64_t unit, char *copy)
 {
     box b = {.copy = copy};
 
-    for (int i = LINE; i >= 0; i--) {
-        const axis *a = &m->axis[i];
-
-        b.from[i] = unit % a->parts * a->len;
-        b.n[i] = lesser(a->len, a->out - b.from[i]);
-        b.first[i] = band_first(a, b.from[i]);
-        unit /= a->parts;
-    }
+    mr__conv_box(m->axis, unit, b.from, b.n);
+    for (int i = 0; i < AXES; i++)
+        b.first[i] = band_first(&m->axis[i], b.from[i]);
     return b;
 }
 
@@ -640,8 +605,8 @@ line_copy(const matrix *m, const box *b, const char *line, char *to)
     int64_t high = a->in - b->first[LINE], end = (a - 1)->bytes;
     mr_gemm_range r = MR_GEMM_RANGE_NONE;
 
-    high = high < 0 ? 0 : lesser(high, n);
-    low = lesser(low, high);
+    high = high < 0 ? 0 : mr__min(high, n);
+    low = mr__min(low, high);
     if (line == NULL || low == high) {
         zeros(m, to, end);
         return r;
@@ -787,8 +752,8 @@ tile_find(const matrix *m, const outputs *o, int64_t number, pair *p, int which)
     place = place * line->out + o->first[LINE] + j * line->phases;
     p->rows.x[which] = o->b->copy + at;
     p->to[which] = c->to + place * c->outputs * c->item;
-    p->n[which] = lesser(m->rows, o->n[LINE] - j);
-    p->lines[which] = lesser(m->lines, o->n[LINE - 1] - index[LINE - 1]);
+    p->n[which] = mr__min(m->rows, o->n[LINE] - j);
+    p->lines[which] = mr__min(m->lines, o->n[LINE - 1] - index[LINE - 1]);
 }
 
 /* The weights that a pair meets in a panel of columns, and its sums. */
@@ -804,12 +769,12 @@ static bool
 meeting_find(const matrix *m, int64_t combo, int64_t panel, meeting *k)
 {
     int64_t block = panel / m->n_panels, col = panel % m->n_panels * COLS;
-    int64_t groups = m->c->p->groups - block * m->together;
+    int64_t groups = m->c->p->groups - block * m->blocks.together;
 
     k->block = block;
     k->col = col;
-    k->cols = lesser(groups, m->together) * m->c->group_outputs - col;
-    k->cols = lesser(k->cols, COLS);
+    k->cols = mr__min(groups, m->blocks.together) * m->c->group_outputs - col;
+    k->cols = mr__min(k->cols, COLS);
     k->weights = m->weights + panel * m->panel_floats +
                  m->first[combo] * m->n_pieces * MR_CONV_STEP_FLOATS;
     return k->cols > 0;
@@ -823,7 +788,7 @@ meeting_run(const matrix *m, const pair *p, const meeting *k, int64_t combo,
     mr_conv_rows r = p->rows;
 
     for (int i = 0; i < 2; i++)
-        r.x[i] += 2 * k->block * m->block_channels;
+        r.x[i] += 2 * k->block * m->blocks.channels;
     r.step = m->step + m->first[combo] + s0;
     r.n_steps = s1 - s0;
     m->tier->tile[m->n_pieces - 1][p->n[1] > 0][k->cols > COLS / 2](
@@ -837,7 +802,7 @@ tile_store(const matrix *m, const pair *p, const meeting *k, int t)
 {
     const axis *x = &m->axis[LINE];
     int64_t each = m->c->outputs * m->c->item;
-    char *to = p->to[t] + (k->block * m->block_cols + k->col) * m->c->item;
+    char *to = p->to[t] + (k->block * m->blocks.cols + k->col) * m->c->item;
 
     for (int64_t l = 0; l < p->lines[t]; l++)
         m->tier->store[m->kind](to + l * x->out * each, x->phases * each,
@@ -859,7 +824,7 @@ pair_run(const matrix *m, const pair *p, int64_t combo, const meeting *k, int n)
         int64_t s1 = steps * (chunk + 1) / n_chunks, s = s0;
 
         do {
-            int64_t end = n > 1 ? lesser(s + NEAR_STEPS, s1) : s1;
+            int64_t end = n > 1 ? mr__min(s + NEAR_STEPS, s1) : s1;
 
             for (int i = 0; i < n; i++)
                 meeting_run(m, p, &k[i], combo, s, end,
@@ -904,7 +869,7 @@ panels_run(const matrix *m, const pair *p, int64_t combo, int64_t from,
 static void
 outputs_run(const matrix *m, const outputs *o)
 {
-    int64_t n = o->tiles * o->lines, all = m->n_blocks * m->n_panels;
+    int64_t n = o->tiles * o->lines, all = m->blocks.n * m->n_panels;
     pair p = {.rows = {.row_bytes = m->axis[LINE].step * m->axis[LINE].bytes,
                        .apart = m->plane_bytes}};
 
@@ -912,7 +877,7 @@ outputs_run(const matrix *m, const outputs *o)
         n *= o->n[i];
     for (int64_t near = 0; near < all; near += m->near_panels)
         for (int64_t t = 0; t < n; t += 2) {
-            int64_t end = lesser(near + m->near_panels, all);
+            int64_t end = mr__min(near + m->near_panels, all);
 
             tile_find(m, o, t, &p, 0);
             p.rows.x[1] = p.rows.x[0];
@@ -972,7 +937,7 @@ mr__conv_matrix_run(const mr_conv *c, void *workspace, bool *unfit)
     steps_list(&m);
     for (int64_t i = 0; i <= c->batch; i++)
         mr__ranges_begin(&m.ranges[i]);
-    mr__cpu_for(m.n_blocks * m.n_panels * m.n_steps,
+    mr__cpu_for(m.blocks.n * m.n_panels * m.n_steps,
                 mr__cpu_grain(150.0 * m.n_pieces), weights_piece, &m);
     if (item_fits(&m, 0)) /* the weights do: nothing is seen of items yet */
         mr__cpu_units(m.n_slots, m.n_units, at, slot_bytes(&m), box_run, &m);

@@ -14,18 +14,19 @@
  *
  * Boxes are dealt out to at most PARTS sums, which are added at the end; how
  * many there are depends on shapes alone.
- * Called by: window_back.c.  Calls: kernels/conv_matrix.h.
+ * Called by: window_back.c.  Calls: conv_box.c, kernels/conv_matrix.h.
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
-#include "cpu/conv.h"
+#include "cpu/conv_box.h"
 #include "cpu/product.h"
 #include "kernels/conv_matrix.h"
 
 enum {
-    AXES = MR_CONV_SPATIAL + 1, /* the item, then space, the line last */
-    LINE = AXES - 1,
+    AXES = MR_CONV_AXES,
+    LINE = MR_CONV_LAST,
     COLS = MR_CONV_COLS,
     STEP = MR_CONV_STEP,
     TILE = COLS * COLS, /* floats of sums */
@@ -40,14 +41,9 @@ enum {
     LEAST_HALVES = 4
 };
 
-/* One axis: tap t is at entry (output + t * dilation / stride) of the copy of
- * those whose remainder by the stride is (t * dilation) % stride. */
-typedef struct axis {
-    int64_t in, out, kernel, stride, dilation, low;
-    int64_t copies, shift; /* remainders that there are; the farthest tap */
-    int64_t len, parts;    /* outputs of a box; boxes */
-    int64_t pitch;         /* positions from one to the next */
-} axis;
+/* Along an axis tap t is at entry (output + t * dilation / stride) of the copy
+ * of those whose remainder by the stride is (t * dilation) % stride. */
+typedef mr_conv_axis axis;
 
 typedef struct back {
     const mr_conv *c;
@@ -57,7 +53,7 @@ typedef struct back {
     axis axis[AXES];
     bool joined;
     int64_t channels, taps; /* as they go: joined, of a line, and of lines */
-    int64_t together, n_blocks, block_channels, block_cols;
+    mr_conv_blocks blocks;
     int64_t n_c, n_o; /* panels of 32 of a block */
     int64_t copies;
     int64_t steps;    /* of a box */
@@ -70,12 +66,6 @@ typedef struct back {
     float *parts, *out;
     mr_ranges *ranges; /* of x and of g */
 } back;
-
-static int64_t
-lesser(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- the plan --------------------------------------------------------------
  */
@@ -110,21 +100,16 @@ copy_rest(const axis *a, int64_t copy)
     return 0;
 }
 
-static axis
-axis_of(const mr_conv *c, int i)
+static void
+axes_plan(const mr_conv *c, axis *all)
 {
-    axis a = {.in = c->in[i],
-              .out = c->out[i],
-              .kernel = c->kernel[i],
-              .stride = c->p->stride.v[i],
-              .dilation = c->p->kernel_dilation.v[i],
-              .low = c->p->low.v[i]};
-
-    a.shift = (a.kernel - 1) * a.dilation / a.stride;
-    for (int64_t t = 0; t < a.kernel && a.copies <= MOST_COPIES; t++)
-        if (copy_of(&a, t) == a.copies)
-            a.copies++;
-    return a;
+    mr__conv_axes(c, all);
+    for (axis *a = all; a < all + AXES; a++) {
+        a->shift = (a->kernel - 1) * a->dilation / a->stride;
+        for (int64_t t = 0; t < a->kernel && a->copies <= MOST_COPIES; t++)
+            if (copy_of(a, t) == a->copies)
+                a->copies++;
+    }
 }
 
 /* Positions of a box, laid out flat. */
@@ -135,7 +120,7 @@ box_positions(back *b)
     int64_t last = 0;
 
     a[LINE].pitch = 1;
-    a[LINE - 1].pitch = mr__conv_up(a[LINE].len + a[LINE].shift, 2);
+    a[LINE - 1].pitch = mr__round_up(a[LINE].len + a[LINE].shift, 2);
     for (int i = LINE - 2; i >= 0; i--)
         a[i].pitch = a[i + 1].pitch * (a[i + 1].len + a[i + 1].shift);
     for (int i = 0; i < AXES; i++)
@@ -176,7 +161,7 @@ boxes_plan(back *b)
     b->reach = b->steps * STEP + 2;
     for (int i = 0; i < AXES; i++)
         b->reach += b->axis[i].shift * b->axis[i].pitch;
-    b->reach = mr__conv_up(b->reach, 2);
+    b->reach = mr__round_up(b->reach, 2);
 }
 
 static void
@@ -191,16 +176,7 @@ back_plan(const mr_conv *c, back *b)
                 .channels = c->group_channels,
                 .taps = c->taps,
                 .copies = 1};
-    for (int i = 0; i < AXES; i++)
-        b->axis[i] = (axis){.in = 1,
-                            .out = 1,
-                            .kernel = 1,
-                            .stride = 1,
-                            .dilation = 1,
-                            .copies = 1};
-    b->axis[0].in = b->axis[0].out = c->batch;
-    for (int i = 0; i < c->n_spatial; i++)
-        b->axis[AXES - c->n_spatial + i] = axis_of(c, i);
+    axes_plan(c, b->axis);
     b->joined = c->runs && c->group_channels < SHORT && line->kernel > 1;
     if (b->joined) {
         b->channels *= line->kernel;
@@ -208,24 +184,20 @@ back_plan(const mr_conv *c, back *b)
         line->kernel = line->copies = 1;
         line->shift = 0;
     }
-    b->together = b->channels >= COLS ? 1 : COLS / b->channels;
-    b->together = lesser(b->together, c->p->groups);
-    b->n_blocks = (c->p->groups - 1) / b->together + 1;
-    b->block_channels = b->together * b->channels;
-    b->block_cols = b->together * c->group_outputs;
-    b->n_c = (b->block_channels - 1) / COLS + 1;
-    b->n_o = (b->block_cols - 1) / COLS + 1;
+    b->blocks = mr__conv_blocks(c, b->channels);
+    b->n_c = (b->blocks.channels - 1) / COLS + 1;
+    b->n_o = (b->blocks.cols - 1) / COLS + 1;
     for (int i = 0; i < AXES; i++)
         b->copies *= b->axis[i].copies;
     boxes_plan(b);
     b->x_bytes = b->reach / 2 * MR_CONV_PAIR;
     b->g_floats = b->steps * b->n_pieces * MR_CONV_STEP_FLOATS;
-    b->part_floats = b->n_blocks * b->n_c * b->taps * b->n_o * TILE;
-    b->n_parts = lesser(b->n_boxes, PARTS);
+    b->part_floats = b->blocks.n * b->n_c * b->taps * b->n_o * TILE;
+    b->n_parts = mr__min(b->n_boxes, PARTS);
     while (b->n_parts > 1 && b->n_parts * b->part_floats > PART_FLOATS)
         b->n_parts--;
-    b->n_shares = lesser(PARTS / b->n_parts, b->n_blocks * b->n_c);
-    b->n_slots = (int)lesser(mr__pool_threads(), MAX_SLOTS);
+    b->n_shares = mr__min(PARTS / b->n_parts, b->blocks.n * b->n_c);
+    b->n_slots = (int)mr__min(mr__pool_threads(), MAX_SLOTS);
 }
 
 /* Lines of 32 columns: of a line of the input and one more, of what came back
@@ -245,7 +217,7 @@ line_bytes(const back *b)
     const axis *a = &b->axis[LINE];
     int64_t n = (a->len - 1) * a->stride * b->c->channels + b->channels;
 
-    return b->joined ? mr__conv_up(n * b->c->item, 64) : 0;
+    return b->joined ? mr__round_up(n * b->c->item, 64) : 0;
 }
 
 static size_t
@@ -279,22 +251,24 @@ back_pays(const back *b)
         return false;
     if (c->dtype != MR_FLOAT32)
         return true;
-    if (b->block_cols < COLS || b->block_channels <= COLS / 2)
+    if (b->blocks.cols < COLS || b->blocks.channels <= COLS / 2)
         return false;
-    return b->together > 1 ? c->group_channels <= LEAST_CHANNELS
-                           : 4 * b->block_channels >= 3 * b->n_c * COLS;
+    return b->blocks.together > 1 ? c->group_channels <= LEAST_CHANNELS
+                                  : 4 * b->blocks.channels >= 3 * b->n_c * COLS;
 }
 
 bool
 mr__conv_matrix_back_fits(const mr_conv *c)
 {
+    axis all[AXES];
     back b;
 
     if (mr__conv_matrix() == NULL || mr__gemm_pieces(c->dtype) == 0 ||
         c->k == 0 || c->n_rows == 0 || c->outputs == 0)
         return false;
-    for (int i = 0; i < c->n_spatial; i++)
-        if (axis_of(c, i).copies > MOST_COPIES)
+    axes_plan(c, all);
+    for (int i = 0; i < AXES; i++)
+        if (all[i].copies > MOST_COPIES)
             return false;
     back_plan(c, &b);
     return b.copies <= MOST_COPIES && slot_bytes(&b) <= MOST_BYTES &&
@@ -317,13 +291,7 @@ box_find(const back *b, int64_t number, char *slot)
 {
     box k = {.x = slot};
 
-    for (int i = LINE; i >= 0; i--) {
-        const axis *a = &b->axis[i];
-
-        k.from[i] = number % a->parts * a->len;
-        k.n[i] = lesser(a->len, a->out - k.from[i]);
-        number /= a->parts;
-    }
+    mr__conv_box(b->axis, number, k.from, k.n);
     slot += 2 * b->copies * b->n_pieces * b->x_bytes;
     k.g = (float *)(void *)slot;
     k.natural = (char *)(k.g + b->n_o * b->g_floats);
@@ -346,8 +314,9 @@ left_make(const back *b, const box *k, int64_t block, int64_t col, float *to)
     const mr_conv *c = b->c;
     const axis *a = b->axis;
     int64_t lines = k->n[0] * k->n[1] * k->n[2], end = 0;
-    int64_t first = block * b->block_cols + col;
-    int64_t n = lesser(lesser(b->block_cols - col, c->outputs - first), COLS);
+    int64_t first = block * b->blocks.cols + col;
+    int64_t n =
+        mr__min(mr__min(b->blocks.cols - col, c->outputs - first), COLS);
     mr_gemm_range r = MR_GEMM_RANGE_NONE;
 
     if (n <= 0)
@@ -393,8 +362,8 @@ joined_split(const back *b, const box *k, const char *line, int64_t col,
     first = k->from[LINE] * a->stride - a->low;
     low = first < 0 ? -first : 0;
     high = a->in - first;
-    high = high < 0 ? 0 : lesser(high, count);
-    low = lesser(low, high);
+    high = high < 0 ? 0 : mr__min(high, count);
+    low = mr__min(low, high);
     memset(k->line, 0, (size_t)(low * entry));
     memcpy(k->line + low * entry, line + (first + low) * entry,
            (size_t)((high - low) * entry));
@@ -416,8 +385,8 @@ line_split(const back *b, const box *k, const char *line, int64_t rest,
     int64_t count = a->len + a->shift, high = a->in - first, low;
 
     low = first < 0 ? (-first + a->stride - 1) / a->stride : 0;
-    high = high <= 0 ? 0 : lesser((high - 1) / a->stride + 1, count);
-    low = lesser(low, high);
+    high = high <= 0 ? 0 : mr__min((high - 1) / a->stride + 1, count);
+    low = mr__min(low, high);
     lines_clear(b, k, 0, low);
     lines_clear(b, k, high, a[-1].pitch + 1);
     if (low == high)
@@ -438,15 +407,15 @@ right_make(const back *b, const box *k, const int64_t *rest, int64_t block,
     const axis *a = b->axis;
     int64_t y = a[2].len + a[2].shift, z = a[1].len + a[1].shift;
     int64_t lines = a[0].len * z * y, odd = b->n_pieces * b->x_bytes;
-    int64_t pitch = a[LINE - 1].pitch, n = b->block_channels - col;
-    int64_t first = block * b->block_channels + col;
+    int64_t pitch = a[LINE - 1].pitch, n = b->blocks.channels - col;
+    int64_t first = block * b->blocks.channels + col;
     mr_gemm_range r = MR_GEMM_RANGE_NONE;
 
-    n = lesser(n, COLS);
-    n = b->joined ? n : lesser(n, c->channels - first);
+    n = mr__min(n, COLS);
+    n = b->joined ? n : mr__min(n, c->channels - first);
     for (int64_t l = 0; l < lines && l * pitch < b->reach; l++) {
         int64_t at[LINE] = {l / y / z, l / y % z, l % y}, from = 0;
-        int64_t count = lesser(pitch, b->reach - l * pitch);
+        int64_t count = mr__min(pitch, b->reach - l * pitch);
         bool inside = true;
 
         for (int i = 0; i < LINE && inside; i++) {
@@ -511,7 +480,7 @@ panel_run(const back *b, const box *k, int64_t panel, float *sums)
 {
     _Alignas(64) float more[TILE];
     const mr_tier_dtype *f32 = mr__tier()->dtype[MR_FLOAT32];
-    bool wide = b->block_channels - panel * COLS > COLS / 2;
+    bool wide = b->blocks.channels - panel * COLS > COLS / 2;
     bool apart = b->n_pieces > 1;
 
     for (int64_t o = 0; o < b->n_o; o++)
@@ -520,7 +489,7 @@ panel_run(const back *b, const box *k, int64_t panel, float *sums)
             int64_t copy, far = tap_find(b, t, &copy);
             const char *x =
                 k->x + (2 * copy + (far & 1)) * b->n_pieces * b->x_bytes;
-            bool high = b->block_cols - o * COLS > COLS / 2;
+            bool high = b->blocks.cols - o * COLS > COLS / 2;
 
             b->tier->back[b->n_pieces - 1][high][wide](
                 k->g + o * b->g_floats, x + far / 2 * MR_CONV_PAIR, b->x_bytes,
@@ -579,7 +548,7 @@ back_unit(const void *ctx, int64_t unit, char *slot)
 {
     const back *b = ctx;
     int64_t part = unit / b->n_shares, share = unit % b->n_shares;
-    int64_t all = b->n_blocks * b->n_c;
+    int64_t all = b->blocks.n * b->n_c;
     int64_t p0 = all * share / b->n_shares;
     int64_t p1 = all * (share + 1) / b->n_shares;
     int64_t end = b->n_boxes * (part + 1) / b->n_parts;
@@ -593,7 +562,8 @@ back_unit(const void *ctx, int64_t unit, char *slot)
         if (!all_fit(b))
             return;
         for (int64_t p = p0; p < p1;) {
-            int64_t block = p / b->n_c, next = lesser((block + 1) * b->n_c, p1);
+            int64_t block = p / b->n_c,
+                    next = mr__min((block + 1) * b->n_c, p1);
 
             block_run(b, &k, block, p - block * b->n_c, next - block * b->n_c,
                       sums);
@@ -614,12 +584,12 @@ tile_store(const back *b, int64_t block, int64_t panel, int64_t tap, int64_t o,
     int64_t each = b->channels, columns = c->group_outputs;
 
     for (int64_t i = 0; i < COLS; i++, sums += COLS) {
-        int64_t col = o * COLS + i, out = block * b->block_cols + col;
+        int64_t col = o * COLS + i, out = block * b->blocks.cols + col;
         int64_t low = col / columns * each - panel * COLS, high = low + each;
         int64_t skip = low < 0 ? -low : 0;
 
-        high = lesser(high, COLS);
-        if (col >= b->block_cols || out >= c->outputs || low + skip >= high)
+        high = mr__min(high, COLS);
+        if (col >= b->blocks.cols || out >= c->outputs || low + skip >= high)
             continue;
         memcpy(b->out + (out * b->taps + tap) * each + skip, sums + low + skip,
                (size_t)(high - low - skip) * sizeof *sums);
@@ -665,7 +635,7 @@ mr__conv_matrix_back_run(const mr_conv *c, const void *x, const void *g,
                   back_unit, &b);
     if (!all_fit(&b))
         return false;
-    mr__cpu_for(b.n_blocks * b.n_c * b.taps * b.n_o,
+    mr__cpu_for(b.blocks.n * b.n_c * b.taps * b.n_o,
                 mr__cpu_grain(100.0 * (double)(b.n_parts + 2)), store_piece,
                 &b);
     return true;

@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "cpu/conv.h"
 #include "kernels/depth.h"
 #include "kernels/tier/tier.h"
@@ -59,9 +60,7 @@ depth_plan(const mr_conv *c, depth *d)
 static size_t
 weights_bytes(const depth *d)
 {
-    size_t n = (size_t)(d->c->outputs * d->c->taps * d->acc_item);
-
-    return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    return mr__whole_lines((size_t)(d->c->outputs * d->c->taps * d->acc_item));
 }
 
 size_t
@@ -102,28 +101,15 @@ taps_find(const mr_conv *c, int64_t row, int64_t t, int64_t n, const void **x)
 {
     int64_t out[MR_CONV_SPATIAL] = {0}, tap[MR_CONV_SPATIAL] = {0};
 
+    row = mr__conv_out_at(c, c->n_spatial, row, out);
     for (int i = c->n_spatial - 1; i >= 0; i--) {
-        out[i] = row % c->out[i];
-        row /= c->out[i];
         tap[i] = t % c->kernel[i];
         t /= c->kernel[i];
     }
-    for (int64_t k = 0; k < n; k++) {
-        int64_t from = row;
-        bool inside = true;
+    for (int64_t k = 0; k < n; k++, mr__conv_tap_next(c, c->n_spatial, tap)) {
+        int64_t from = mr__conv_tap_at(c, c->n_spatial, row, out, tap);
 
-        for (int i = 0; i < c->n_spatial && inside; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-            inside = at >= 0;
-            from = from * c->in[i] + at;
-        }
-        x[k] = inside ? c->x + from * c->channels * c->item : NULL;
-        for (int i = c->n_spatial - 1; i >= 0; i--) {
-            if (++tap[i] < c->kernel[i])
-                break;
-            tap[i] = 0;
-        }
+        x[k] = from >= 0 ? c->x + from * c->channels * c->item : NULL;
     }
 }
 
@@ -208,27 +194,12 @@ lines_find(const mr_conv *c, int64_t line, const void **x)
     int last = c->n_spatial - 1;
     int64_t n = c->taps / c->kernel[last];
 
-    for (int i = last - 1; i >= 0; i--) {
-        out[i] = line % c->out[i];
-        line /= c->out[i];
-    }
-    for (int64_t k = 0; k < n; k++) {
-        int64_t from = line;
-        bool inside = true;
+    line = mr__conv_out_at(c, last, line, out);
+    for (int64_t k = 0; k < n; k++, mr__conv_tap_next(c, last, tap)) {
+        int64_t from = mr__conv_tap_at(c, last, line, out, tap);
 
-        for (int i = 0; i < last && inside; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-            inside = at >= 0;
-            from = from * c->in[i] + at;
-        }
-        x[k] =
-            inside ? c->x + from * c->in[last] * c->channels * c->item : NULL;
-        for (int i = last - 1; i >= 0; i--) {
-            if (++tap[i] < c->kernel[i])
-                break;
-            tap[i] = 0;
-        }
+        x[k] = from >= 0 ? c->x + from * c->in[last] * c->channels * c->item
+                         : NULL;
     }
 }
 

@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/cpu.h"
 #include "cpu/fft.h"
@@ -65,7 +66,7 @@ kind_of(const mr_kernel_args *a)
 static size_t
 pairs_bytes(const fft_job *j, int64_t n)
 {
-    return ((size_t)n * 2 * j->item + 63) & ~(size_t)63;
+    return mr__whole_lines((size_t)n * 2 * j->item);
 }
 
 /* Panels, or lines? */

@@ -16,6 +16,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/cpu.h"
 #include "cpu/fft.h"
@@ -36,14 +37,14 @@ slots_count(void)
 size_t
 mr__fft_slots_bytes(size_t bytes)
 {
-    return (size_t)slots_count() * ((bytes + 63) & ~(size_t)63);
+    return (size_t)slots_count() * mr__whole_lines(bytes);
 }
 
 void
 mr__fft_slots_init(mr_fft_slots *s, char *memory, size_t bytes)
 {
     s->memory = memory;
-    s->bytes = (bytes + 63) & ~(size_t)63;
+    s->bytes = mr__whole_lines(bytes);
     s->n = slots_count();
     /* relaxed: the loop that shares it starts afterwards */
     for (int i = 0; i < MAX_SLOTS; i++)
@@ -197,7 +198,7 @@ mr__fft_line_bytes(int64_t n, bool is_double, bool shared)
         int64_t m = mr__fft_bluestein_length(n);
 
         bytes = (size_t)m * (is_double ? 16 : 8);
-        return ((bytes + 63) & ~(size_t)63) +
+        return mr__whole_lines(bytes) +
                mr__fft_line_bytes(m, is_double, shared);
     }
     bytes = panels_bytes(n1, n2);
@@ -433,7 +434,7 @@ static void
 line_bluestein(line_job *j)
 {
     int64_t m = j->p->inner->n;
-    size_t bytes = ((size_t)m * 2 * j->item + 63) & ~(size_t)63;
+    size_t bytes = mr__whole_lines((size_t)m * 2 * j->item);
     mr_fft_line inner = {
         .plan = j->p->inner, .scale = 1.0, .shared = j->l->shared};
 

@@ -17,6 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/integers.h"
 #include "base/lock.h"
 #include "cpu/fft.h"
 #include "marram/compile.h"
@@ -226,7 +227,7 @@ table_new(tables *t, int64_t pairs, bool is_double)
     size_t bytes = (size_t)pairs * (is_double ? 16 : 8);
     void *p = t->at ? t->at + t->bytes : NULL;
 
-    t->bytes += (bytes + 63) & ~(size_t)63;
+    t->bytes += mr__whole_lines(bytes);
     return p;
 }
 
@@ -650,11 +651,8 @@ mr_fft_cache_clear(void)
 static void
 fork_child(void)
 {
-    if (pthread_mutex_trylock(&lock.m) == 0) {
-        pthread_mutex_unlock(&lock.m);
+    if (!mr__lock_fork_torn(&lock))
         return;
-    }
-    mr__lock_fork_child(&lock);
     newest = oldest = NULL;
     n_plans = n_bytes = 0;
 }

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "array/dtype.h"
+#include "base/integers.h"
 #include "cpu/blas.h"
 
 /* Fortran's lengths of text arguments come last. */
@@ -267,7 +268,7 @@ piece(char **at, int64_t count, int64_t size)
 {
     char *p = *at;
 
-    *at += (count * size + 63) / 64 * 64;
+    *at += mr__round_up(count * size, 64);
     return p;
 }
 

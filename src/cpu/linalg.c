@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/blas.h"
 #include "cpu/cpu.h"
@@ -51,13 +52,7 @@ typedef struct place {
 typedef bool one_fn(const work *w, int64_t i, const place *p);
 
 /* SMALL: up to this many rows a loop is as good as the library. */
-enum { ALIGN = 64, SMALL = 16 };
-
-static size_t
-aligned(int64_t bytes)
-{
-    return ((size_t)bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-}
+enum { SMALL = 16 };
 
 /* ---- memory -----------------------------------------------------------------
  */
@@ -202,7 +197,8 @@ factored(const work *w, const place *p, int32_t **pivot)
     if (!p->same) {
         load(w, p, 0, lu);
         w->d->lu(w->t, lu, w->n, w->n, *pivot,
-                 lu + w->lu_bytes + aligned(w->n * (int64_t)sizeof **pivot));
+                 lu + w->lu_bytes +
+                     mr__whole_lines(w->n * (int64_t)sizeof **pivot));
     }
     return lu;
 }
@@ -325,7 +321,7 @@ lu_one(const work *w, int64_t i, const place *p)
 
     load(w, p, 0, lu);
     w->d->lu(w->t, lu, w->m, w->n, pivot,
-             p->scratch + aligned(w->m * (int64_t)sizeof *order));
+             p->scratch + mr__whole_lines(w->m * (int64_t)sizeof *order));
     for (int64_t k = 0; k < w->m; k++)
         order[k] = (int32_t)k;
     for (int64_t k = 0; k < steps; k++) {
@@ -513,9 +509,9 @@ pinv_one(const work *w, int64_t i, const place *p)
 {
     int64_t k = w->m < w->n ? w->m : w->n;
     char *u = p->scratch + w->lu_bytes;
-    char *s = u + aligned(w->m * k * w->item);
-    char *vt = s + aligned(k * w->item);
-    char *scratch = vt + aligned(k * w->n * w->item);
+    char *s = u + mr__whole_lines(w->m * k * w->item);
+    char *vt = s + mr__whole_lines(k * w->item);
+    char *scratch = vt + mr__whole_lines(k * w->n * w->item);
 
     load(w, p, 0, p->scratch);
     if (!all_finite(w->t, p->scratch, w->m * w->n)) {
@@ -587,9 +583,10 @@ extra_bytes(const work *w, const job *j)
     int64_t k = w->m < w->n ? w->m : w->n, pivots = (w->m + 1) * 4;
 
     if (j->op == MR_OP_PINV)
-        return aligned(w->m * k * w->item) + aligned(k * w->item) +
-               aligned(k * w->n * w->item);
-    return aligned(pivots);
+        return mr__whole_lines(w->m * k * w->item) +
+               mr__whole_lines(k * w->item) +
+               mr__whole_lines(k * w->n * w->item);
+    return mr__whole_lines(pivots);
 }
 
 static double
@@ -631,8 +628,8 @@ work_plan(const mr_kernel_args *a, work *w)
                           w->m, w->n);
     if (dense == SIZE_MAX || w->m > INT_MAX || w->n > INT_MAX || w->k > INT_MAX)
         return false;
-    w->lu_bytes = aligned(w->m * w->n * w->item);
-    w->slot_bytes = w->lu_bytes + extra_bytes(w, j) + aligned((int64_t)dense);
+    w->lu_bytes = mr__whole_lines(w->m * w->n * w->item);
+    w->slot_bytes = w->lu_bytes + extra_bytes(w, j) + mr__whole_lines(dense);
     w->n_slots =
         matrix_cost(w, j) * (double)w->count < 40000.0 ? 1 : mr__pool_threads();
     if (w->n_slots > w->count)

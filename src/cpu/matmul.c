@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "array/layout.h"
+#include "base/integers.h"
 #include "cpu/blas.h"
 #include "cpu/epilogue.h"
 #include "cpu/product.h"
@@ -31,8 +32,7 @@ enum {
     SMALL_TILE = 1000000,
     PIECES_LEAST = 210 * 210 * 210,
     NARROW = 64,
-    BLAS_TILE = 256,
-    ALIGN = 64
+    BLAS_TILE = 256
 };
 
 typedef enum route {
@@ -361,15 +361,9 @@ mr__product_plain(const mr_product *p)
  * ------------------------------------------------------ */
 
 static size_t
-aligned(size_t bytes)
-{
-    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-}
-
-static size_t
 view_bytes(const mr_kernel_view *x)
 {
-    return aligned((size_t)x->size * (size_t)mr__dtype_size(x->dtype));
+    return mr__whole_lines((size_t)x->size * (size_t)mr__dtype_size(x->dtype));
 }
 
 /* Is a product faster on the matrix unit?  Packing in pieces costs two to four
@@ -408,12 +402,6 @@ formed(const mr_product *p)
 }
 
 static size_t
-larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static size_t
 rows_bytes(const mr_product *p)
 {
     return mr__product_rows_wide_fit(p) ? mr__product_rows_wide_bytes(p)
@@ -443,13 +431,13 @@ route_bytes(const mr_product *p, route r)
     case ROUTE_STRIPS:
         if (other.form == MR_GEMM_IN_PIECES)
             return mr__product_pieces_bytes(&other, true);
-        return larger(mr__product_strips_bytes(p),
-                      mr__product_strips_bytes(&other));
+        return mr__max_bytes(mr__product_strips_bytes(p),
+                             mr__product_strips_bytes(&other));
     case ROUTE_PACKED:
         if (other.form == MR_GEMM_IN_PIECES)
             return mr__product_pieces_bytes(&other, false);
-        return larger(mr__product_packed_bytes(p),
-                      mr__product_packed_bytes(&other));
+        return mr__max_bytes(mr__product_packed_bytes(p),
+                             mr__product_packed_bytes(&other));
     case ROUTE_TINY:
     case ROUTE_BLAS:
     case ROUTE_NOTHING:
@@ -674,7 +662,7 @@ mr__cpu_matmul_workspace(const mr_kernel_args *a)
     lie_down(a, &p, &l);
     if (!l.moved[0] && !l.moved[1])
         return route_bytes(&p, l.route);
-    bytes = aligned(route_bytes(&l.p, l.route));
+    bytes = mr__whole_lines(route_bytes(&l.p, l.route));
     for (int i = 0; i < 2; i++)
         if (l.moved[i])
             bytes += view_bytes(&a->in[i]);
@@ -694,7 +682,7 @@ mr__cpu_matmul(const mr_kernel_args *a)
         run_all(&p, l.route, a->workspace);
         return MR_OK;
     }
-    free = (char *)a->workspace + aligned(route_bytes(&l.p, l.route));
+    free = (char *)a->workspace + mr__whole_lines(route_bytes(&l.p, l.route));
     for (int i = 0; i < 2; i++) {
         if (!l.moved[i]) {
             l.in[i] = a->in[i];

@@ -22,6 +22,7 @@
  */
 #include <stdatomic.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/cpu.h"
 
@@ -121,7 +122,7 @@ even_grain(int64_t n, int64_t grain)
     else
         while (unit > 2 && pieces < 4 * unit)
             unit /= 2;
-    pieces = (pieces + unit - 1) / unit * unit;
+    pieces = mr__round_up(pieces, unit);
     return (n - 1) / pieces + 1;
 }
 

@@ -17,6 +17,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/cpu.h"
 #include "kernels/sort.h"
@@ -391,17 +392,11 @@ typedef struct rows {
 } rows;
 
 static int64_t
-lines(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
-static int64_t
 part_of(int64_t *at, int64_t bytes)
 {
     int64_t part = *at;
 
-    *at += lines(bytes);
+    *at += mr__round_up(bytes, 64);
     return part;
 }
 

@@ -8,33 +8,26 @@
  * real and imaginary parts side by side, so nothing is shuffled where the time
  * goes.  In the end
  *     re = sum xr br - sum xi bi,  im = sum xr bi + sum xi br.
- * The depth is cut into chunks of fixed length; their sums are added in order.
- * Called by: matmul.c.  Calls: kernels/gemm.h, share.c, the pool.
+ * Called by: matmul.c.  Calls: rows_cut.c, kernels/gemm.h.
  */
 #include <string.h>
 
-#include "base/pool.h"
-#include "cpu/product.h"
-#include "cpu/share.h"
+#include "base/integers.h"
+#include "cpu/rows_cut.h"
 
 enum {
-    WIDE_DEPTH = 256,
-    DEEP_DEPTH = 16384,
     UNIT_ELEMENTS = 1 << 16, /* of b, in a unit of "deep" */
     N_LANES = 64,
     PIECE = 1024 /* reals of a column at a time; a multiple of N_LANES */
 };
 
 typedef struct few {
-    const mr_product *p;
-    bool wide, far, twice; /* twice: reals are doubles */
-    bool shared;
-    int64_t slice;                /* when shared */
+    mr_rows_cut cut;
+    bool twice;                   /* reals are doubles */
     int64_t parts, rows, columns; /* reals a number; rows of x, columns of b */
     int64_t x_row;                /* reals of a row of x */
-    int64_t chunk, n_chunks, band, n_bands; /* in numbers */
-    char *x;                                /* items x rows x x_row */
-    char *sums; /* chunks x items x rows x columns */
+    char *x;                      /* items x rows x x_row */
+    char *sums;                   /* chunks x items x rows x columns */
 } few;
 
 bool
@@ -57,38 +50,22 @@ static void
 few_plan(const mr_product *p, few *s)
 {
     int64_t parts = mr__dtype_is_complex(p->dtype) ? 2 : 1;
-    int64_t bytes = p->n_items * p->k * p->n * mr__dtype_size(p->dtype);
+    bool twice = p->dtype != MR_COMPLEX64;
 
-    *s = (few){.p = p,
-               .wide = p->b.lane_stride == 1,
-               .far = bytes >= MR_GEMV_FAR,
-               .twice = p->dtype != MR_COMPLEX64,
+    *s = (few){.cut = mr__rows_cut(p, p->m * parts, parts, twice ? 8 : 4,
+                                   UNIT_ELEMENTS),
+               .twice = twice,
                .parts = parts,
                .rows = p->m * parts,
                .columns = p->n * parts};
-    if (p->b.depth_stride == 1 && p->n == 1)
-        s->wide = false;
-    s->x_row = s->wide ? p->k : p->k * parts;
-    s->chunk = s->wide ? WIDE_DEPTH : DEEP_DEPTH;
-    s->n_chunks = (p->k - 1) / s->chunk + 1;
-    s->band = mr__gemv_band(s->columns, s->rows, s->twice ? 8 : 4,
-                            p->n_items * s->n_chunks) /
-              parts;
-    if (!s->wide) {
-        s->band = UNIT_ELEMENTS / (p->k < s->chunk ? p->k : s->chunk);
-        s->band = s->band < 1 ? 1 : s->band;
-    }
-    s->shared = mr__share_pays(bytes);
-    if (s->shared && s->wide)
-        s->band = mr__gemv_halves(s->band, p->n);
-    s->n_bands = (p->n - 1) / s->band + 1;
+    s->x_row = s->cut.wide ? p->k : p->k * parts;
 }
 
 /* Reals of x, in whole lines. */
 static int64_t
 x_reals(const few *s)
 {
-    return (s->p->n_items * s->rows * s->x_row + 15) / 16 * 16;
+    return mr__round_up(s->cut.p->n_items * s->rows * s->x_row, 16);
 }
 
 size_t
@@ -97,9 +74,9 @@ mr__product_rows_wide_bytes(const mr_product *p)
     few s;
 
     few_plan(p, &s);
-    return (
-        size_t)((x_reals(&s) + s.n_chunks * p->n_items * s.rows * s.columns) *
-                real_size(&s));
+    return (size_t)((x_reals(&s) +
+                     s.cut.n_chunks * p->n_items * s.rows * s.columns) *
+                    real_size(&s));
 }
 
 /* Rows of x: part q of number k at k, or at 2 k and 2 k + 1 where b is read
@@ -108,13 +85,13 @@ mr__product_rows_wide_bytes(const mr_product *p)
     static void name(const few *s, int64_t item, int64_t row,                  \
                      const type *from)                                         \
     {                                                                          \
-        int64_t step = s->p->a.depth_stride * s->parts;                        \
-        int64_t times = s->wide ? 1 : s->parts;                                \
+        int64_t step = s->cut.p->a.depth_stride * s->parts;                    \
+        int64_t times = s->cut.wide ? 1 : s->parts;                            \
         type *to = (type *)(void *)s->x +                                      \
                    (item * s->rows + row * s->parts) * s->x_row;               \
                                                                                \
         for (int64_t q = 0; q < s->parts; q++, to += s->x_row)                 \
-            for (int64_t k = 0; k < s->p->k; k++)                              \
+            for (int64_t k = 0; k < s->cut.p->k; k++)                          \
                 for (int64_t t = 0; t < times; t++)                            \
                     to[k * times + t] = from[k * step + q];                    \
     }
@@ -124,7 +101,7 @@ X_LAY(x_lay_f64, double)
 static void
 x_lay(const few *s)
 {
-    const mr_product *p = s->p;
+    const mr_product *p = s->cut.p;
     int64_t size = mr__dtype_size(p->dtype);
     mr_gemm_side a, b;
     void *c;
@@ -196,92 +173,34 @@ wide_unit(const few *s, const char *x, const char *b, int64_t step,
     if (s->twice)
         t->f64->wide((double *)(void *)sums, s->columns,
                      (const double *)(const void *)x, s->x_row, (int)s->rows, b,
-                     step / size, depth, reals, s->far);
+                     step / size, depth, reals, s->cut.far);
     else
         t->wide[MR_GEMM_FLOAT32](
             (float *)(void *)sums, s->columns, (const float *)(const void *)x,
-            s->x_row, (int)s->rows, b, step / size, depth, reals, s->far);
-}
-
-/* A unit: which chunk of an item, which columns, and of b that. */
-typedef struct region {
-    int64_t item, chunk, depth, j, n;
-    const char *b;
-    int64_t depth_step, lane_step; /* bytes */
-} region;
-
-static int64_t
-n_units(const few *s)
-{
-    return s->p->n_items * s->n_chunks * s->n_bands;
-}
-
-static region
-region_at(const few *s, int64_t unit)
-{
-    const mr_product *p = s->p;
-    int64_t number = mr__dtype_size(p->dtype);
-    region u = {.item = unit / s->n_bands / s->n_chunks,
-                .chunk = unit / s->n_bands % s->n_chunks,
-                .j = unit % s->n_bands * s->band};
-    int64_t depth = p->k - u.chunk * s->chunk, n = p->n - u.j;
-    mr_gemm_side a, b;
-    void *c;
-
-    u.depth = depth < s->chunk ? depth : s->chunk;
-    u.n = n < s->band ? n : s->band;
-    mr__product_item(p, u.item, &a, &b, &c);
-    u.depth_step = b.depth_stride * number;
-    u.lane_step = b.lane_stride * number;
-    u.b = (const char *)b.data + u.j * u.lane_step +
-          u.chunk * s->chunk * u.depth_step;
-    return u;
+            s->x_row, (int)s->rows, b, step / size, depth, reals, s->cut.far);
 }
 
 static void
-few_unit(const few *s, int64_t unit)
-{
-    const mr_product *p = s->p;
-    int64_t real = real_size(s);
-    region u = region_at(s, unit);
-    const char *x = s->x + (u.item * s->rows * s->x_row +
-                            u.chunk * s->chunk * (s->wide ? 1 : s->parts)) *
-                               real;
-    char *sums =
-        s->sums + ((u.chunk * p->n_items + u.item) * s->rows * s->columns +
-                   u.j * s->parts) *
-                      real;
-
-    if (s->wide)
-        wide_unit(s, x, u.b, u.depth_step, u.depth, u.n, sums);
-    else
-        deep_unit(s, x, u.b, u.lane_step, u.depth, u.n, sums);
-}
-
-static void
-few_piece(void *ctx, int64_t begin, int64_t end)
-{
-    for (int64_t u = begin; u < end; u++)
-        few_unit(ctx, u);
-}
-
-/* With a slice of the unit beside it. */
-static void
-shared_unit(const void *ctx, int64_t unit, char *slot)
+few_unit(const void *ctx, const mr_rows_unit *u)
 {
     const few *s = ctx;
-    int64_t number = mr__dtype_size(s->p->dtype);
+    const mr_rows_cut *cut = &s->cut;
+    int64_t real = real_size(s), number = real * s->parts;
+    const char *x =
+        s->x + (u->item * s->rows * s->x_row +
+                u->chunk * cut->chunk * (cut->wide ? 1 : s->parts)) *
+                   real;
+    char *sums = s->sums + ((u->chunk * cut->p->n_items + u->item) * s->rows *
+                                s->columns +
+                            u->j * s->parts) *
+                               real;
 
-    (void)slot;
-    if ((unit ^ 1) < n_units(s)) {
-        region u = region_at(s, unit ^ 1);
-
-        if (s->wide)
-            mr__share_rows(s->slice, u.b, u.depth, u.n * number, u.depth_step);
-        else
-            mr__share_rows(s->slice, u.b, u.n, u.depth * number, u.lane_step);
-    }
-    few_unit(s, unit);
+    if (cut->wide)
+        wide_unit(s, x, u->b.data, u->b.depth_stride * number, u->depth, u->n,
+                  sums);
+    else
+        deep_unit(s, x, u->b.data, u->b.lane_stride * number, u->depth, u->n,
+                  sums);
 }
 
 /* Number j of a row: its chunks' sums in order, its parts put together. */
@@ -289,7 +208,7 @@ shared_unit(const void *ctx, int64_t unit, char *slot)
     static void name(const few *s, int64_t item, int64_t row, int64_t j,       \
                      type *to)                                                 \
     {                                                                          \
-        int64_t all = s->p->n_items * s->rows * s->columns;                    \
+        int64_t all = s->cut.p->n_items * s->rows * s->columns;                \
         const type *from = (const type *)(const void *)s->sums +               \
                            (item * s->rows + row * s->parts) * s->columns +    \
                            j * s->parts;                                       \
@@ -298,7 +217,7 @@ shared_unit(const void *ctx, int64_t unit, char *slot)
         for (int64_t q = 0; q < s->parts; q++, from += s->columns)             \
             for (int64_t r = 0; r < s->parts; r++) {                           \
                 sum[q][r] = from[r];                                           \
-                for (int64_t k = 1; k < s->n_chunks; k++)                      \
+                for (int64_t k = 1; k < s->cut.n_chunks; k++)                  \
                     sum[q][r] += from[k * all + r];                            \
             }                                                                  \
         to[0] = s->parts == 1 ? sum[0][0] : sum[0][0] - sum[1][1];             \
@@ -312,7 +231,7 @@ static void
 finish_piece(void *ctx, int64_t begin, int64_t end)
 {
     const few *s = ctx;
-    const mr_product *p = s->p;
+    const mr_product *p = s->cut.p;
 
     for (int64_t u = begin; u < end; u++) {
         int64_t j = u % p->n, row = u / p->n % p->m, item = u / p->n / p->m;
@@ -328,25 +247,14 @@ finish_piece(void *ctx, int64_t begin, int64_t end)
 void
 mr__product_rows_wide(const mr_product *p, void *workspace)
 {
-    double depth, band;
     few s;
 
     few_plan(p, &s);
     s.x = workspace;
     s.sums = s.x + x_reals(&s) * real_size(&s);
     x_lay(&s);
-    depth = (double)(p->k < s.chunk ? p->k : s.chunk);
-    band = (double)(p->n < s.band ? p->n : s.band);
-    if (s.shared) {
-        s.slice = mr__share_slice();
-        mr__cpu_units(mr__pool_threads(), n_units(&s), NULL, 0, shared_unit,
-                      &s);
-    } else {
-        mr__cpu_for(n_units(&s),
-                    mr__cpu_grain(0.4 * depth * band * (double)s.parts),
-                    few_piece, &s);
-    }
+    mr__rows_run(&s.cut, 0.4 * (double)s.parts, few_unit, &s);
     mr__cpu_for(p->n_items * p->m * p->n,
-                mr__cpu_grain(3.0 + 0.5 * (double)(s.n_chunks * s.parts)),
+                mr__cpu_grain(3.0 + 0.5 * (double)(s.cut.n_chunks * s.parts)),
                 finish_piece, &s);
 }

@@ -18,6 +18,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/cpu.h"
 #include "cpu/keys.h"
@@ -474,7 +475,7 @@ columns_run(const plan *s, const char *from, char *to, int64_t width,
             char *slot)
 {
     int64_t n = s->n, item = s->item, to_item = s->to_item;
-    int64_t whole = (width + PANEL - 1) / PANEL * PANEL;
+    int64_t whole = mr__round_up(width, PANEL);
     int64_t from_row = s->from_stride * item, to_row = s->to_stride * to_item;
     char *words = slot + s->words, *dense = to;
 
@@ -618,7 +619,7 @@ place_for(plan *s, int64_t bytes)
 {
     int64_t at = s->slot_bytes;
 
-    s->slot_bytes += (bytes + 63) / 64 * 64;
+    s->slot_bytes += mr__round_up(bytes, 64);
     return at;
 }
 

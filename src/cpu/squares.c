@@ -39,6 +39,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "cpu/conv.h"
@@ -101,18 +102,11 @@ typedef struct place {
 } place;
 
 static int64_t
-lines(int64_t floats)
-{
-    return (floats + 15) / 16 * 16;
-}
-
-static int64_t
 panel_wide(const squares *w, int64_t from)
 {
     int64_t n = w->c->outputs - from, lanes = w->tier->lanes;
 
-    n = n < w->cols ? n : w->cols;
-    return (n + lanes - 1) / lanes * lanes;
+    return mr__round_up(mr__min(n, w->cols), lanes);
 }
 
 static int64_t
@@ -217,14 +211,15 @@ squares_plan(const mr_conv *c, squares *w)
     /* A line more, so that the parts of a square do not share few sets of the
      * first-level cache. */
     w->x_apart =
-        lines((w->layers + w->deep_taps - 1) * w->n * c->channels) + 16;
-    w->y_apart = lines(w->layers * w->n * c->outputs) + 16;
+        mr__round_up((w->layers + w->deep_taps - 1) * w->n * c->channels, 16) +
+        16;
+    w->y_apart = mr__round_up(w->layers * w->n * c->outputs, 16) + 16;
     for (int64_t from = 0; from < c->outputs; from += w->cols)
         w->part_floats +=
-            lines(w->deep_taps * c->channels * panel_wide(w, from));
+            mr__round_up(w->deep_taps * c->channels * panel_wide(w, from), 16);
     packed = PARTS * w->cols * PACKED;
     w->room = PARTS * w->x_apart;
-    w->room = lines(w->room > packed ? w->room : packed);
+    w->room = mr__round_up(w->room > packed ? w->room : packed, 16);
     w->n_slots = mr__pool_threads();
     w->n_slots = w->n_slots < MAX_SLOTS ? w->n_slots : MAX_SLOTS;
     w->n_slots = w->n_slots < w->n_units ? w->n_slots : (int)w->n_units;
@@ -233,8 +228,9 @@ squares_plan(const mr_conv *c, squares *w)
 static size_t
 slot_bytes(const squares *w)
 {
-    return (size_t)(w->room + PARTS * w->y_apart + lines(w->c->channels) +
-                    lines(w->c->outputs) + MR_WINDOW_COLS) *
+    return (size_t)(w->room + PARTS * w->y_apart +
+                    mr__round_up(w->c->channels, 16) +
+                    mr__round_up(w->c->outputs, 16) + MR_WINDOW_COLS) *
            sizeof(float);
 }
 
@@ -249,7 +245,7 @@ again_bytes(const squares *w)
 {
     size_t unit = sizeof *w->again + sizeof *w->listed;
 
-    return ((size_t)w->n_units * unit + 63) & ~(size_t)63;
+    return mr__whole_lines((size_t)w->n_units * unit);
 }
 
 size_t
@@ -349,7 +345,8 @@ weights_unit(const void *ctx, int64_t unit, char *piece)
             taps[t] = first + (c->p->flip ? 8 - t : t) * c->channels;
         w->tier->square_weigh(made + o * PACKED, apart, taps, count);
     }
-    to += from / w->cols * lines(w->deep_taps * c->channels * w->cols) +
+    to += from / w->cols *
+              mr__round_up(w->deep_taps * c->channels * w->cols, 16) +
           (deep * c->channels + at) * wide;
     for (int p = 0; p < PARTS; p++) {
         mr_gemm_side s = {made + p * apart, MR_FLOAT32, left, PACKED, 1};
@@ -577,7 +574,8 @@ panel_run(const squares *w, const slot *s, const float *const *x, int part,
     const float *weights = w->weights + part * w->part_floats;
 
     n = n < w->cols ? n : w->cols;
-    weights += from / w->cols * lines(w->deep_taps * c->channels * w->cols) +
+    weights += from / w->cols *
+                   mr__round_up(w->deep_taps * c->channels * w->cols, 16) +
                (k->tap * c->channels + k->channel) * wide;
     for (int64_t l = 0; l < s->n_layers; l++)
         for (int64_t i = 0; i < s->n; i += ROWS, x += w->deep_taps * ROWS) {
@@ -677,7 +675,7 @@ panels_piece(void *ctx, int64_t begin, int64_t end)
 
         side.lanes = left < w->cols ? left : w->cols;
         mr__gemm_pack(&side, (int)panel_wide(w, from), 0, 0, c->k,
-                      w->weights + u * lines(c->k * w->cols));
+                      w->weights + u * mr__round_up(c->k * w->cols, 16));
     }
 }
 
@@ -690,17 +688,6 @@ typedef struct direct {
     int64_t offset[9 * DEEP_TAPS]; /* of taps */
 } direct;
 
-/* The next tap, the last axis first. */
-static void
-tap_next(const mr_conv *c, int64_t *tap)
-{
-    for (int i = c->n_spatial - 1; i >= 0; i--) {
-        if (++tap[i] < c->kernel[i])
-            return;
-        tap[i] = 0;
-    }
-}
-
 /* Where the taps of an output begin; those beyond an edge are NULL.  Is none?
  */
 static bool
@@ -712,17 +699,12 @@ direct_taps(const mr_conv *c, const direct *d, const int64_t *out,
 
     for (int64_t k = 0; whole && k < c->taps; k++)
         x[k * ROWS] = whole + d->offset[k];
-    for (int64_t k = 0; !whole && k < c->taps; k++, tap_next(c, tap)) {
-        int64_t from = out[MR_CONV_SPATIAL];
-        bool there = true;
+    for (int64_t k = 0; !whole && k < c->taps;
+         k++, mr__conv_tap_next(c, c->n_spatial, tap)) {
+        int64_t from =
+            mr__conv_tap_at(c, c->n_spatial, out[MR_CONV_SPATIAL], out, tap);
 
-        for (int i = 0; i < c->n_spatial && there; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-            there = at >= 0;
-            from = from * c->in[i] + at;
-        }
-        x[k * ROWS] = there ? floats(c->x) + from * c->channels : NULL;
+        x[k * ROWS] = from >= 0 ? floats(c->x) + from * c->channels : NULL;
     }
     return whole != NULL;
 }
@@ -754,7 +736,7 @@ direct_run(const squares *w, const slot *s, direct *d)
     int64_t length = w->c->channels, taps = w->c->taps;
     int64_t chunk = (CHUNK + length - 1) / length;
     const float *weights =
-        w->weights + d->from / w->cols * lines(w->c->k * w->cols);
+        w->weights + d->from / w->cols * mr__round_up(w->c->k * w->cols, 16);
 
     for (int64_t r = d->n_rows; r < ROWS; r++)
         d->to[r] = s->dump;
@@ -859,7 +841,7 @@ slot_of(const squares *w, int64_t unit, char *piece)
     s.x = (float *)(void *)piece;
     s.y = s.x + w->room;
     s.zeros = s.y + PARTS * w->y_apart;
-    s.dump = s.zeros + lines(w->c->channels);
+    s.dump = s.zeros + mr__round_up(w->c->channels, 16);
     memset(s.zeros, 0, (size_t)w->c->channels * sizeof(float));
     /* What goes nowhere may be added to what was there. */
     memset(s.dump, 0, MR_WINDOW_COLS * sizeof(float));

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "cpu/product.h"
 #include "kernels/tier/tier.h"
 
@@ -41,7 +42,7 @@ mr__strip_floats(mr_gemm_form form, mr_dtype t, int64_t m, int64_t k)
 {
     int64_t lanes = panels_of(form, m) * mr__gemm_form_rows(form);
 
-    return (lanes * mr__gemm_steps(form, t, k) + 15) / 16 * 16;
+    return mr__round_up(lanes * mr__gemm_steps(form, t, k), 16);
 }
 
 /* Panels in a form; false when these numbers must not have it (in pieces the
@@ -120,7 +121,7 @@ mr__strip_run(const mr_strip *s, int64_t strip, float *y)
     int64_t part = s->form == MR_GEMM_IN_PIECES ? rows / 2 : rows / 3;
     int64_t panels = panels_of(s->form, s->m), depth;
     int64_t most = piece_depth(s->form, s->b.dtype);
-    mr_gemm_chunk g = {.m = (s->m + part - 1) / part * part,
+    mr_gemm_chunk g = {.m = mr__round_up(s->m, part),
                        .n = cols,
                        .form = s->form,
                        .pieces = mr__gemm_pieces(s->b.dtype),

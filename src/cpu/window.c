@@ -15,6 +15,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/conv.h"
 #include "cpu/epilogue.h"
@@ -71,12 +72,6 @@ is_dilated(const mr_conv *c)
     return dilated;
 }
 
-static int64_t
-lines(int64_t floats)
-{
-    return (floats + 15) / 16 * 16;
-}
-
 bool
 mr__conv_window_fits(const mr_conv *c)
 {
@@ -88,8 +83,7 @@ mr__conv_window_fits(const mr_conv *c)
 static int64_t
 panel_floats(const window *w, int64_t n)
 {
-    return lines(w->c->k *
-                 ((n + w->tier->lanes - 1) / w->tier->lanes * w->tier->lanes));
+    return mr__round_up(w->c->k * mr__round_up(n, w->tier->lanes), 16);
 }
 
 /* Outputs at an end of a line miss taps: if they are taken together, a tile of
@@ -156,7 +150,7 @@ window_plan(const mr_conv *c, window *w)
 static size_t
 places_bytes(int64_t n)
 {
-    return ((size_t)n * sizeof(int64_t) + 63) & ~(size_t)63;
+    return mr__whole_lines((size_t)n * sizeof(int64_t));
 }
 
 static size_t
@@ -164,14 +158,15 @@ table_bytes(const window *w)
 {
     size_t table = (size_t)(w->rows * w->segments) * sizeof(float *);
 
-    return (table + 63) & ~(size_t)63;
+    return mr__whole_lines(table);
 }
 
 static size_t
 slot_bytes(const window *w)
 {
-    int64_t floats =
-        lines(w->n_zeros) + lines(w->n_spare) + lines(MR_WINDOW_COLS);
+    int64_t floats = mr__round_up(w->n_zeros, 16) +
+                     mr__round_up(w->n_spare, 16) +
+                     mr__round_up(MR_WINDOW_COLS, 16);
 
     return table_bytes(w) + places_bytes(w->n_places) +
            (size_t)floats * sizeof(float);
@@ -213,7 +208,7 @@ weights_piece(void *ctx, int64_t begin, int64_t end)
         n = n < w->cols ? n : w->cols;
         s.lanes = n;
         s.data = c->w + (group * c->group_outputs + from) * c->k * c->item;
-        mr__gemm_pack(&s, (int)((n + lanes - 1) / lanes * lanes), 0, 0, c->k,
+        mr__gemm_pack(&s, (int)mr__round_up(n, lanes), 0, 0, c->k,
                       w->weights + group * w->group_floats +
                           u % n_panels * whole);
     }
@@ -288,11 +283,7 @@ mr__conv_offsets(const mr_conv *c, int axes, int64_t *offset)
             far = far * c->in[i] + t * c->p->kernel_dilation.v[i];
         }
         offset[s] = far * c->channels;
-        for (int i = axes - 1; i >= 0; i--) {
-            if (++tap[i] < c->kernel[i])
-                break;
-            tap[i] = 0;
-        }
+        mr__conv_tap_next(c, axes, tap);
     }
 }
 
@@ -503,7 +494,7 @@ panel_run(const window *w, const slot *s, float *const (*to)[ROWS],
                            from / w->cols * panel_floats(w, w->cols);
 
     n = n < w->cols ? n : w->cols;
-    wide = (n + wide - 1) / wide * wide;
+    wide = mr__round_up(n, wide);
     weights += s0 * w->length * wide;
     count = count < w->chunk ? count : w->chunk;
     for (int64_t t = first; t < first + n_tiles; t++) {
@@ -534,8 +525,8 @@ window_unit(const void *ctx, int64_t unit, char *piece)
     piece += table_bytes(w);
     s.places = (int64_t *)(void *)piece;
     s.zeros = (float *)(void *)(piece + places_bytes(w->n_places));
-    s.spare = s.zeros + lines(w->n_zeros);
-    s.dump = s.spare + lines(w->n_spare);
+    s.spare = s.zeros + mr__round_up(w->n_zeros, 16);
+    s.dump = s.spare + mr__round_up(w->n_spare, 16);
     memset(s.zeros, 0, (size_t)w->n_zeros * sizeof(float));
     memset(s.dump, 0, MR_WINDOW_COLS * sizeof(float));
     for (int64_t t = 0; t < n_tiles; t++)

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/conv.h"
 #include "kernels/tier/tier.h"
@@ -95,8 +96,8 @@ weights_plan(const mr_kernel_args *a, weights *w)
                 : w->joined ? c->kernel[last] * c->channels
                             : c->group_channels;
     w->row =
-        w->deep ? c->channels : mr__conv_up(c->group_outputs, w->tier->lanes);
-    w->part_floats = mr__conv_up(
+        w->deep ? c->channels : mr__round_up(c->group_outputs, w->tier->lanes);
+    w->part_floats = mr__round_up(
         (w->deep ? 1 : c->p->groups) * w->segments * w->length * w->row, 16);
     w->n_parts = w->n_blocks < PARTS ? w->n_blocks : PARTS;
     while (w->n_parts > 1 && w->n_parts * w->part_floats > PART_FLOATS)
@@ -106,10 +107,10 @@ weights_plan(const mr_kernel_args *a, weights *w)
         w->n_shares = w->segments;
     room = w->joined ? (int)w->pieces : 0;
     w->slot_floats =
-        room * mr__conv_up(((w->line < PIECE ? w->line : PIECE) - 1) *
-                                   c->p->stride.v[last] * c->channels +
-                               w->length,
-                           16);
+        room * mr__round_up(((w->line < PIECE ? w->line : PIECE) - 1) *
+                                    c->p->stride.v[last] * c->channels +
+                                w->length,
+                            16);
     w->n_slots = mr__pool_threads();
     w->n_slots = w->n_slots < MAX_SLOTS ? w->n_slots : MAX_SLOTS;
     weights_tail(w);
@@ -118,8 +119,9 @@ weights_plan(const mr_kernel_args *a, weights *w)
 static int64_t
 tail_room(const weights *w)
 {
-    return w->tail_floats > 0 ? mr__conv_up(w->tail_floats + MR_WINDOW_COLS, 16)
-                              : 0;
+    return w->tail_floats > 0
+               ? mr__round_up(w->tail_floats + MR_WINDOW_COLS, 16)
+               : 0;
 }
 
 /* Halves as floats, in front of the rest. */
@@ -128,7 +130,7 @@ wide_bytes(const mr_kernel_args *a, int i)
 {
     int64_t floats = a->in[i].dtype == MR_FLOAT32 ? 0 : a->in[i].size;
 
-    return (size_t)mr__conv_up(floats, 16) * sizeof(float);
+    return (size_t)mr__round_up(floats, 16) * sizeof(float);
 }
 
 /* By vectors. */

@@ -14,6 +14,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/conv.h"
 #include "kernels/gemm.h"
@@ -74,13 +75,13 @@ spread_plan(const mr_conv *c, spread *s)
     *s = (spread){.c = c, .tier = mr__window(), .taps = c->kernel[last]};
     s->lines = c->taps / s->taps;
     s->wide = s->taps * c->outputs;
-    s->row = mr__conv_up(s->wide, 16);
+    s->row = mr__round_up(s->wide, 16);
     s->depth = s->lines * c->channels;
     s->chunk = (CHUNK + c->channels - 1) / c->channels;
     s->begin = low - s->taps + 1 < 0 ? low - s->taps + 1 : 0;
     s->length = (end > c->out[last] ? end : c->out[last]) - s->begin;
     s->n_panels = (s->wide - 1) / s->tier->cols + 1;
-    s->panel_floats = s->depth * mr__conv_up(s->tier->cols, 16);
+    s->panel_floats = s->depth * mr__round_up(s->tier->cols, 16);
     s->n_lines = c->n_rows / c->out[last];
     s->per_unit = UNIT_ENTRIES / (c->in[last] > 0 ? c->in[last] : 1);
     s->per_unit = s->per_unit > 1 ? s->per_unit : 1;
@@ -91,14 +92,14 @@ spread_plan(const mr_conv *c, spread *s)
 static size_t
 table_bytes(const spread *s)
 {
-    return ((size_t)(s->lines * ROWS) * sizeof(float *) + 63) & ~(size_t)63;
+    return mr__whole_lines((size_t)(s->lines * ROWS) * sizeof(float *));
 }
 
 static size_t
 slot_bytes(const spread *s)
 {
     int64_t floats =
-        TILES * ROWS * s->row + mr__conv_up(s->length * s->c->outputs, 16);
+        TILES * ROWS * s->row + mr__round_up(s->length * s->c->outputs, 16);
 
     return table_bytes(s) + (size_t)floats * sizeof(float);
 }
@@ -107,7 +108,7 @@ slot_bytes(const spread *s)
 static int64_t
 weight_floats(const spread *s)
 {
-    return mr__conv_up(s->wide * s->depth, 16) + s->n_panels * s->panel_floats;
+    return mr__round_up(s->wide * s->depth, 16) + s->n_panels * s->panel_floats;
 }
 
 size_t
@@ -144,7 +145,7 @@ weights_pack(const spread *s)
         n = n < s->tier->cols ? n : s->tier->cols;
         side.lanes = n;
         side.data = s->turned + at * s->depth;
-        mr__gemm_pack(&side, (int)mr__conv_up(n, s->tier->lanes), 0, 0,
+        mr__gemm_pack(&side, (int)mr__round_up(n, s->tier->lanes), 0, 0,
                       s->depth, s->packed + j * s->panel_floats);
     }
 }
@@ -157,28 +158,13 @@ lines_find(const spread *s, int64_t line, const float **x)
     int64_t out[MR_CONV_SPATIAL] = {0}, tap[MR_CONV_SPATIAL] = {0};
     int last = c->n_spatial - 1;
 
-    for (int i = last - 1; i >= 0; i--) {
-        out[i] = line % c->out[i];
-        line /= c->out[i];
-    }
-    for (int64_t l = 0; l < s->lines; l++) {
-        int64_t from = line;
-        bool inside = true;
+    line = mr__conv_out_at(c, last, line, out);
+    for (int64_t l = 0; l < s->lines; l++, mr__conv_tap_next(c, last, tap)) {
+        int64_t from = mr__conv_tap_at(c, last, line, out, tap);
 
-        for (int i = 0; i < last && inside; i++) {
-            int64_t at = mr__conv_position(c, i, out[i], tap[i]);
-
-            inside = at >= 0;
-            from = from * c->in[i] + at;
-        }
-        x[l] = inside ? (const float *)(const void *)c->x +
-                            from * c->in[last] * c->channels
-                      : NULL;
-        for (int i = last - 1; i >= 0; i--) {
-            if (++tap[i] < c->kernel[i])
-                break;
-            tap[i] = 0;
-        }
+        x[l] = from >= 0 ? (const float *)(const void *)c->x +
+                               from * c->in[last] * c->channels
+                         : NULL;
     }
 }
 
@@ -208,7 +194,7 @@ tile_run(const spread *s, const float *const *lines, const slot *t, int64_t at,
                 to, t->x + l * ROWS, 0,
                 s->lines - l < s->chunk ? s->lines - l : s->chunk, c->channels,
                 s->packed + j * s->panel_floats +
-                    l * c->channels * mr__conv_up(left, s->tier->lanes),
+                    l * c->channels * mr__round_up(left, s->tier->lanes),
                 left, l > 0);
     }
 }
@@ -263,7 +249,7 @@ mr__conv_spread(const mr_conv *c, void *workspace)
 
     spread_plan(c, &s);
     s.turned = workspace;
-    s.packed = s.turned + mr__conv_up(s.wide * s.depth, 16);
+    s.packed = s.turned + mr__round_up(s.wide * s.depth, 16);
     weights_pack(&s);
     mr__cpu_units(s.n_slots, (s.n_lines - 1) / s.per_unit + 1,
                   (char *)workspace + (size_t)weight_floats(&s) * sizeof(float),

@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "eval/check.h"
 #include "eval/donate.h"
 #include "eval/place.h"
@@ -331,7 +332,7 @@ joined_workspace(mr_plan *p, mr_task *t, const mr_block_group *b, mr_array *x)
               (t->kernel->cost != NULL
                    ? t->kernel->cost(&t->args)
                    : mr__reserve_copy_cost(x->size, (mr_dtype)x->dtype));
-    own = (bytes + 63) & ~(size_t)63;
+    own = mr__whole_lines(bytes);
     if (o->data == NULL)
         bytes = own + (size_t)(x->size * mr__dtype_size((mr_dtype)x->dtype));
     if (bytes == 0)

@@ -18,24 +18,16 @@
  * both halves of a stream can be made at once: made one by one they cost twice
  * (mr__fuse_draw_why).
  *
- * Called by: eval.c, compile/.  Calls: graph/.
+ * Called by: eval.c, compile/.  Calls: graph/, fuse_read.c.
  */
 #include "eval/fuse.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "array/dtype.h"
-#include "eval/indices.h"
+#include "eval/fuse_group.h"
 #include "kernels/draw.h"
-
-static bool
-same_shape(const mr_array *x, int32_t ndim, const int64_t *dim)
-{
-    return x->ndim == ndim &&
-           memcmp(x->dim, dim, (size_t)ndim * sizeof *dim) == 0;
-}
 
 mr_k
 mr__fuse_k(const mr_array *x)
@@ -79,10 +71,8 @@ reduced_mask(const mr_array *x)
     return mask;
 }
 
-/* x has a value for each row of the group's space, in the order of the rows:
- * the row form itself, or with fewer axes the same but for sizes of 1. */
-static bool
-is_row_form(const mr_fuse_group *g, const mr_array *x)
+bool
+mr__fuse_is_row(const mr_fuse_group *g, const mr_array *x)
 {
     int axis = 0;
 
@@ -112,7 +102,7 @@ is_row_view(const mr_fuse_group *g, const mr_array *x)
     int64_t step = 1;
 
     if (x->op->fuse.kind != MR_FUSE_VIEW || x->n_in != 1 ||
-        !is_row_form(g, x) || !is_row_form(g, x->in[0]))
+        !mr__fuse_is_row(g, x) || !mr__fuse_is_row(g, x->in[0]))
         return false;
     in.ndim = x->in[0]->ndim;
     in.offset = 0;
@@ -313,7 +303,7 @@ rows_below(mr_fuse_group *g, mr_fuse_node **way, mr_fuses_fn fuses)
     g->red_axes = reduced_mask(x);
     for (int i = 0; i < k; i++)
         if (is_reshape(way[i]->x) ? !is_row_view(g, way[i]->x)
-                                  : !is_row_form(g, way[i]->x))
+                                  : !mr__fuse_is_row(g, way[i]->x))
             return 0;
     return k;
 }
@@ -408,7 +398,7 @@ static bool
 draw_fits(const mr_fuse_group *g, const mr_fuse_node *n)
 {
     return g->n_draws < MR_FUSE_MAX_DRAWS && !n->visible &&
-           same_shape(n->x, g->ndim, g->dim) && !g->columns &&
+           mr__fuse_has_shape(n->x, g->ndim, g->dim) && !g->columns &&
            (g->has_reduction || g->phased ||
             mr__fuse_draw_why(n->x, false, 0, false) == NULL);
 }
@@ -424,24 +414,24 @@ can_pull(mr_fuse_group *g, mr_fuse_node *n, mr_fuses_fn fuses,
     if (x->stream != g->root->x->stream || (g->columns && !fits_columns(x)))
         return false;
     if (fusable(x, MR_FUSE_ELEMENTWISE, fuses)) {
-        if (same_shape(x, g->ndim, g->dim)) {
+        if (mr__fuse_has_shape(x, g->ndim, g->dim)) {
             *role = MR_ROLE_POINT;
             return g->root->role != MR_ROLE_REDUCE || !ends_rows(n, fuses);
         }
         /* a row is an output only where rows exist for sure */
         *role = MR_ROLE_ROW;
-        return g->phased && is_row_form(g, x) &&
+        return g->phased && mr__fuse_is_row(g, x) &&
                (!n->visible || g->has_reduction);
     }
     if ((x->op->flags & MR_FLAG_IDENTITY) && x->n_in == 1 && n->in[0] != NULL) {
         *role = MR_ROLE_ALIAS;
-        return same_shape(x, g->ndim, g->dim) && !n->visible;
+        return mr__fuse_has_shape(x, g->ndim, g->dim) && !n->visible;
     }
     if (fusable(x, MR_FUSE_REDUCTION, fuses)) {
         *role = MR_ROLE_REDUCE;
         *mask = reduced_mask(x);
-        return g->phased && *mask == g->red_axes && is_row_form(g, x) &&
-               same_shape(x->in[0], g->ndim, g->dim);
+        return g->phased && *mask == g->red_axes && mr__fuse_is_row(g, x) &&
+               mr__fuse_has_shape(x->in[0], g->ndim, g->dim);
     }
     if (x->op->fuse.kind == MR_FUSE_DRAW) {
         *role = MR_ROLE_DRAW;
@@ -452,7 +442,7 @@ can_pull(mr_fuse_group *g, mr_fuse_node *n, mr_fuses_fn fuses,
         return true;
     }
     if (x->op->fuse.kind == MR_FUSE_VIEW && x->n_in == 1 && !n->visible &&
-        n->in[0] != NULL && same_shape(x, g->ndim, g->dim)) {
+        n->in[0] != NULL && mr__fuse_has_shape(x, g->ndim, g->dim)) {
         *role = MR_ROLE_BRIDGE;
         *mask = bridge_mask(x);
         return may_phase(g, *mask) &&
@@ -508,9 +498,8 @@ has_room(const mr_fuse_group *g, const mr_fuse_node *n)
            g->n_out < MR_FUSE_MAX_OUT;
 }
 
-/* n becomes a member; its producers count one use more. */
-static void
-add_member(mr_fuse_group *g, mr_fuse_node *n, mr_fuse_role role)
+void
+mr__fuse_add(mr_fuse_group *g, mr_fuse_node *n, mr_fuse_role role)
 {
     n->group = g;
     n->role = role;
@@ -526,123 +515,15 @@ add_member(mr_fuse_group *g, mr_fuse_node *n, mr_fuse_role role)
     ext_update(g, n);
 }
 
-/* ---- gathers --------------------------------------------------------------
- */
-
-/* Views between a gather and its reader. */
-#define LOOKS 6
-
-/* The reader's nodes from n down to a gather that nobody else reads, and how
- * many they are; 0: there is none. */
-static int
-chain_to_gather(const mr_fuse_group *g, mr_fuse_node *n, mr_fuse_node **chain)
+int32_t
+mr__fuse_uses(const mr_fuse_group *g, const mr_fuse_node *n)
 {
-    for (int k = 0; k <= LOOKS; n = n->in[0]) {
-        if (n == NULL || n->group != NULL || n->n_uses != 1 || n->visible ||
-            n->looked_at || n->x->size == 0 ||
-            n->x->stream != g->root->x->stream)
-            return 0;
-        chain[k++] = n;
-        if (n->x->op->gather != NULL)
-            return n->x->in[0]->size <= INT32_MAX &&
-                           mr__fuse_constant(n->x->in[0]) == NULL &&
-                           mr__fuse_constant(n->x->in[1]) == NULL
-                       ? k
-                       : 0;
-        if (n->x->op->fuse.kind != MR_FUSE_VIEW || n->x->n_in != 1)
-            return 0;
-    }
-    return 0;
-}
+    int32_t uses = 0;
 
-/* The map of the gather at the chain's end, seen through the views. */
-static bool
-map_through(mr_fuse_node *const *chain, int n, mr_gather_map *out)
-{
-    const mr_array *from = chain[n - 1]->x;
-    int8_t axes[MR_MAX_NDIM];
-    mr_gather_map own;
-
-    if (!from->op->gather(from, &own) || !mr__axes_through(chain, n, axes))
-        return false;
-    out->axis = own.axis;
-    for (int i = 0; i < chain[0]->x->ndim; i++) {
-        out->value[i] = (int8_t)(axes[i] < 0 ? -1 : own.value[axes[i]]);
-        out->index[i] = (int8_t)(axes[i] < 0 ? -1 : own.index[axes[i]]);
-    }
-    return true;
-}
-
-/* Whole rows are copied as fast by the gather's own kernel while the result
- * stays in the caches, and a tile would copy them too.  Single elements, and
- * what a reduction reads, are better never written down. */
-#define ROWS_PAY_BYTES (8 << 20)
-
-static bool
-gather_pays(const mr_fuse_group *g, const mr_array *x, const mr_gather_map *map)
-{
-    int last = x->ndim - 1;
-
-    while (last > 0 && x->dim[last] == 1)
-        last--;
-    return last < 0 || map->index[last] >= 0 || g->has_reduction ||
-           x->size * mr__dtype_size((mr_dtype)x->dtype) >= ROWS_PAY_BYTES;
-}
-
-/* From the axes of x, a row form, to those of the space. */
-static void
-map_of_rows(const mr_fuse_group *g, const mr_array *x, mr_gather_map *map)
-{
-    const mr_gather_map own = *map;
-    int axis = 0;
-
-    for (int i = 0; i < g->ndim; i++) {
-        map->value[i] = map->index[i] = -1;
-        if ((g->red_axes >> i & 1) || g->dim[i] == 1)
-            continue;
-        while (x->dim[axis] == 1)
-            axis++;
-        map->value[i] = own.value[axis];
-        map->index[i] = own.index[axis++];
-    }
-}
-
-/* Does m read a gather through n that the group can read itself?  It and the
- * views become members; NULL for its map: no memory. */
-static bool
-pull_gather(mr_arena *arena, mr_fuse_group *g, const mr_fuse_node *m,
-            mr_fuse_node *n, bool *failed)
-{
-    mr_fuse_node *chain[LOOKS + 1];
-    mr_gather_map map, *kept;
-    bool row = m->role == MR_ROLE_ROW;
-    int k;
-
-    if (m->role == MR_ROLE_BRIDGE || g->columns ||
-        g->n_gathers == MR_FUSE_MAX_GATHERS ||
-        g->n_through + 2 > MR_FUSE_MAX_THROUGH ||
-        !(row ? g->has_reduction && is_row_form(g, n->x)
-              : same_shape(n->x, g->ndim, g->dim)))
-        return false;
-    k = chain_to_gather(g, n, chain);
-    if (k == 0 || g->n_members + k > MR_FUSE_MAX_MEMBERS ||
-        g->n_ext + 2 > MR_FUSE_MAX_IN || !map_through(chain, k, &map) ||
-        !gather_pays(g, n->x, &map))
-        return false;
-    if (row)
-        map_of_rows(g, n->x, &map);
-    kept = mr__arena_alloc(arena, sizeof *kept);
-    *failed = kept == NULL;
-    if (kept == NULL)
-        return false;
-    *kept = map;
-    for (int i = 0; i < k; i++)
-        add_member(g, chain[i], i == k - 1 ? MR_ROLE_GATHER : MR_ROLE_LOOK);
-    chain[k - 1]->gather = kept;
-    chain[k - 1]->of_row = row;
-    g->n_gathers++;
-    g->n_through += 2;
-    return true;
+    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
+        for (int i = 0; i < m->x->n_in; i++)
+            uses += m->in[i] == n;
+    return uses;
 }
 
 /* ---- draws ----------------------------------------------------------------
@@ -707,6 +588,13 @@ pull(mr_fuse_group *g, mr_fuse_node *n, mr_fuses_fn fuses, mr_fuse_role *role,
     return true;
 }
 
+/* May it be a gather, or a view of one? */
+static bool
+leads_to_gather(const mr_fuse_node *n)
+{
+    return n->x->op->gather != NULL || n->x->op->fuse.kind == MR_FUSE_VIEW;
+}
+
 /* Pull producers until none fits.  `work` is a stack of members whose inputs
  * have not been looked at. */
 static bool
@@ -732,7 +620,8 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses,
 
             if (n == NULL || n->group != NULL)
                 continue;
-            if (mode == MR_FUSE_ALL && pull_gather(arena, g, m, n, &failed))
+            if (mode == MR_FUSE_ALL && leads_to_gather(n) &&
+                mr__fuse_gather(arena, g, m, n, &failed))
                 continue;
             if (failed)
                 return false;
@@ -749,157 +638,12 @@ pull_all(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses,
                 g->phased = true;
                 g->red_axes = mask;
             }
-            add_member(g, n, role);
+            mr__fuse_add(g, n, role);
             if (role != MR_ROLE_DRAW)
                 work[n_work++] = n;
         }
     }
     draws_leave(g);
-    return true;
-}
-
-/* ---- puts
- * -------------------------------------------------------------------- */
-
-static int32_t
-uses_in(const mr_fuse_group *g, const mr_fuse_node *n)
-{
-    int32_t uses = 0;
-
-    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
-        for (int i = 0; i < m->x->n_in; i++)
-            uses += m->in[i] == n;
-    return uses;
-}
-
-static bool
-is_zero(const mr_array *x)
-{
-    const unsigned char *bits = mr__fuse_constant(x);
-    int64_t n = mr__dtype_size((mr_dtype)x->dtype);
-
-    for (int64_t i = 0; bits != NULL && i < n; i++)
-        if (bits[i] != 0)
-            return false;
-    return bits != NULL;
-}
-
-/* Zeros but for one entry of each row of the group, that the group alone
- * reads: the gradient of what was taken of a row. */
-static bool
-is_put(const mr_fuse_group *g, const mr_fuse_node *n, mr_put_map *put)
-{
-    return n != NULL && n->group == NULL && n->x->op->put != NULL &&
-           !n->visible && !n->looked_at && n->x->size > 0 &&
-           n->x->stream == g->root->x->stream &&
-           same_shape(n->x, g->ndim, g->dim) && n->x->op->put(n->x, put) &&
-           g->red_axes == (uint32_t)1 << put->axis && is_zero(n->x->in[0]) &&
-           uses_in(g, n) == n->n_uses;
-}
-
-static bool
-pull_put(mr_arena *arena, mr_fuse_group *g, mr_fuse_node *n,
-         const mr_put_map *put)
-{
-    mr_gather_map *map = mr__arena_zero(arena, sizeof *map);
-
-    if (map == NULL)
-        return false;
-    map->axis = put->axis;
-    for (int i = 0; i < g->ndim; i++)
-        map->value[i] = map->index[i] = (int8_t)(i == put->axis ? -1 : i);
-    n->gather = map;
-    n->adds = put->adds;
-    add_member(g, n, MR_ROLE_PUT);
-    g->n_gathers++;
-    g->n_through += 2;
-    return true;
-}
-
-/* What points read of them, once all other members are known: only beside a
- * reduction of the row is there a row. */
-static bool
-pull_puts(mr_arena *arena, mr_fuse_group *g)
-{
-    mr_put_map put;
-
-    if (!g->has_reduction || g->columns)
-        return true;
-    for (const mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
-        for (int i = 0; i < m->x->n_in; i++)
-            if ((m->role == MR_ROLE_POINT || m->role == MR_ROLE_REDUCE) &&
-                g->n_gathers < MR_FUSE_MAX_GATHERS &&
-                g->n_through + 2 <= MR_FUSE_MAX_THROUGH &&
-                g->n_members < MR_FUSE_MAX_MEMBERS &&
-                g->n_ext + 2 <= MR_FUSE_MAX_IN && is_put(g, m->in[i], &put) &&
-                !pull_put(arena, g, m->in[i], &put))
-                return false;
-    return true;
-}
-
-/* ---- indices that are computed
- * -------------------------------------------- */
-
-/* An index for each point of the group: where there are fewer, one for each
- * row, they are few beside what is read, and better computed all at once.  What
- * stays in the caches is written down and read again for nothing. */
-static bool
-index_pays(const mr_fuse_group *g, const mr_fuse_node *m,
-           const mr_gather_map *map)
-{
-    const mr_array *from = m->x->in[0];
-
-    if (m->x->size < MR_FUSE_FEW_INDICES ||
-        from->size * mr__dtype_size((mr_dtype)from->dtype) > MR_FUSE_FAR_BYTES)
-        return false;
-    for (int i = 0; i < g->ndim; i++)
-        if (g->dim[i] != 1 && map->index[i] < 0)
-            return false;
-    return true;
-}
-
-static bool
-pull_index(mr_arena *arena, mr_fuse_group *g, mr_fuse_node *m,
-           mr_fuses_fn fuses)
-{
-    mr_gather_map *map;
-    int8_t axes[MR_MAX_NDIM];
-    mr_index_tree t;
-
-    if (getenv("NOIDX") != NULL)
-        return true;
-    if (!mr__index_tree(g, m, fuses, &t) ||
-        g->n_through + t.n_leaf - 1 > MR_FUSE_MAX_THROUGH ||
-        g->n_ext + t.n_leaf > MR_FUSE_MAX_IN ||
-        g->n_members + t.n_node + t.n_view > MR_FUSE_MAX_MEMBERS ||
-        !mr__axes_through(t.view, t.n_view, axes) ||
-        !index_pays(g, m, m->gather))
-        return true;
-    map = mr__arena_alloc(arena, sizeof *map);
-    if (map == NULL)
-        return false;
-    *map = *m->gather;
-    for (int i = 0; i < g->ndim; i++)
-        if (map->index[i] >= 0)
-            map->index[i] = axes[map->index[i]];
-    m->gather = map;
-    m->index = t.node[0];
-    for (int i = 0; i + 1 < t.n_view; i++)
-        add_member(g, t.view[i], MR_ROLE_INDEX);
-    for (int i = 0; i < t.n_node; i++)
-        add_member(g, t.node[i], MR_ROLE_INDEX);
-    g->n_through += t.n_leaf - 1;
-    return true;
-}
-
-/* What computes the indices of a group's gathers, once all other members are
- * known. */
-static bool
-pull_indices(mr_arena *arena, mr_fuse_group *g, mr_fuses_fn fuses)
-{
-    for (mr_fuse_node *m = g->member; m != NULL; m = m->next_member)
-        if (m->role == MR_ROLE_GATHER && !pull_index(arena, g, m, fuses))
-            return false;
     return true;
 }
 
@@ -916,8 +660,8 @@ may_follow(const mr_fuse_group *g, const mr_fuse_node *n,
            n->x->op->fuse.kind == MR_FUSE_NONE && n->x->op->exec == NULL &&
            !(n->x->flags & MR_NODE_TUPLE) &&
            n->x->stream == g->root->x->stream &&
-           same_shape(n->x, g->ndim, g->dim) &&
-           uses_in(g, n) + n->later_uses == n->n_uses &&
+           mr__fuse_has_shape(n->x, g->ndim, g->dim) &&
+           mr__fuse_uses(g, n) + n->later_uses == n->n_uses &&
            rules->joins(rules->ctx, n->x);
 }
 
@@ -984,10 +728,10 @@ start_at_rows(mr_fuse_group *g, mr_fuse_node *n, mr_fuses_fn fuses)
 
         if (!view && (way[i]->later_uses > 0 || way[i]->looked_at))
             way[i]->visible = true;
-        add_member(g, way[i],
-                   i == k - 1 ? MR_ROLE_REDUCE
-                   : view     ? MR_ROLE_ALIAS
-                              : MR_ROLE_ROW);
+        mr__fuse_add(g, way[i],
+                     i == k - 1 ? MR_ROLE_REDUCE
+                     : view     ? MR_ROLE_ALIAS
+                                : MR_ROLE_ROW);
     }
     return true;
 }
@@ -1082,8 +826,8 @@ mr__fuse(mr_arena *arena, mr_fuse_node *const *nodes, size_t n,
         if (g->kind == MR_GROUP_BLOCK && rules->mode != MR_FUSE_OFF) {
             if (!pull_all(arena, g, rules->fuses, rules->mode) ||
                 (rules->mode == MR_FUSE_ALL &&
-                 !(pull_puts(arena, g) &&
-                   pull_indices(arena, g, rules->fuses))))
+                 !(mr__fuse_puts(arena, g) &&
+                   mr__fuse_indices(arena, g, rules->fuses))))
                 return NULL;
             join_product(g, rules);
         }

@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/integers.h"
 #include "kernels/source.h"
 #include "marram/error.h"
 
@@ -300,7 +301,7 @@ lines_of(const mr_task_operand *out)
 {
     size_t bytes = (size_t)out->size * (size_t)mr__dtype_size(out->dtype);
 
-    return (bytes + 63) & ~(size_t)63;
+    return mr__whole_lines(bytes);
 }
 
 /* Outputs that will have no elements are written elsewhere: what they lie over

@@ -460,15 +460,8 @@ carries_derivative(const mr_array *x)
 static bool
 push_input(mr_map *seen, mr_vec *stack, mr_array *x)
 {
-    void **mark;
-
-    if (x == NULL || !mr__trace_live(x->trace))
-        return true;
-    mark = mr__map_at(seen, x);
-    if (mark == NULL || *mark != NULL)
-        return mark != NULL;
-    *mark = x;
-    return mr__vec_push(stack, x);
+    return x == NULL || !mr__trace_live(x->trace) ||
+           mr__vec_push_new(stack, seen, x);
 }
 
 bool

@@ -44,6 +44,12 @@ typedef struct mr_field {
         (tag_), (uint16_t)offsetof(struct_, member_), MR_FIELD_##kind_,        \
             #member_                                                           \
     }
+/* A member of a part of the struct, under the member's name. */
+#define MR_FIELD_OF(tag_, kind_, struct_, part_, member_)                      \
+    {                                                                          \
+        (tag_), (uint16_t)offsetof(struct_, part_.member_), MR_FIELD_##kind_,  \
+            #member_                                                           \
+    }
 
 /* ---- rules ---------------------------------------------------------------
  * Rules run in the transform's scope, so temporaries need no release, and call

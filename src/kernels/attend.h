@@ -116,9 +116,17 @@ MR_TIERS(MR_X)
 #undef MR_X
 
 /* The table of one tier, NULL where this machine cannot run it. */
-const mr_attend_tier *mr__attend_of_tier(int id);
+static inline const mr_attend_tier *
+mr__attend_of_tier(int id)
+{
+    return mr__tier_or_none(id)->attend;
+}
 
 /* The steps of the tier in use. */
-const mr_attend_tier *mr__attend(void);
+static inline const mr_attend_tier *
+mr__attend(void)
+{
+    return mr__tier()->attend;
+}
 
 #endif

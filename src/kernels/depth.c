@@ -10,10 +10,6 @@
 
 #include "kernels/tier/tier.h"
 
-#define MR_X(id, name) [id] = &mr__depth_tier_##name,
-static const mr_depth_tier *const tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
-#undef MR_X
-
 static int
 kind_of(mr_dtype t)
 {
@@ -25,7 +21,7 @@ kind_of(mr_dtype t)
 mr_depth_fn *
 mr__depth_of(mr_dtype t)
 {
-    const mr_depth_tier *tier = tiers[mr__tier()->id];
+    const mr_depth_tier *tier = mr__tier()->depth;
 
     return t == MR_FLOAT64 ? tier->wide : tier->narrow[kind_of(t)];
 }
@@ -33,7 +29,7 @@ mr__depth_of(mr_dtype t)
 mr_depth_row_fn *
 mr__depth_row_of(mr_dtype t)
 {
-    const mr_depth_tier *tier = tiers[mr__tier()->id];
+    const mr_depth_tier *tier = mr__tier()->depth;
 
     return t == MR_FLOAT64 ? tier->wide_row : tier->narrow_row[kind_of(t)];
 }

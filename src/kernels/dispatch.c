@@ -19,11 +19,19 @@
 #endif
 
 #include "base/error.h"
+#include "kernels/attend.h"
 #include "kernels/copy.h"
+#include "kernels/depth.h"
+#include "kernels/fft.h"
 #include "kernels/gemm.h"
 #include "kernels/program.h"
+#include "kernels/quant.h"
 #include "kernels/random.h"
+#include "kernels/resolve.h"
+#include "kernels/scan.h"
+#include "kernels/sort.h"
 #include "kernels/tier/tier.h"
+#include "kernels/window.h"
 
 #define MR_DTYPE_baseline(id, file) [id] = &mr__tier_##file##_baseline,
 #define MR_DTYPE_avx2(id, file)     [id] = &mr__tier_##file##_avx2,
@@ -37,7 +45,16 @@
             &mr__tier_casts_##name,                                            \
             &mr__tier_moves_##name,                                            \
             &mr__tier_random_##name,                                           \
-            &mr__tier_symbols_##name},
+            &mr__tier_symbols_##name,                                          \
+            &mr__gemm_tier_##name,                                             \
+            &mr__quant_tier_##name,                                            \
+            &mr__attend_tier_##name,                                           \
+            &mr__window_tier_##name,                                           \
+            &mr__depth_tier_##name,                                            \
+            &mr__scan_tier_##name,                                             \
+            &mr__resolve_tier_##name,                                          \
+            {&mr__sort32_tier_##name, &mr__sort64_tier_##name},                \
+            {&mr__fft_f32_##name, &mr__fft_f64_##name}},
 static const mr_tier tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
 #undef MR_X
 
@@ -162,6 +179,15 @@ mr__tier_by_id(int id)
         return NULL;
 #endif
     return id >= 0 && id < MR_N_TIERS && tiers[id].name ? &tiers[id] : NULL;
+}
+
+const mr_tier *
+mr__tier_or_none(int id)
+{
+    static const mr_tier none = {.name = "none"};
+    const mr_tier *t = mr__tier_by_id(id);
+
+    return t != NULL ? t : &none;
 }
 
 static const mr_tier *

@@ -118,10 +118,18 @@ typedef struct mr_fft_tier {
 } mr_fft_tier;
 
 /* The tables of the tier in use: [0] float, [1] double. */
-const mr_fft_tier *mr__fft_tier(bool is_double);
+static inline const mr_fft_tier *
+mr__fft_tier(bool is_double)
+{
+    return mr__tier()->fft[is_double];
+}
 
 /* Those of one tier, NULL where this machine cannot run it. */
-const mr_fft_tier *mr__fft_of_tier(int id, bool is_double);
+static inline const mr_fft_tier *
+mr__fft_of_tier(int id, bool is_double)
+{
+    return mr__tier_or_none(id)->fft[is_double];
+}
 
 #define MR_X(id, name)                                                         \
     extern const mr_fft_tier mr__fft_f32_##name, mr__fft_f64_##name;

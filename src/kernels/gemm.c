@@ -12,25 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/integers.h"
 #include "kernels/tier/tier.h"
 
 enum { RUNS_AHEAD = 8 };
-
-#define MR_X(id, name) [id] = &mr__gemm_tier_##name,
-static const mr_gemm_tier *const tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
-#undef MR_X
-
-const mr_gemm_tier *
-mr__gemm_of_tier(int id)
-{
-    return mr__tier_by_id(id) ? tiers[id] : NULL;
-}
-
-const mr_gemm_tier *
-mr__gemm_in_use(void)
-{
-    return tiers[mr__tier()->id];
-}
 
 int
 mr__gemm_rows(void)
@@ -675,7 +660,7 @@ mr__gemv_band(int64_t n, int64_t m, int64_t size, int64_t units)
 int64_t
 mr__gemv_halves(int64_t band, int64_t n)
 {
-    int64_t half = (n / 2 + 63) / 64 * 64;
+    int64_t half = mr__round_up(n / 2, 64);
 
     return band >= n && n >= 2 * MR_GEMV_COLS ? half : band;
 }

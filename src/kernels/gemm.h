@@ -354,8 +354,16 @@ MR_TIERS(MR_X)
 #undef MR_X
 
 /* The table of the tier in use. */
-const mr_gemm_tier *mr__gemm_in_use(void);
+static inline const mr_gemm_tier *
+mr__gemm_in_use(void)
+{
+    return mr__tier()->gemm;
+}
 /* The table of one tier, NULL where this machine cannot run it. */
-const mr_gemm_tier *mr__gemm_of_tier(int id);
+static inline const mr_gemm_tier *
+mr__gemm_of_tier(int id)
+{
+    return mr__tier_or_none(id)->gemm;
+}
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/control.h"
+#include "base/integers.h"
 #include "kernels/ready.h"
 #include "kernels/run.h"
 
@@ -22,12 +23,6 @@ typedef mr_run run;
 #define at_lanes  mr__at_lanes
 #define at_blocks mr__at_blocks
 #define reg_size  mr__reg_size
-
-static int64_t
-min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static void
 fill(const run *r, void *out, const void *value, size_t size, int64_t n)
@@ -49,7 +44,7 @@ step_run(const mr_step *t, void *out, const void *const *arg,
     } else {
         for (int64_t i = 0; i < n; i += MR_SPLAT_N)
             t->fn.cast((char *)out + i * (int64_t)out_size, arg[0],
-                       min64(n - i, MR_SPLAT_N));
+                       mr__min(n - i, MR_SPLAT_N));
     }
 }
 
@@ -283,18 +278,6 @@ mr__run_rows(mr_run *r, int p, int64_t outer, int64_t inner)
 /* ---- reductions
  * ----------------------------------------------------------------------- */
 
-static bool
-is_fold(const mr_step *t)
-{
-    return t->kind == MR_STEP_FOLD || t->kind == MR_STEP_ARG;
-}
-
-static size_t
-acc_size(const mr_step *t)
-{
-    return mr__elem_size((mr_dtype)t->acc);
-}
-
 /* Counted in integers as wide as the numbers, which GCC does by vectors. */
 static bool
 is_finite(mr_dtype t, const void *x, int64_t n)
@@ -325,13 +308,13 @@ mr__fold_finish(mr_run *r, const mr_step *t, void *acc, int64_t outer,
     int64_t points = r->s->g.points;
 
     if (points == 0 && t->fold == MR_FOLD_SUM)
-        memset(acc, 0, acc_size(t) * (size_t)r->rows);
+        memset(acc, 0, mr__acc_size(t) * (size_t)r->rows);
     if (t->k == MR_R_MEAN) {
         mr_const n = {.c128 = {(double)points, 0}}, m;
         bool few = r->rows <= MR_SPLAT_N; /* then no more than these */
 
         mr__const_cast(&n, MR_FLOAT64, &m, a);
-        fill(r, count, m.bytes, acc_size(t), few ? r->rows : MR_SPLAT_N);
+        fill(r, count, m.bytes, mr__acc_size(t), few ? r->rows : MR_SPLAT_N);
         tier->dtype[a]->map[MR_K_DIVIDE](acc, (const void *[]){acc, count},
                                          (int64_t[]){1, few}, r->rows);
         if (points > 0 && !r->low->careful && !is_finite(a, acc, r->rows))
@@ -340,7 +323,7 @@ mr__fold_finish(mr_run *r, const mr_step *t, void *acc, int64_t outer,
     if (a != dtype)
         tier->casts->cast[a][dtype](at_row(r, t->dst), acc, r->rows);
     else
-        memcpy(at_row(r, t->dst), acc, acc_size(t) * (size_t)r->rows);
+        memcpy(at_row(r, t->dst), acc, mr__acc_size(t) * (size_t)r->rows);
     mr__run_publish(r, t->dst, outer, inner);
 }
 
@@ -443,8 +426,8 @@ mr__run_tile(mr_run *r, int64_t t, int64_t *outer, int64_t *inner)
         for (int d = 0; d < g->n_dims; d++)
             r->out[j] += at[d] * r->l->out[j].stride[d];
     }
-    *outer = min64(g->outer, g->outer_n - o);
-    *inner = middle ? 1 : min64(g->inner, g->inner_n - i);
+    *outer = mr__min(g->outer, g->outer_n - o);
+    *inner = middle ? 1 : mr__min(g->inner, g->inner_n - i);
     r->side = middle ? MR_SIDE_NONE : r->side;
     r->ahead = g->n_inner == 1 && g->outer_dim >= 0 ? g->outer_n - o : *outer;
     r->rows = g->strategy == MR_RUN_ROWS   ? *outer
@@ -475,7 +458,7 @@ mr__run_values(mr_run *r, const mr_pass *pass, int64_t outer, int64_t inner)
             row_run(r, t, outer, inner);
             continue;
         }
-        if (is_fold(t)) {
+        if (mr__step_folds(t)) {
             if (r->s->g.strategy == MR_RUN_ROWS)
                 fold_rows(r, t, outer, inner);
             continue;
@@ -570,19 +553,19 @@ static void
 piece_rows(run *r, const mr_block_piece *p)
 {
     const mr_geometry *g = &r->s->g;
-    int64_t wide = min64(g->inner, p->n_cols);
+    int64_t wide = mr__min(g->inner, p->n_cols);
     int64_t high = g->outer * g->inner / wide;
 
     for (int64_t j = 0; j < p->n_cols; j += wide)
         for (int64_t i = 0; i < p->n_rows; i += high) {
-            int64_t left = p->n_rows - i, inner = min64(wide, p->n_cols - j);
+            int64_t left = p->n_rows - i, inner = mr__min(wide, p->n_cols - j);
 
             for (int k = 0; k < r->low->n_in; k++)
                 r->in[k] = point_at(r->l, &r->l->in[k], p->row + i, p->col + j);
             for (int k = 0; k < r->low->n_out; k++)
                 r->out[k] =
                     point_at(r->l, &r->l->out[k], p->row + i, p->col + j);
-            tile_all(r, min64(high, left), inner);
+            tile_all(r, mr__min(high, left), inner);
         }
 }
 
@@ -594,7 +577,7 @@ piece_run(run *r, const mr_block_piece *p)
 
     r->rows = 1;
     for (int64_t left = p->n_rows; left > 0; left -= part.n_rows) {
-        part.n_rows = min64(left, length - part.row % length);
+        part.n_rows = mr__min(left, length - part.row % length);
         piece_rows(r, &part);
         part.row += part.n_rows;
     }
@@ -678,7 +661,7 @@ one_run(const mr_block_code *c, const mr_block_launch *l,
     }
     one_operands(&w, c, l, splat, tier);
     one_range(&w, l->out[0].data, unit_begin * chunk,
-              min64(n, unit_end * chunk));
+              mr__min(n, unit_end * chunk));
     if ((p->strategy & MR_PLAN_STREAM) != 0)
         tier->moves->past_end();
 }
@@ -739,11 +722,11 @@ job_units(run *r, const job *j)
         int64_t b = group * g->split_pieces;
 
         mr__run_split(r, j->scratch, j->round, tile, b,
-                      min64(b + g->split_pieces, pieces));
+                      mr__min(b + g->split_pieces, pieces));
     }
     if (groups > 0)
         return;
-    end = min64(j->end * g->per_unit, g->n_tiles);
+    end = mr__min(j->end * g->per_unit, g->n_tiles);
     for (int64_t t = j->begin * g->per_unit, n = 1; t < end; t += n) {
         if (g->strategy == MR_RUN_MAP || g->strategy == MR_RUN_ROWS)
             n = whole_tiles(r, t, end);

@@ -41,6 +41,13 @@ typedef struct mr_step {
     bool exact_lanes; /* folds: absent lanes may be left out */
 } mr_step;
 
+/* Does it reduce? */
+static inline bool
+mr__step_folds(const mr_step *t)
+{
+    return t->kind == MR_STEP_FOLD || t->kind == MR_STEP_ARG;
+}
+
 /* What a register is. */
 #define MR_REG_INPUT  0
 #define MR_REG_CONST  1
@@ -87,6 +94,12 @@ mr__elem_size(mr_dtype d)
                                               8, 2, 2, 4, 8, 8, 16};
 
     return size[d];
+}
+
+static inline size_t
+mr__acc_size(const mr_step *t)
+{
+    return mr__elem_size((mr_dtype)t->acc);
 }
 
 /* Everything that o points to lies in the room.  `careful` means do not

@@ -34,12 +34,6 @@ typedef struct maker {
 } maker;
 
 static bool
-is_fold(const mr_step *t)
-{
-    return t->kind == MR_STEP_FOLD || t->kind == MR_STEP_ARG;
-}
-
-static bool
 is_narrow(const mr_geometry *g)
 {
     return g->inner < MR_NATIVE_NARROW && g->outer > 1;
@@ -338,7 +332,7 @@ pass_make(maker *k, int p, mr_native_pass *to)
     for (int i = 0; i < pass->n; i++) {
         const mr_step *t = &low->step[pass->step[i]];
 
-        if (is_fold(t))
+        if (mr__step_folds(t))
             wanted[t->arg[0]] = true;
         else if (!t->row)
             step[n++] = pass->step[i];
@@ -365,7 +359,7 @@ pass_make(maker *k, int p, mr_native_pass *to)
 static bool
 is_cheap_step(const mr_step *t)
 {
-    if (t->row || is_fold(t))
+    if (t->row || mr__step_folds(t))
         return false;
     return t->kind == MR_STEP_CAST || t->k == MR_K_COPY || t->k == MR_K_ABS ||
            t->k == MR_K_NEGATIVE || t->k == MR_K_SQUARE || t->k == MR_K_ADD ||
@@ -406,7 +400,7 @@ phase_steps(const maker *k, int p, uint16_t *step)
     for (int i = low->n_step - 1; i >= 0; i--) {
         const mr_step *t = &low->step[i];
 
-        if (t->row || is_fold(t))
+        if (t->row || mr__step_folds(t))
             continue;
         take[i] = low->phase[t->dst] == p || again[t->dst];
         for (int j = 0; take[i] && j < t->n_arg; j++)
@@ -431,7 +425,7 @@ wanted_later(const maker *k, const mr_native_segment *g, int p, bool *wanted)
 
         for (int j = 0; j < t->n_arg; j++) {
             if (!t->row && low->phase[t->arg[j]] == p &&
-                low->phase[t->dst] > p && !is_fold(t))
+                low->phase[t->dst] > p && !mr__step_folds(t))
                 wanted[t->arg[j]] = k->cheap[t->arg[j]] == 0;
         }
     }
@@ -447,7 +441,7 @@ inputs_read_later(const maker *k, const mr_native_segment *g, int p)
 
     for (int i = 0; i < low->n_step; i++) {
         const mr_step *t = &low->step[i];
-        int phase = low->phase[t->dst] - is_fold(t);
+        int phase = low->phase[t->dst] - mr__step_folds(t);
 
         if (!t->row && phase > p)
             return true;
@@ -479,7 +473,7 @@ phase_make(maker *k, int p, mr_native_segment *g)
     for (int i = 0; i < low->n_step && !k->failed; i++) {
         const mr_step *t = &low->step[i];
 
-        if (is_fold(t) && low->phase[t->dst] == p + 1)
+        if (mr__step_folds(t) && low->phase[t->dst] == p + 1)
             fold[n_fold++] = (uint16_t)i;
         else if (t->row && low->phase[t->dst] == p)
             before[g->n_before++] = (uint16_t)i;

@@ -23,6 +23,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "kernels/draw.h"
 #include "kernels/run.h"
 
@@ -31,24 +32,6 @@
  * block (its lanes to memory and back, and all that stands around it) took 60
  * ns beside 200 of reading from the third level. */
 #define MOST_AT_ONCE 16
-
-static int64_t
-min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static bool
-is_fold(const mr_step *t)
-{
-    return t->kind == MR_STEP_FOLD || t->kind == MR_STEP_ARG;
-}
-
-static size_t
-acc_size(const mr_step *t)
-{
-    return mr__elem_size((mr_dtype)t->acc);
-}
 
 static void
 acc_copy(char *to, const char *from, int64_t size)
@@ -85,7 +68,7 @@ counter_push(const counter *c, int64_t b, const void *acc)
 {
     char *top = c->at + c->width * __builtin_popcountll((unsigned long long)b);
 
-    memcpy(top, acc, acc_size(c->t) * (size_t)c->rows);
+    memcpy(top, acc, mr__acc_size(c->t) * (size_t)c->rows);
     for (; b & 1; b >>= 1, top -= c->width)
         c->t->fn.fold->combine(top - c->width, top, c->rows);
 }
@@ -101,7 +84,7 @@ counter_push_some(const counter *c, int64_t b, int64_t n, const char *from,
     static const uint8_t place[MOST_AT_ONCE] = {0, 8, 4, 12, 2, 10, 6, 14,
                                                 1, 9, 5, 13, 3, 11, 7, 15};
     _Alignas(64) char group[MOST_AT_ONCE * 16];
-    int64_t size = (int64_t)acc_size(c->t);
+    int64_t size = (int64_t)mr__acc_size(c->t);
 
     if (n < MOST_AT_ONCE || b % MOST_AT_ONCE != 0) {
         for (int64_t i = 0; i < n; i++)
@@ -137,8 +120,8 @@ chunk_points(const mr_run *r, int64_t p, int64_t end)
     int64_t n = end - p;
 
     if (g->strategy == MR_RUN_LONG)
-        return min64(n, g->inner);
-    n = min64(n, g->outer);
+        return mr__min(n, g->inner);
+    n = mr__min(n, g->outer);
     return r->l->n_red > 1 ? mr__piece_length(r->l, p, n) : n;
 }
 
@@ -151,7 +134,7 @@ chunk_foresee(const mr_run *r, const mr_pass *pass, int64_t p, int64_t n,
     const mr_geometry *g = &r->s->g;
 
     /* folds of what lies in memory foresee all but their first rows */
-    n = min64(n, pass->only_folds && g->hop > 1 ? FORESEEN_ROWS : g->outer);
+    n = mr__min(n, pass->only_folds && g->hop > 1 ? FORESEEN_ROWS : g->outer);
     for (int i = 0; pass->inputs >> i != 0; i++) {
         const mr_block_io *io = &r->l->in[i];
         int64_t size = (int64_t)mr__reg_size(r, i);
@@ -222,7 +205,7 @@ folds_begin(mr_run *r, const mr_pass *pass, bool args_too)
         if (r->s->g.strategy == MR_RUN_COLS) {
             if (t->exact_lanes && r->s->g.points < n)
                 n = r->s->g.points > 0 ? r->s->g.points : 1;
-            n *= width / (int64_t)acc_size(t);
+            n *= width / (int64_t)mr__acc_size(t);
         }
         t->fn.fold->fill(mr__at_lanes(r, t->dst), n);
     }
@@ -325,7 +308,7 @@ lane_run(mr_run *r, const mr_pass *pass, int64_t block, leaves of, int i,
             t->fn.fold->fill(mr__at_lanes(r, t->dst) + top * width, r->rows);
     }
     for (int64_t q = 0, m; q < count; q += m) {
-        m = min64(count - q, r->s->g.outer);
+        m = mr__min(count - q, r->s->g.outer);
         if (q + m < count)
             chunk_foresee(r, pass, block + l + (q + m) * MR_LANES,
                           count - q - m, inner);
@@ -385,7 +368,7 @@ fold_block_done(mr_run *r, const mr_step *t, int64_t n, void *one)
         return lanes;
     if (r->s->g.strategy == MR_RUN_COLS) {
         t->fn.fold->cols_done(lanes, r->f->lane_bytes[t->dst],
-                              min64(n, MR_LANES), r->rows);
+                              mr__min(n, MR_LANES), r->rows);
         return lanes;
     }
     t->fn.fold->done(one, lanes);
@@ -400,7 +383,7 @@ piece_run(mr_run *r, const mr_pass *pass, int64_t b, int part, int parts,
 {
     bool cols = r->s->g.strategy == MR_RUN_COLS;
     int64_t block = b * MR_RED_BLOCK;
-    int64_t n_block = min64(MR_RED_BLOCK, r->s->g.points - block);
+    int64_t n_block = mr__min(MR_RED_BLOCK, r->s->g.points - block);
     int64_t begin = block + n_block * part / parts;
     int64_t end = block + n_block * (part + 1) / parts;
 
@@ -441,8 +424,8 @@ takes_blocks(const mr_run *r, const mr_pass *pass)
 static int64_t
 blocks_of_call(const mr_run *r, int64_t b, int64_t end)
 {
-    end = min64(end, r->s->g.points / MR_RED_BLOCK);
-    return end <= b ? 1 : min64(end - b, MOST_AT_ONCE);
+    end = mr__min(end, r->s->g.points / MR_RED_BLOCK);
+    return end <= b ? 1 : mr__min(end - b, MOST_AT_ONCE);
 }
 
 /* acc[i] = the fold of block b + i of the row at x, for n of them. */
@@ -451,7 +434,7 @@ blocks_fold(const mr_run *r, const mr_step *t, const char *x, int64_t b,
             int64_t n, void *acc)
 {
     int64_t bytes = MR_RED_BLOCK * (int64_t)mr__reg_size(r, t->arg[0]);
-    int64_t points = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+    int64_t points = mr__min(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
     _Alignas(64) char centre[MOST_AT_ONCE * 16];
 
     x += b * bytes;
@@ -460,8 +443,8 @@ blocks_fold(const mr_run *r, const mr_step *t, const char *x, int64_t b,
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        acc_copy(centre + i * (int64_t)acc_size(t), mr__at_row(r, t->arg[1]),
-                 (int64_t)acc_size(t));
+        acc_copy(centre + i * (int64_t)mr__acc_size(t),
+                 mr__at_row(r, t->arg[1]), (int64_t)mr__acc_size(t));
     t->near->rows(acc, x, points, n, bytes, centre, next_row(r, t->arg[0]));
 }
 
@@ -475,7 +458,7 @@ row_fold(const mr_run *r, const counter *c, const char *x)
     for (int64_t b = 0, m; b < n_blocks; b += m) {
         m = blocks_of_call(r, b, n_blocks);
         blocks_fold(r, c->t, x, b, m, some);
-        counter_push_some(c, b, m, some, (int64_t)acc_size(c->t));
+        counter_push_some(c, b, m, some, (int64_t)mr__acc_size(c->t));
     }
 }
 
@@ -483,7 +466,7 @@ void
 mr__fold_long_rows(const mr_run *r, const mr_step *t, void *acc, const char *x,
                    int64_t row_bytes)
 {
-    int64_t size = (int64_t)acc_size(t);
+    int64_t size = (int64_t)mr__acc_size(t);
     _Alignas(64) char levels[64 * 16];
     counter c = {t, levels, size, 1};
     char *to = acc;
@@ -532,7 +515,7 @@ pass_blocks(mr_run *r, const mr_pass *pass, int64_t n_blocks, int64_t inner)
         return;
     }
     for (int64_t b = 0; pass->n > 0 && b < n_blocks; b++) {
-        int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+        int64_t n = mr__min(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
 
         piece_run(r, pass, b, 0, 1, inner, b == 0);
         for (int i = 0; pass->folds && i < pass->n; i++) {
@@ -635,7 +618,7 @@ split_enter(mr_run *r, void *scratch, int64_t tile, int p, int64_t outer,
         for (int i = 0; q > 0 && i < r->low->n_step; i++) {
             const mr_step *t = &r->low->step[i];
 
-            if (!is_fold(t))
+            if (!mr__step_folds(t))
                 continue;
             if (r->low->phase[t->dst] == q) {
                 memcpy(mr__at_row(r, t->dst), state_at(r, scratch, tile, fold),
@@ -656,7 +639,7 @@ split_leave(mr_run *r, void *scratch, int64_t tile, int p)
     for (int i = 0; i < r->low->n_step; i++) {
         const mr_step *t = &r->low->step[i];
 
-        if (!is_fold(t))
+        if (!mr__step_folds(t))
             continue;
         if (r->low->phase[t->dst] == p + 1)
             memcpy(state_at(r, scratch, tile, fold), mr__at_row(r, t->dst),
@@ -685,7 +668,7 @@ split_piece(mr_run *r, const split *s, int64_t i)
 {
     int parts = r->s->g.parts, part = part_at((int)(i % parts), parts);
     int64_t b = i / parts, piece = b * parts + part;
-    int64_t n = min64(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
+    int64_t n = mr__min(MR_RED_BLOCK, r->s->g.points - b * MR_RED_BLOCK);
     _Alignas(64) char one[16];
     int fold = 0;
 
@@ -695,7 +678,7 @@ split_piece(mr_run *r, const split *s, int64_t i)
         partial to = partial_at(r, s->scratch, s->tile, piece, fold);
         const void *acc = mr__at_lanes(r, t->dst);
 
-        if (!is_fold(t))
+        if (!mr__step_folds(t))
             continue;
         fold++;
         if (t->kind == MR_STEP_FOLD)
@@ -703,7 +686,7 @@ split_piece(mr_run *r, const split *s, int64_t i)
         else
             memcpy(to.indices, mr__at_blocks(r, t->dst),
                    sizeof(uint32_t) * (size_t)r->rows);
-        memcpy(to.values, acc, acc_size(t) * (size_t)r->rows);
+        memcpy(to.values, acc, mr__acc_size(t) * (size_t)r->rows);
     }
 }
 
@@ -713,7 +696,7 @@ split_blocks(const mr_run *r, const split *s, int64_t b, int64_t n)
 {
     const mr_step *t = &r->low->step[s->pass->step[0]];
     _Alignas(64) char some[MOST_AT_ONCE * 16];
-    int64_t size = (int64_t)acc_size(t);
+    int64_t size = (int64_t)mr__acc_size(t);
 
     blocks_fold(r, t, r->in[t->arg[0]], b, n, some);
     for (int64_t i = 0; i < n; i++)
@@ -734,7 +717,7 @@ typedef struct kept {
 static void
 kept_room(mr_run *r, kept *k, int64_t next, int64_t n)
 {
-    int64_t from = min64(next, k->have);
+    int64_t from = mr__min(next, k->have);
 
     if (k->have + n - k->from <= MR_KEPT_BLOCKS * MR_RED_BLOCK)
         return;
@@ -763,8 +746,8 @@ static void
 words_of_pair(mr_run *r, kept *k, int64_t b)
 {
     int64_t first = b * MR_RED_BLOCK, n = r->s->g.points;
-    int64_t pairs = min64(MR_RED_BLOCK, n / 2 - first);
-    int64_t all = min64(MR_RED_BLOCK, n - first);
+    int64_t pairs = mr__min(MR_RED_BLOCK, n / 2 - first);
+    int64_t all = mr__min(MR_RED_BLOCK, n - first);
 
     pairs = pairs < 0 ? 0 : pairs;
     for (uint32_t m = r->low->drawn; m != 0; m &= m - 1) {
@@ -811,13 +794,13 @@ split_pairs(mr_run *r, const split *s, int64_t begin, int64_t end)
             words_of_pair(r, &k, b);
             block_at_hand(r, s, b, 0);
         } else if (next * MR_RED_BLOCK < k.have) {
-            wanted = min64(wanted, n) - k.have;
+            wanted = mr__min(wanted, n) - k.have;
             kept_room(r, &k, next * MR_RED_BLOCK, wanted);
             words_alone(r, MR_RED_BLOCK + k.have - k.from, k.have, wanted);
             k.have += wanted;
         }
         for (; next * MR_RED_BLOCK < n &&
-               min64((next + 1) * MR_RED_BLOCK, n) <= k.have;
+               mr__min((next + 1) * MR_RED_BLOCK, n) <= k.have;
              next++)
             block_at_hand(r, s, next, (next + 1) * MR_RED_BLOCK - k.from);
     }
@@ -874,7 +857,7 @@ fold_join(mr_run *r, const mr_step *t, void *scratch, int64_t tile, int fold)
             counter_push(&c, b, from.values);
         } else if (b == 0) {
             memcpy(mr__at_lanes(r, t->dst), from.values,
-                   acc_size(t) * (size_t)r->rows);
+                   mr__acc_size(t) * (size_t)r->rows);
             memcpy(index, from.indices, sizeof *index * (size_t)r->rows);
         } else {
             t->fn.arg_fns->merge(mr__at_lanes(r, t->dst), index, from.values,
@@ -900,7 +883,7 @@ mr__run_join(mr_run *r, void *scratch, int p, bool last, int64_t tile)
     for (int i = 0; i < pass->n; i++) {
         const mr_step *t = &r->low->step[pass->step[i]];
 
-        if (is_fold(t))
+        if (mr__step_folds(t))
             fold_join(r, t, scratch, tile, fold++);
     }
     pass_finish(r, pass, row_pieces(r), inner);

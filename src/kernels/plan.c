@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "kernels/native_make.h"
 #include "kernels/ready.h"
@@ -635,14 +636,14 @@ plan_split(mr_block_plan *p, mr_schedule *s, int64_t cost)
 size_t
 mr__partial_bytes(const mr_lowered *low, int64_t width)
 {
-    return ((size_t)(width * low->n_fold) * (16 + sizeof(uint32_t)) + 63) / 64 *
-           64;
+    return mr__whole_lines((size_t)(width * low->n_fold) *
+                           (16 + sizeof(uint32_t)));
 }
 
 size_t
 mr__state_bytes(const mr_lowered *low, int64_t width)
 {
-    return ((size_t)(width * low->n_fold) * 16 + 63) / 64 * 64;
+    return mr__whole_lines((size_t)(width * low->n_fold) * 16);
 }
 
 /* Units of the tiles of a schedule. */

@@ -22,21 +22,11 @@
 #include "kernels/quant_digits.h"
 #include "kernels/tier/tier.h"
 
-#define MR_X(id, name) [id] = &mr__quant_tier_##name,
-static const mr_quant_tier *const tiers[MR_N_TIERS] = {MR_TIERS(MR_X)};
-#undef MR_X
-
-const mr_quant_tier *
-mr__quant_of_tier(int id)
-{
-    return mr__tier_by_id(id) ? tiers[id] : NULL;
-}
-
 /* Of the tier in use. */
 static const mr_quant_tier *
 quant_tier(void)
 {
-    return tiers[mr__tier()->id];
+    return mr__tier()->quant;
 }
 
 mr_quant_kind

@@ -204,6 +204,10 @@ MR_TIERS(MR_X)
 #undef MR_X
 
 /* The table of one tier, NULL where this machine cannot run it. */
-const mr_quant_tier *mr__quant_of_tier(int id);
+static inline const mr_quant_tier *
+mr__quant_of_tier(int id)
+{
+    return mr__tier_or_none(id)->quant;
+}
 
 #endif

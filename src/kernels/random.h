@@ -32,11 +32,11 @@ typedef void mr_random_pairs_fn(uint32_t k0, uint32_t k1, uint64_t n_words,
                                 uint64_t first, uint64_t count, uint32_t *low,
                                 uint32_t *high, const mr_foreseen *ahead);
 
-#define MR_X(id, name) extern mr_random_pairs_fn mr__random_pairs_##name;
-MR_TIERS(MR_X)
-#undef MR_X
-
 /* The one of the tier in use. */
-mr_random_pairs_fn *mr__random_pairs(void);
+static inline mr_random_pairs_fn *
+mr__random_pairs(void)
+{
+    return mr__tier()->random->pairs;
+}
 
 #endif

@@ -56,9 +56,17 @@ MR_TIERS(MR_X)
 #undef MR_X
 
 /* Of one tier, NULL where this machine cannot run it. */
-const mr_resolve_tier *mr__resolve_of_tier(int id);
+static inline const mr_resolve_tier *
+mr__resolve_of_tier(int id)
+{
+    return mr__tier_or_none(id)->resolve;
+}
 
 /* Of the tier in use. */
-const mr_resolve_tier *mr__resolve_of(void);
+static inline const mr_resolve_tier *
+mr__resolve_of(void)
+{
+    return mr__tier()->resolve;
+}
 
 #endif

@@ -36,9 +36,17 @@ MR_TIERS(MR_X)
 #undef MR_X
 
 /* Of one tier, NULL where this machine cannot run it. */
-const mr_scan_tier *mr__scan_of_tier(int id);
+static inline const mr_scan_tier *
+mr__scan_of_tier(int id)
+{
+    return mr__tier_or_none(id)->scan;
+}
 
 /* Of the tier in use. */
-const mr_scan_tier *mr__scan_of(void);
+static inline const mr_scan_tier *
+mr__scan_of(void)
+{
+    return mr__tier()->scan;
+}
 
 #endif

@@ -162,13 +162,6 @@ tile_contiguous(const mr_geometry *g, const mr_block_launch *l,
 /* ---- passes
  * -------------------------------------------------------------------- */
 
-/* Is this step one that passes compute point by point or fold? */
-static bool
-is_fold(const mr_step *s)
-{
-    return s->kind == MR_STEP_FOLD || s->kind == MR_STEP_ARG;
-}
-
 static bool
 whole_tiles(const mr_geometry *g)
 {
@@ -205,8 +198,8 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
     for (int i = low->n_step - 1; i >= 0; i--) {
         const mr_step *t = &low->step[i];
 
-        take[i] = whole || (is_fold(t) ? low->phase[t->dst] == p + 1
-                                       : !t->row && wanted[t->dst]);
+        take[i] = whole || (mr__step_folds(t) ? low->phase[t->dst] == p + 1
+                                              : !t->row && wanted[t->dst]);
         for (int j = 0; take[i] && j < t->n_arg; j++)
             wanted[t->arg[j]] = true;
     }
@@ -219,7 +212,7 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
             continue;
         pass->only_folds &=
             low->step[i].kind == MR_STEP_FOLD || low->step[i].row;
-        pass->folds |= is_fold(&low->step[i]);
+        pass->folds |= mr__step_folds(&low->step[i]);
         pass->step[pass->n++] = (uint16_t)i;
     }
     for (int i = 0; i < low->n_in; i++) {
@@ -230,7 +223,7 @@ pass_select(const mr_schedule *s, int p, mr_pass *pass)
     for (int k = 0; k < pass->n; k++) {
         const mr_step *t = &low->step[pass->step[k]];
 
-        for (int j = 0; j < t->n_arg && !is_fold(t); j++)
+        for (int j = 0; j < t->n_arg && !mr__step_folds(t); j++)
             if (t->arg[j] < low->n_in)
                 pass->rowwise &= ~(1U << t->arg[j]);
     }
@@ -355,7 +348,7 @@ pass_slots(const mr_schedule *s, mr_pass *pass)
     }
     /* Chunks are folded after all steps of the pass. */
     for (int i = 0; i < pass->n && !whole_tiles(&s->g); i++) {
-        if (is_fold(&low->step[pass->step[i]]))
+        if (mr__step_folds(&low->step[pass->step[i]]))
             last[low->step[pass->step[i]].arg[0]] = INT16_MAX;
     }
     for (int i = 0; i < pass->n; i++) {
@@ -363,7 +356,7 @@ pass_slots(const mr_schedule *s, mr_pass *pass)
         int o;
 
         pass->slot[i] = 0;
-        if (!t->row && !is_fold(t) && ends_chain(pass, i)) {
+        if (!t->row && !mr__step_folds(t) && ends_chain(pass, i)) {
             o = direct_output(s, pass, i, t->dst);
             if (o >= 0)
                 pass->slot[i] = (int16_t)(-1 - o);
@@ -435,7 +428,7 @@ only_folded(const mr_lowered *low)
     for (int i = 0; i < low->n_step; i++) {
         const mr_step *t = &low->step[i];
 
-        for (int j = 0; j < t->n_arg && !is_fold(t); j++) {
+        for (int j = 0; j < t->n_arg && !mr__step_folds(t); j++) {
             if (t->arg[j] < low->n_in)
                 m &= ~(1U << t->arg[j]);
         }
@@ -504,7 +497,7 @@ spread_make(mr_schedule *s)
     for (int i = 0; i < low->n_step && mr__tile_rows(&s->g) > 1; i++) {
         const mr_step *t = &low->step[i];
 
-        for (int j = 0; j < t->n_arg && !t->row && !is_fold(t); j++)
+        for (int j = 0; j < t->n_arg && !t->row && !mr__step_folds(t); j++)
             s->spread[t->arg[j]] |= low->row[t->arg[j]];
     }
 }

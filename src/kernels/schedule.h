@@ -25,6 +25,7 @@
 #ifndef MR_KERNELS_SCHEDULE_H
 #define MR_KERNELS_SCHEDULE_H
 
+#include "base/integers.h"
 #include "kernels/lower.h"
 
 typedef enum mr_strategy {
@@ -124,7 +125,7 @@ mr__twin_bytes(const mr_geometry *g, int64_t size)
 {
     int64_t n = g->strategy == MR_RUN_LONG ? g->points : g->outer * g->inner;
 
-    return (n * size + 63) / 64 * 64;
+    return mr__round_up(n * size, 64);
 }
 
 /* Where the upper half of a row's stream begins. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sort.c -- which tier's sort runs; the keys of each dtype.
+ * sort.c -- the keys of each dtype.
  *
  * Called by: cpu/sort.c, cpu/radix.c, cpu/partition.c.  Calls: dispatch.c.
  */
@@ -9,23 +9,6 @@
 #include <stddef.h>
 
 #include "kernels/tier/tier.h"
-
-#define MR_X(id, name)                                                         \
-    [id] = {&mr__sort32_tier_##name, &mr__sort64_tier_##name},
-static const mr_sort_tier *const tiers[MR_N_TIERS][2] = {MR_TIERS(MR_X)};
-#undef MR_X
-
-const mr_sort_tier *
-mr__sort_of_tier(int id, int bytes)
-{
-    return mr__tier_by_id(id) ? tiers[id][bytes == 8] : NULL;
-}
-
-const mr_sort_tier *
-mr__sort_of(int bytes)
-{
-    return tiers[mr__tier()->id][bytes == 8];
-}
 
 mr_key_form
 mr__key_form(mr_dtype t)

@@ -82,10 +82,18 @@ MR_TIERS(MR_X)
 #undef MR_X
 
 /* Of one tier, NULL where this machine cannot run it. */
-const mr_sort_tier *mr__sort_of_tier(int id, int bytes);
+static inline const mr_sort_tier *
+mr__sort_of_tier(int id, int bytes)
+{
+    return mr__tier_or_none(id)->sort[bytes == 8];
+}
 
 /* Of the tier in use, for words of 4 and 8 bytes. */
-const mr_sort_tier *mr__sort_of(int bytes);
+static inline const mr_sort_tier *
+mr__sort_of(int bytes)
+{
+    return mr__tier()->sort[bytes == 8];
+}
 
 /* How a real dtype's keys are made. */
 mr_key_form mr__key_form(mr_dtype t);

@@ -95,6 +95,10 @@ MR_TIERS(MR_X)
 #undef MR_X
 
 /* Those of the tier in use. */
-const mr_window_tier *mr__window(void);
+static inline const mr_window_tier *
+mr__window(void)
+{
+    return mr__tier()->window;
+}
 
 #endif

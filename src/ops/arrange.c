@@ -201,10 +201,7 @@ mr__build_repeat(mr_array *array, int64_t repeats, int32_t axis)
     if (repeats < 0)
         return mr__fail_null(MR_E_VALUE, "%lld repeats, needs 0 or more",
                              (long long)repeats);
-    if (axis == MR_AXIS_NONE)
-        array = mr_flatten(array, 0, -1);
-    else if (!mr__axis(axis, array->ndim, &k))
-        return NULL;
+    array = mr__along(array, axis, &k);
     return array == NULL || repeats == 1 ? array
                                          : repeat_axis(array, k, repeats, true);
 }

@@ -437,16 +437,11 @@ back_vmap(const mr_batch *b)
     return mr__node_new(b->node->op, &p, b->n_in, in);
 }
 
-#define FIELD(tag_, kind_, member_)                                            \
-    {                                                                          \
-        (tag_), (uint16_t)offsetof(mr_attention_back_params, of.member_),      \
-            MR_FIELD_##kind_, #member_                                         \
-    }
 static const mr_field back_fields[] = {
-    FIELD(1, FLOAT, scale),
-    FIELD(2, BOOL, causal),
-    FIELD(3, BOOL, has_mask),
-    FIELD(4, BOOL, has_sinks),
+    MR_FIELD_OF(1, FLOAT, mr_attention_back_params, of, scale),
+    MR_FIELD_OF(2, BOOL, mr_attention_back_params, of, causal),
+    MR_FIELD_OF(3, BOOL, mr_attention_back_params, of, has_mask),
+    MR_FIELD_OF(4, BOOL, mr_attention_back_params, of, has_sinks),
     MR_FIELD(5, DIMS, mr_attention_back_params, lead),
 };
 

@@ -383,19 +383,14 @@ weight_node_vmap(const mr_batch *b)
                      MR_SHAPE(b->size, b->size == 0 ? 0 : y->dim[0] / b->size));
 }
 
-#define FIELD(tag_, kind_, member_)                                            \
-    {                                                                          \
-        (tag_), (uint16_t)offsetof(mr_conv_weight_params, of.member_),         \
-            MR_FIELD_##kind_, #member_                                         \
-    }
 static const mr_field weight_fields[] = {
-    FIELD(1, INTS, stride),
-    FIELD(2, INTS, low),
-    FIELD(3, INTS, high),
-    FIELD(4, INTS, kernel_dilation),
-    FIELD(5, INTS, input_dilation),
-    FIELD(6, INT, groups),
-    FIELD(7, BOOL, flip),
+    MR_FIELD_OF(1, INTS, mr_conv_weight_params, of, stride),
+    MR_FIELD_OF(2, INTS, mr_conv_weight_params, of, low),
+    MR_FIELD_OF(3, INTS, mr_conv_weight_params, of, high),
+    MR_FIELD_OF(4, INTS, mr_conv_weight_params, of, kernel_dilation),
+    MR_FIELD_OF(5, INTS, mr_conv_weight_params, of, input_dilation),
+    MR_FIELD_OF(6, INT, mr_conv_weight_params, of, groups),
+    MR_FIELD_OF(7, BOOL, mr_conv_weight_params, of, flip),
     MR_FIELD(8, DIMS, mr_conv_weight_params, kernel),
 };
 

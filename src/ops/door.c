@@ -22,6 +22,7 @@
 #include "graph/context.h"
 #include "graph/tape.h"
 #include "marram/array.h"
+#include "marram/ops.h"
 #include "marram/scope.h"
 #include "marram/tree.h"
 #include "ops/params.h"
@@ -343,6 +344,17 @@ mr__axis(int64_t axis, int32_t ndim, int32_t *out)
     }
     *out = (int32_t)(axis < 0 ? axis + ndim : axis);
     return true;
+}
+
+mr_array *
+mr__along(mr_array *a, int64_t axis, int32_t *k)
+{
+    *k = 0;
+    if (a == NULL)
+        return NULL;
+    if (axis == MR_AXIS_NONE)
+        return mr_flatten(a, 0, -1);
+    return mr__axis(axis, a->ndim, k) ? a : NULL;
 }
 
 bool

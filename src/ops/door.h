@@ -49,6 +49,9 @@ mr_tree *mr__door_close_tree(mr_door *d, mr_tree *result);
  */
 /* axis in [-ndim, ndim) to [0, ndim); false with MR_E_INDEX set. */
 bool mr__axis(int64_t axis, int32_t ndim, int32_t *out);
+/* The array to work along an axis of, in k; without an axis, flattened.  NULL
+ * with an error set. */
+mr_array *mr__along(mr_array *a, int64_t axis, int32_t *k);
 /* Axes to a bit mask; ALL gives all; repeated axes MR_E_VALUE. */
 bool mr__axes_mask(mr_axes axes, int32_t ndim, uint32_t *out);
 /* x cast to t, broadcast to a shape: x itself when nothing is to do. */

@@ -23,22 +23,12 @@ static const mr_field axis_fields[] = {
     MR_FIELD(1, AXIS, mr_axis_params, axis),
 };
 
-/* The axis to work along; none flattens the array. */
-static mr_array *
-flat_or_axis(mr_array *a, int32_t axis, int32_t *k)
-{
-    *k = 0;
-    if (axis == MR_AXIS_NONE)
-        return mr_flatten(a, 0, -1);
-    return mr__axis(axis, a->ndim, k) ? a : NULL;
-}
-
 static mr_array *
 ordered(const mr_op *op, mr_array *a, int32_t axis)
 {
     mr_axis_params p;
 
-    a = flat_or_axis(a, axis, &p.axis);
+    a = mr__along(a, axis, &p.axis);
     return a == NULL ? NULL : mr__node_new(op, &p, 1, &a);
 }
 
@@ -216,7 +206,7 @@ mr__build_argpartition(mr_array *a, int64_t kth, int32_t axis)
 
     if (check_kth(a, axis, kth) != MR_OK)
         return NULL;
-    a = flat_or_axis(a, axis, &along);
+    a = mr__along(a, axis, &along);
     if (a == NULL || mr__dtype_is_complex((mr_dtype)a->dtype))
         return a == NULL ? NULL : mr_argsort(a, along);
     return places_of(a, along, kth < 0 ? kth + a->dim[along] : kth, false);
@@ -229,7 +219,7 @@ mr__build_partition(mr_array *a, int64_t kth, int32_t axis)
 
     if (check_kth(a, axis, kth) != MR_OK)
         return NULL;
-    a = flat_or_axis(a, axis, &along);
+    a = mr__along(a, axis, &along);
     return a == NULL ? NULL
                      : mr__take_along(a, mr_argpartition(a, kth, along), along);
 }
@@ -241,7 +231,7 @@ mr__build_topk(mr_array *a, int64_t k, int32_t axis)
     int32_t along;
     int64_t n;
 
-    a = flat_or_axis(a, axis, &along);
+    a = mr__along(a, axis, &along);
     if (a == NULL)
         return NULL;
     n = a->dim[along];

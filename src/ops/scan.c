@@ -304,12 +304,8 @@ const mr_op mr__op_scan = {
 static mr_array *
 scan(mr_array *a, int32_t axis, mr_scan_params p)
 {
-    p.axis = 0;
-    if (axis == MR_AXIS_NONE)
-        a = mr_flatten(a, 0, -1);
-    else if (a == NULL || !mr__axis(axis, a->ndim, &p.axis))
-        return NULL;
-    return scan_node(a, p);
+    a = mr__along(a, axis, &p.axis);
+    return a == NULL ? NULL : scan_node(a, p);
 }
 
 /* bool counts as int32; dtype casts first. */
@@ -378,11 +374,8 @@ complex_logcumsumexp(mr_array *a, int32_t axis, mr_scan_params p)
     mr_dtype given = (mr_dtype)a->dtype, t = MR_COMPLEX128;
     mr_array *top, *sum, *none;
 
-    if (axis == MR_AXIS_NONE) {
-        a = mr_flatten(a, 0, -1);
-        axis = 0;
-    }
-    if (a == NULL || !mr__axis(axis, a->ndim, &axis))
+    a = mr__along(a, axis, &axis);
+    if (a == NULL)
         return NULL;
     if (a->dim[axis] == 0)
         return a;

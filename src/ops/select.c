@@ -370,10 +370,7 @@ mr__build_repeat_each(mr_array *a, mr_array *repeats, int32_t axis,
     mr_mask_size_params p = {size};
     int32_t k = 0;
 
-    if (axis == MR_AXIS_NONE)
-        a = mr_flatten(a, 0, -1);
-    else if (!mr__axis(axis, a->ndim, &k))
-        return NULL;
+    a = mr__along(a, axis, &k);
     if (a == NULL)
         return NULL;
     repeats = check_counts(repeats, a->dim[k]);
@@ -497,10 +494,7 @@ mr__build_compress(mr_array *condition, mr_array *a, int32_t axis, int64_t size,
     int64_t n;
     int32_t k = 0;
 
-    if (axis == MR_AXIS_NONE)
-        a = mr_flatten(a, 0, -1);
-    else if (!mr__axis(axis, a->ndim, &k))
-        return NULL;
+    a = mr__along(a, axis, &k);
     if (a == NULL)
         return NULL;
     if (condition->ndim != 1 || condition->dim[0] > a->dim[k])

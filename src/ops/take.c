@@ -85,10 +85,7 @@ mr__build_take(mr_array *a, mr_array *indices, int32_t axis)
 
     if (check_integers(indices) != MR_OK)
         return NULL;
-    if (axis == MR_AXIS_NONE)
-        a = mr_flatten(a, 0, -1);
-    else if (!mr__axis(axis, a->ndim, &k))
-        return NULL;
+    a = mr__along(a, axis, &k);
     if (a == NULL)
         return NULL;
     if (k > 0 && k == a->ndim - 1)

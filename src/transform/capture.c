@@ -101,15 +101,8 @@ was_made(const mr_capture *c, const mr_array *x)
 static bool
 meet(mr_map *seen, mr_vec *stack, mr_array *x)
 {
-    void **mark;
-
-    if (!x || x->trace == 0 || !mr__trace_live(x->trace))
-        return true;
-    mark = mr__map_at(seen, x);
-    if (!mark || *mark)
-        return mark != NULL;
-    *mark = x;
-    return mr__vec_push(stack, x);
+    return !x || x->trace == 0 || !mr__trace_live(x->trace) ||
+           mr__vec_push_new(stack, seen, x);
 }
 
 /* A projection of a tuple that was found stands for what was found. */

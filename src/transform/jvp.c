@@ -119,11 +119,8 @@ ask_outputs(mr_walk *w, size_t i, mr_rule *r)
             if (!r->tangent[j])
                 continue;
             part = ask(r, j);
-            if (!part)
-                return mr__error_code();
-            if (part == MR_NONE)
-                continue;
-            code = mr__accumulate(&w->value[w->first[i] + (size_t)k], part);
+            code =
+                mr__accumulate_part(&w->value[w->first[i] + (size_t)k], part);
             if (code != MR_OK)
                 return code;
         }

@@ -119,6 +119,14 @@ mr__accumulate(mr_array **place, mr_array *x)
     return MR_OK;
 }
 
+mr_code
+mr__accumulate_part(mr_array **place, mr_array *part)
+{
+    if (!part)
+        return mr__error_code();
+    return part == MR_NONE ? MR_OK : mr__accumulate(place, part);
+}
+
 static bool
 same_shape(const mr_array *x, int32_t ndim, const int64_t *dim)
 {

@@ -130,11 +130,7 @@ ask_inputs(mr_walk *w, const mr_rule *r)
         if (at == MR_WALK_NONE || !mr__dtype_is_inexact(in->dtype))
             continue;
         part = ask(r, j);
-        if (!part)
-            return mr__error_code();
-        if (part == MR_NONE)
-            continue;
-        code = mr__accumulate(&w->value[w->first[at]], part);
+        code = mr__accumulate_part(&w->value[w->first[at]], part);
         if (code != MR_OK)
             return code;
     }

@@ -99,6 +99,8 @@ mr_array *mr__result_zeros(const mr_node *x, int k);
 mr_array *mr__result_ones(const mr_node *x, int k);
 /* *place += x (takes no reference of x; *place is a reference or NULL). */
 mr_code mr__accumulate(mr_array **place, mr_array *x);
+/* The same of what a rule gave: NULL has set an error, MR_NONE is nothing. */
+mr_code mr__accumulate_part(mr_array **place, mr_array *part);
 /* What a rule gave for `like`: cast to its dtype, checked for its shape.
  * NULL passes through with the node named. */
 mr_array *mr__rule_result(const mr_node *x, mr_array *got, mr_dtype dtype,

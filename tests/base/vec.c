@@ -5,6 +5,7 @@
 #include "base/vec.h"
 
 #include "base/alloc.h"
+#include "base/map.h"
 #include "marram/error.h"
 #include "support/base.h"
 
@@ -80,6 +81,23 @@ vec__absurd_size_fails(void **state)
     assert_int_equal(mr_error_take().code, MR_E_MEMORY);
 }
 
+static void
+vec__what_was_seen_is_not_pushed_again(void **state)
+{
+    (void)state;
+    mr_vec v = {0};
+    mr_map seen = {0};
+
+    for (int twice = 0; twice < 2; twice++)
+        for (size_t n = 0; n < 3; n++)
+            assert_true(mr__vec_push_new(&v, &seen, &cells[n]));
+    assert_int_equal(v.n, 3);
+    for (size_t n = 0; n < 3; n++)
+        assert_ptr_equal(v.v[n], &cells[n]);
+    mr__map_free(&seen);
+    mr__vec_free(&v);
+}
+
 int
 main(void)
 {
@@ -88,6 +106,7 @@ main(void)
         cmocka_unit_test(vec__grows_by_doubling),
         cmocka_unit_test(vec__failed_push_loses_nothing),
         cmocka_unit_test(vec__absurd_size_fails),
+        cmocka_unit_test(vec__what_was_seen_is_not_pushed_again),
     };
 
     return cmocka_run_group_tests_name("base/vec", tests, NULL, NULL);

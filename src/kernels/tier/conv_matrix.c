@@ -17,13 +17,11 @@
 #if MR_TIER_ID == MR_TIER_AVX512
 
 #include "kernels/tier/half.h"
+#include "kernels/tier/matrix.h"
 #include "kernels/tier/pieces.h"
 #include "kernels/tier/turn.h"
 
-#define TILE_FLOATS 256
-#define LANES       16
-#define STEP        MR_CONV_STEP
-#define UNIT        __attribute__((target("amx-tile,amx-bf16")))
+#define STEP MR_CONV_STEP
 
 /* ---- the unit -------------------------------------------------------------
  */
@@ -47,15 +45,6 @@ enter(int rows)
     __asm__ volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
 }
-
-UNIT static void
-leave(void)
-{
-    _tile_release();
-}
-
-/* The intrinsics say nothing of memory to the compiler. */
-#define MEMORY_SEEN __asm__ volatile("" ::: "memory")
 
 #define MULTIPLY(two_rows, two_cols)                                           \
     do {                                                                       \
@@ -137,10 +126,7 @@ leave(void)
         if (add) {                                                             \
             SUMS(_tile_loadd, two_rows, two_cols);                             \
         } else {                                                               \
-            _tile_zero(0);                                                     \
-            _tile_zero(1);                                                     \
-            _tile_zero(2);                                                     \
-            _tile_zero(3);                                                     \
+            SUMS_ZERO;                                                         \
         }                                                                      \
     } while (0)
 #define STEPS(multiply, n_pieces, two_rows, two_cols)                          \
@@ -179,21 +165,9 @@ leave(void)
         SUMS(_tile_stored, two_rows, two_cols);                                \
         MEMORY_SEEN;                                                           \
     }
-#define TILES(n)                                                               \
-    TILE(tile_##n##_quarter, TILE_##n, 0, 0)                                   \
-    TILE(tile_##n##_upper, TILE_##n, 0, 1)                                     \
-    TILE(tile_##n##_left, TILE_##n, 1, 0)                                      \
-    TILE(tile_##n##_whole, TILE_##n, 1, 1)
-TILES(1)
-TILES(2)
-TILES(3)
-#define TILES_OF(n)                                                            \
-    {                                                                          \
-        {tile_##n##_quarter, tile_##n##_upper},                                \
-        {                                                                      \
-            tile_##n##_left, tile_##n##_whole                                  \
-        }                                                                      \
-    }
+SHAPES(TILE, tile_1, TILE_1)
+SHAPES(TILE, tile_2, TILE_2)
+SHAPES(TILE, tile_3, TILE_3)
 
 /* The gradient by the weights: the left side is packed, the right one has pairs
  * of lines of both its tiles. */
@@ -229,94 +203,12 @@ TILES(3)
         SUMS(_tile_stored, two_rows, two_cols);                                \
         MEMORY_SEEN;                                                           \
     }
-#define BACKS(n)                                                               \
-    BACK(back_##n##_quarter, BACK_##n, 0, 0)                                   \
-    BACK(back_##n##_upper, BACK_##n, 0, 1)                                     \
-    BACK(back_##n##_left, BACK_##n, 1, 0)                                      \
-    BACK(back_##n##_whole, BACK_##n, 1, 1)
-BACKS(1)
-BACKS(2)
-BACKS(3)
-#define BACKS_OF(n)                                                            \
-    {                                                                          \
-        {back_##n##_quarter, back_##n##_upper},                                \
-        {                                                                      \
-            back_##n##_left, back_##n##_whole                                  \
-        }                                                                      \
-    }
+SHAPES(BACK, back_1, BACK_1)
+SHAPES(BACK, back_2, BACK_2)
+SHAPES(BACK, back_3, BACK_3)
 
 /* ---- pieces ---------------------------------------------------------------
  */
-
-/* The largest and, less one, the least of what was seen, signs shifted out
- * (bfloat16: masked). */
-typedef struct range {
-    __m512i most, least;
-} range;
-
-INLINE range
-range_none(void)
-{
-    return (range){.most = _mm512_setzero_si512(),
-                   .least = _mm512_set1_epi32(-1)};
-}
-
-INLINE void
-range_take(range *r, __m512 x)
-{
-    __m512i bits = _mm512_castps_si512(x), size = _mm512_add_epi32(bits, bits);
-
-    r->most = _mm512_max_epu32(r->most, size);
-    r->least = _mm512_min_epu32(r->least,
-                                _mm512_sub_epi32(size, _mm512_set1_epi32(1)));
-}
-
-INLINE void
-range_take_halves(range *r, __m512i bits)
-{
-    __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFF7FFF));
-
-    r->most = _mm512_max_epu16(r->most, size);
-    r->least = _mm512_min_epu16(r->least,
-                                _mm512_sub_epi16(size, _mm512_set1_epi16(1)));
-}
-
-INLINE mr_gemm_range
-range_of(const range *r, const mr_gemm_kind kind)
-{
-    enum { BIAS = 127 };
-    const int shift = kind == MR_GEMM_BFLOAT16 ? 7 : 24;
-    const unsigned none = kind == MR_GEMM_BFLOAT16 ? 0xFFFF : 0xFFFFFFFF;
-    __m512i most = r->most, least = r->least, low = _mm512_set1_epi32(0xFFFF);
-    unsigned first, last;
-
-    if (kind == MR_GEMM_BFLOAT16) {
-        most = _mm512_max_epu32(_mm512_and_si512(most, low),
-                                _mm512_srli_epi32(most, 16));
-        least = _mm512_min_epu32(_mm512_and_si512(least, low),
-                                 _mm512_srli_epi32(least, 16));
-    }
-    first = _mm512_reduce_min_epu32(least);
-    last = _mm512_reduce_max_epu32(most);
-    if (first == none)
-        return MR_GEMM_RANGE_NONE;
-    return (mr_gemm_range){.least = (int)((first + 1) >> shift) - BIAS,
-                           .most = (int)(last >> shift) - BIAS};
-}
-
-INLINE __mmask32
-first(int64_t n)
-{
-    return n >= STEP ? 0xFFFFFFFF : n <= 0 ? 0 : (__mmask32)((1U << n) - 1);
-}
-
-INLINE __m512
-floats_at(const char *p, __mmask16 there, const mr_gemm_kind kind)
-{
-    if (kind == MR_GEMM_FLOAT32)
-        return _mm512_maskz_loadu_ps(there, p);
-    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, p));
-}
 
 /* What is in the upper halves, in their order. */
 INLINE __m512i
@@ -331,24 +223,17 @@ upper_halves(__m512i low, __m512i high)
 
 /* A step of numbers, of which some are there, others 0, in their order. */
 INLINE void
-step_split(const char *p, __mmask32 there, __m512i piece[3], range *r,
-           const mr_gemm_kind kind, const int n_pieces)
+step_pieces(const char *p, __mmask32 there, __m512i piece[3], range *r,
+            const mr_gemm_kind kind, const int n_pieces)
 {
-    int64_t size = kind == MR_GEMM_FLOAT32 ? 4 : 2;
     __m512i low[3], high[3];
-    __m512 x, y;
 
     if (kind == MR_GEMM_BFLOAT16) {
         piece[0] = _mm512_maskz_loadu_epi16(there, p);
         range_take_halves(r, piece[0]);
         return;
     }
-    x = floats_at(p, (__mmask16)there, kind);
-    y = floats_at(p + LANES * size, (__mmask16)(there >> LANES), kind);
-    range_take(r, x);
-    range_take(r, y);
-    split(n_pieces, x, low);
-    split(n_pieces, y, high);
+    wide_split(p, there, low, high, r, kind, n_pieces);
 #pragma GCC unroll 3
     for (int k = 0; k < n_pieces; k++)
         piece[k] = upper_halves(low[k], high[k]);
@@ -367,8 +252,8 @@ split_all(char *to, int64_t to_bytes, int64_t apart, const void *from,
         for (int64_t c = 0; c < channels; c += STEP) {
             __m512i piece[3];
 
-            step_split(x + c * size, first(channels - c), piece, &r, kind,
-                       n_pieces);
+            step_pieces(x + c * size, first_lanes(channels - c), piece, &r,
+                        kind, n_pieces);
 #pragma GCC unroll 3
             for (int k = 0; k < n_pieces; k++)
                 _mm512_storeu_si512(to + k * apart + c * 2, piece[k]);
@@ -384,8 +269,9 @@ weigh_all(float *to, const void *from, int64_t lane_bytes, int64_t lanes,
     range r = range_none();
 
     for (int64_t i = 0; i < LANES; i++) {
-        step_split((const char *)from + i * lane_bytes,
-                   i < lanes ? first(depth) : 0, piece, &r, kind, n_pieces);
+        step_pieces((const char *)from + i * lane_bytes,
+                    i < lanes ? first_lanes(depth) : 0, piece, &r, kind,
+                    n_pieces);
 #pragma GCC unroll 3
         for (int k = 0; k < n_pieces; k++)
             tile[k][i] = piece[k];
@@ -403,7 +289,7 @@ INLINE void
 store_all(char *to, int64_t to_bytes, const float *sums, int64_t n,
           int64_t cols, const mr_gemm_kind kind)
 {
-    __mmask32 there = first(cols);
+    __mmask32 there = first_lanes(cols);
 
     for (int64_t i = 0; i < n; i++, to += to_bytes, sums += MR_CONV_COLS) {
         R x = v_load(sums), y = v_load(sums + LANES);
@@ -495,13 +381,13 @@ OF_KIND(bf16, MR_GEMM_BFLOAT16, 1)
 const mr_conv_matrix MR_TIER_SYM(mr__conv_matrix) = {
     .enter = enter,
     .leave = leave,
-    .tile = {TILES_OF(1), TILES_OF(2), TILES_OF(3)},
+    .tile = {OF_SHAPES(tile_1), OF_SHAPES(tile_2), OF_SHAPES(tile_3)},
     .split = {split_f32, split_f16, split_bf16},
     .weigh = {weigh_f32, weigh_f16, weigh_bf16},
     .store = {store_f32, store_f16, store_bf16},
     .pairs = pairs,
     .turn = turn,
-    .back = {BACKS_OF(1), BACKS_OF(2), BACKS_OF(3)},
+    .back = {OF_SHAPES(back_1), OF_SHAPES(back_2), OF_SHAPES(back_3)},
 };
 
 #else

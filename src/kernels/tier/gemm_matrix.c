@@ -27,16 +27,14 @@
 
 #if MR_TIER_ID == MR_TIER_AVX512
 
+#include "kernels/tier/matrix.h"
 #include "kernels/tier/pieces.h"
 #include "kernels/tier/turn.h"
 
-#define TILE_FLOATS 256
-#define LANES       16 /* of a tile */
 #define PAIRS       16
 #define DEPTHS      (2 * PAIRS)
 #define AHEAD       512 /* bytes of a lane that are asked for before */
 #define LINE_FLOATS 16
-#define UNIT        __attribute__((target("amx-tile,amx-bf16")))
 
 /* ---- the unit -------------------------------------------------------------
  */
@@ -56,27 +54,17 @@ enter(void)
     _tile_loadconfig(&config);
 }
 
-/* Without this the state of the tiles would be kept from thread to thread. */
-UNIT static void
-leave(void)
-{
-    _tile_release();
-}
-
-/* The intrinsics say nothing of memory to the compiler. */
-#define MEMORY_SEEN __asm__ volatile("" ::: "memory")
-
 /* Sums 0 to 3 are those of a's tiles in 4 and 5 with b's in 6 and 7. */
 #define LOAD(t, from) _tile_loadd(t, from, 64)
 /* What passes by and is not to push out of the first level what stays there. */
 #define PASS(t, from) _tile_stream_loadd(t, from, 64)
-#define LOAD_A(load, piece, two_rows)                                          \
+#define LOAD_A(load, piece, two_rows, two_cols)                                \
     do {                                                                       \
         load(4, a + (piece)*2 * TILE_FLOATS);                                  \
         if (two_rows)                                                          \
             load(5, a + ((piece)*2 + 1) * TILE_FLOATS);                        \
     } while (0)
-#define LOAD_B(load, piece, two_cols)                                          \
+#define LOAD_B(load, piece, two_rows, two_cols)                                \
     do {                                                                       \
         load(6, b + (piece)*2 * TILE_FLOATS);                                  \
         if (two_cols)                                                          \
@@ -135,78 +123,55 @@ far_ask(const float *far, int64_t step, const int n)
 
 /* 32 depths of each number of pieces: one piece changes at a time. */
 #define STEP_1(before, after, two_rows, two_cols)                              \
-    LOAD_A(LOAD, 0, two_rows);                                                 \
-    LOAD_B(PASS, 0, two_cols);                                                 \
+    LOAD_A(LOAD, 0, two_rows, two_cols);                                       \
+    LOAD_B(PASS, 0, two_rows, two_cols);                                       \
     PRODUCTS(before, after, two_rows, two_cols, 0, 0)
 #define STEP_FAR(before, after, two_rows, two_cols)                            \
-    LOAD_A(LOAD, 0, two_rows);                                                 \
-    LOAD_B(LOAD, 0, two_cols);                                                 \
+    LOAD_A(LOAD, 0, two_rows, two_cols);                                       \
+    LOAD_B(LOAD, 0, two_rows, two_cols);                                       \
     PRODUCTS(before, after, two_rows, two_cols, 8, 1)
-#define STEP_2(before, after, two_rows, two_cols)                              \
-    LOAD_A(LOAD, 1, two_rows);                                                 \
-    LOAD_B(LOAD, 1, two_cols);                                                 \
+/* Four products of two pieces; `one` and `other` load a side. */
+#define STEP_OF_4(one, other, before, after, two_rows, two_cols)               \
+    one(LOAD, 1, two_rows, two_cols);                                          \
+    other(LOAD, 1, two_rows, two_cols);                                        \
     PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 1);                       \
-    LOAD_B(LOAD, 0, two_cols);                                                 \
+    other(LOAD, 0, two_rows, two_cols);                                        \
     PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 0);                      \
-    LOAD_A(LOAD, 0, two_rows);                                                 \
+    one(LOAD, 0, two_rows, two_cols);                                          \
     PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 1);                      \
-    LOAD_B(LOAD, 1, two_cols);                                                 \
+    other(LOAD, 1, two_rows, two_cols);                                        \
     PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
-/* The same with a and b exchanged. */
-#define STEP_2_TURNED(before, after, two_rows, two_cols)                       \
-    LOAD_B(LOAD, 1, two_cols);                                                 \
-    LOAD_A(LOAD, 1, two_rows);                                                 \
-    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 1);                       \
-    LOAD_A(LOAD, 0, two_rows);                                                 \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 0);                      \
-    LOAD_B(LOAD, 0, two_cols);                                                 \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 4, 1);                      \
-    LOAD_A(LOAD, 1, two_rows);                                                 \
-    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
+#define STEP_2(...)        STEP_OF_4(LOAD_A, LOAD_B, __VA_ARGS__)
+#define STEP_2_TURNED(...) STEP_OF_4(LOAD_B, LOAD_A, __VA_ARGS__)
 /* Three: the products of lesser pieces first, of all depths, then those of the
  * largest, so that large sums are rounded once for 32 depths. */
-#define STEP_LESSER(before, after, two_rows, two_cols)                         \
-    LOAD_A(LOAD, 2, two_rows);                                                 \
-    LOAD_B(LOAD, 0, two_cols);                                                 \
+#define STEP_OF_5(one, other, before, after, two_rows, two_cols)               \
+    one(LOAD, 2, two_rows, two_cols);                                          \
+    other(LOAD, 0, two_rows, two_cols);                                        \
     PRODUCTS(before, NOTHING, two_rows, two_cols, 0, 1);                       \
-    LOAD_A(LOAD, 1, two_rows);                                                 \
+    one(LOAD, 1, two_rows, two_cols);                                          \
     PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
-    LOAD_B(LOAD, 1, two_cols);                                                 \
+    other(LOAD, 1, two_rows, two_cols);                                        \
     PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
-    LOAD_A(LOAD, 0, two_rows);                                                 \
+    one(LOAD, 0, two_rows, two_cols);                                          \
     PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
-    LOAD_B(LOAD, 2, two_cols);                                                 \
+    other(LOAD, 2, two_rows, two_cols);                                        \
     PRODUCTS(NOTHING, after, two_rows, two_cols, 0, 1)
-/* The same with a and b exchanged. */
-#define STEP_LESSER_TURNED(before, after, two_rows, two_cols)                  \
-    LOAD_B(LOAD, 2, two_cols);                                                 \
-    LOAD_A(LOAD, 0, two_rows);                                                 \
-    PRODUCTS(before, NOTHING, two_rows, two_cols, 0, 1);                       \
-    LOAD_B(LOAD, 1, two_cols);                                                 \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
-    LOAD_A(LOAD, 1, two_rows);                                                 \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
-    LOAD_B(LOAD, 0, two_cols);                                                 \
-    PRODUCTS(NOTHING, NOTHING, two_rows, two_cols, 0, 1);                      \
-    LOAD_A(LOAD, 2, two_rows);                                                 \
-    PRODUCTS(NOTHING, after, two_rows, two_cols, 0, 1)
+#define STEP_LESSER(...)        STEP_OF_5(LOAD_A, LOAD_B, __VA_ARGS__)
+#define STEP_LESSER_TURNED(...) STEP_OF_5(LOAD_B, LOAD_A, __VA_ARGS__)
 #define STEP_LARGEST(before, after, two_rows, two_cols)                        \
-    LOAD_A(LOAD, 0, two_rows);                                                 \
-    LOAD_B(PASS, 0, two_cols);                                                 \
+    LOAD_A(LOAD, 0, two_rows, two_cols);                                       \
+    LOAD_B(PASS, 0, two_rows, two_cols);                                       \
     PRODUCTS(before, after, two_rows, two_cols, 0, 0)
 /* One side in one piece, the other in two. */
-#define STEP_1_BY_2(before, after, two_rows, two_cols)                         \
-    LOAD_A(LOAD, 0, two_rows);                                                 \
-    LOAD_B(LOAD, 1, two_cols);                                                 \
+#define STEP_OF_2(one, other, before, after, two_rows, two_cols)               \
+    one(LOAD, 0, two_rows, two_cols);                                          \
+    other(LOAD, 1, two_rows, two_cols);                                        \
     PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 0);                       \
-    LOAD_B(LOAD, 0, two_cols);                                                 \
+    other(LOAD, 0, two_rows, two_cols);                                        \
     PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
-#define STEP_2_BY_1(before, after, two_rows, two_cols)                         \
-    LOAD_B(LOAD, 0, two_cols);                                                 \
-    LOAD_A(LOAD, 1, two_rows);                                                 \
-    PRODUCTS(before, NOTHING, two_rows, two_cols, 4, 0);                       \
-    LOAD_A(LOAD, 0, two_rows);                                                 \
-    PRODUCTS(NOTHING, after, two_rows, two_cols, 4, 0)
+#define STEP_1_BY_2(...) STEP_OF_2(LOAD_A, LOAD_B, __VA_ARGS__)
+#define STEP_2_BY_1(...) STEP_OF_2(LOAD_B, LOAD_A, __VA_ARGS__)
 
 #define STEP(n, before, after, a_pieces, b_pieces, two_rows, two_cols)         \
     do {                                                                       \
@@ -240,10 +205,7 @@ far_ask(const float *far, int64_t step, const int n)
             STEP(n, SUM_LOAD, NOTHING, a_pieces, b_pieces, two_rows,           \
                  two_cols);                                                    \
         } else {                                                               \
-            _tile_zero(0);                                                     \
-            _tile_zero(1);                                                     \
-            _tile_zero(2);                                                     \
-            _tile_zero(3);                                                     \
+            SUMS_ZERO;                                                         \
             STEP(n, NOTHING, NOTHING, a_pieces, b_pieces, two_rows, two_cols); \
         }                                                                      \
         for (left -= 2; left > 0; left--)                                      \
@@ -267,10 +229,7 @@ far_ask(const float *far, int64_t step, const int n)
         if (s->from != NULL) {                                                 \
             SUMS(SUM_LOAD, two_rows, two_cols);                                \
         } else {                                                               \
-            _tile_zero(0);                                                     \
-            _tile_zero(1);                                                     \
-            _tile_zero(2);                                                     \
-            _tile_zero(3);                                                     \
+            SUMS_ZERO;                                                         \
         }                                                                      \
         for (int64_t left = s->depth; left > 0; left -= 3 * PAIRS)             \
             STEP(lesser, NOTHING, NOTHING, 3, 3, two_rows, two_cols);          \
@@ -281,35 +240,17 @@ far_ask(const float *far, int64_t step, const int n)
         SUMS(SUM_STORE, two_rows, two_cols);                                   \
         MEMORY_SEEN;                                                           \
     }
-#define SPANS(n, a_pieces, b_pieces)                                           \
-    SPAN(span_##n##_quarter, n, a_pieces, b_pieces, 0, 0)                      \
-    SPAN(span_##n##_upper, n, a_pieces, b_pieces, 0, 1)                        \
-    SPAN(span_##n##_left, n, a_pieces, b_pieces, 1, 0)                         \
-    SPAN(span_##n##_whole, n, a_pieces, b_pieces, 1, 1)
-SPANS(1, 1, 1)
-SPANS(FAR, 1, 1)
-SPANS(2, 2, 2)
-SPANS(2_TURNED, 2, 2)
-SPANS(LESSER, 3, 3)
-SPANS(LESSER_TURNED, 3, 3)
-SPANS(LARGEST, 3, 3)
-SPANS(1_BY_2, 1, 2)
-SPANS(2_BY_1, 2, 1)
-SPAN_BOTH(span_3_quarter, LESSER, 0, 0)
-SPAN_BOTH(span_3_TURNED_quarter, LESSER_TURNED, 0, 0)
-SPAN_BOTH(span_3_upper, LESSER, 0, 1)
-SPAN_BOTH(span_3_TURNED_upper, LESSER_TURNED, 0, 1)
-SPAN_BOTH(span_3_left, LESSER, 1, 0)
-SPAN_BOTH(span_3_TURNED_left, LESSER_TURNED, 1, 0)
-SPAN_BOTH(span_3_whole, LESSER, 1, 1)
-SPAN_BOTH(span_3_TURNED_whole, LESSER_TURNED, 1, 1)
-#define SPANS_OF(n)                                                            \
-    {                                                                          \
-        {span_##n##_quarter, span_##n##_upper},                                \
-        {                                                                      \
-            span_##n##_left, span_##n##_whole                                  \
-        }                                                                      \
-    }
+SHAPES(SPAN, span_1, 1, 1, 1)
+SHAPES(SPAN, span_far, FAR, 1, 1)
+SHAPES(SPAN, span_2, 2, 2, 2)
+SHAPES(SPAN, span_2_turned, 2_TURNED, 2, 2)
+SHAPES(SPAN, span_lesser, LESSER, 3, 3)
+SHAPES(SPAN, span_lesser_turned, LESSER_TURNED, 3, 3)
+SHAPES(SPAN, span_largest, LARGEST, 3, 3)
+SHAPES(SPAN, span_1_by_2, 1_BY_2, 1, 2)
+SHAPES(SPAN, span_2_by_1, 2_BY_1, 2, 1)
+SHAPES(SPAN_BOTH, span_3, LESSER)
+SHAPES(SPAN_BOTH, span_3_turned, LESSER_TURNED)
 
 /* ---- rounding --------------------------------------------------------------
  */
@@ -337,73 +278,21 @@ round_f16(const float *sums, uint16_t *to, int64_t row)
 /* ---- packing --------------------------------------------------------------
  */
 
-/* The largest and, less one, the least bits of what was packed, those of the
- * signs shifted out. */
-typedef struct range {
-    __m512i most, least;
-} range;
-
-INLINE void
-range_take(range *r, __m512i bits)
-{
-    __m512i size = _mm512_add_epi32(bits, bits); /* without the sign */
-
-    r->most = _mm512_max_epu32(r->most, size);
-    r->least = _mm512_min_epu32(r->least,
-                                _mm512_sub_epi32(size, _mm512_set1_epi32(1)));
-}
-
-/* The same of halves, in halves, signs masked. */
-INLINE void
-range_take_halves(range *r, __m512i bits)
-{
-    __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFF7FFF));
-
-    r->most = _mm512_max_epu16(r->most, size);
-    r->least = _mm512_min_epu16(r->least,
-                                _mm512_sub_epi16(size, _mm512_set1_epi16(1)));
-}
-
-/* The first n of sixteen numbers, in `there`, others 0. */
-INLINE __m512
-floats_at(const void *p, __mmask16 there, const mr_gemm_kind kind)
-{
-    if (kind == MR_GEMM_FLOAT32)
-        return _mm512_maskz_loadu_ps(there, p);
-    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, p));
-}
-
-INLINE __mmask16
-first(int64_t n)
-{
-    return n >= 16 ? 0xFFFF : n <= 0 ? 0 : (__mmask16)((1U << n) - 1);
-}
-
 /* Sixteen pairs of depths of a lane that are adjacent, as pieces: depth q with
  * q + 16, bfloat16 with its neighbour. */
 INLINE void
 lane_pairs(const void *p, int64_t n, const mr_gemm_kind kind,
            const int n_pieces, __m512i piece[3], range *r)
 {
-    int64_t size = kind == MR_GEMM_FLOAT32 ? 4 : 2;
+    __mmask32 there = first_lanes(n);
     __m512i low[3], high[3];
-    __m512 x, y;
 
     if (kind == MR_GEMM_BFLOAT16) {
-        __mmask32 there = n >= DEPTHS ? 0xFFFFFFFF
-                          : n <= 0    ? 0
-                                      : (__mmask32)((1U << n) - 1);
-
         piece[0] = _mm512_maskz_loadu_epi16(there, p);
         range_take_halves(r, piece[0]);
         return;
     }
-    x = floats_at(p, first(n), kind);
-    y = floats_at((const char *)p + PAIRS * size, first(n - PAIRS), kind);
-    range_take(r, _mm512_castps_si512(x));
-    range_take(r, _mm512_castps_si512(y));
-    split(n_pieces, x, low);
-    split(n_pieces, y, high);
+    wide_split(p, there, low, high, r, kind, n_pieces);
 #pragma GCC unroll 3
     for (int k = 0; k < n_pieces; k++)
         piece[k] = pairs_of(low[k], high[k]);
@@ -416,7 +305,6 @@ pair_lanes(const void *p, const void *q, __mmask16 there,
            range *r)
 {
     __m512i low[3], high[3];
-    __m512 x, y;
 
     if (kind == MR_GEMM_BFLOAT16) {
         __m512i l =
@@ -429,12 +317,8 @@ pair_lanes(const void *p, const void *q, __mmask16 there,
         range_take_halves(r, piece[0]);
         return;
     }
-    x = floats_at(p, p ? there : 0, kind);
-    y = floats_at(q, q ? there : 0, kind);
-    range_take(r, _mm512_castps_si512(x));
-    range_take(r, _mm512_castps_si512(y));
-    split(n_pieces, x, low);
-    split(n_pieces, y, high);
+    floats_split(p, p ? there : 0, low, r, kind, n_pieces);
+    floats_split(q, q ? there : 0, high, r, kind, n_pieces);
 #pragma GCC unroll 3
     for (int k = 0; k < n_pieces; k++)
         piece[k] = pairs_of(low[k], high[k]);
@@ -470,8 +354,8 @@ line_split(const source *s, int i, bool adjacent, __m512i piece[3], range *r,
         __builtin_prefetch(low + DEPTHS * s->depth_bytes, 0, 2);
         __builtin_prefetch(high + DEPTHS * s->depth_bytes, 0, 2);
         pair_lanes(d < s->depth ? low : NULL,
-                   d + other < s->depth ? high : NULL, first(s->lanes), kind,
-                   n_pieces, piece, r);
+                   d + other < s->depth ? high : NULL,
+                   (__mmask16)first_lanes(s->lanes), kind, n_pieces, piece, r);
     }
 }
 
@@ -582,33 +466,6 @@ rows_pack(const source *s, int64_t n, float *to, int64_t apart, range *r,
     }
 }
 
-/* The exponents of both, from bits without signs, the least with one less. */
-INLINE mr_gemm_range
-range_of(const range *r, const mr_gemm_kind kind)
-{
-    enum { BIAS = 127, SHIFT = 24 };
-    unsigned most = _mm512_reduce_max_epu32(r->most), least;
-
-    if (kind == MR_GEMM_BFLOAT16) { /* in halves, their signs masked */
-        __m512i low = _mm512_and_si512(r->least, _mm512_set1_epi32(0xFFFF));
-
-        least = _mm512_reduce_min_epu32(
-            _mm512_min_epu32(low, _mm512_srli_epi32(r->least, 16)));
-        if (least == 0xFFFF)
-            return MR_GEMM_RANGE_NONE;
-        low = _mm512_and_si512(r->most, _mm512_set1_epi32(0xFFFF));
-        most = _mm512_reduce_max_epu32(
-            _mm512_max_epu32(low, _mm512_srli_epi32(r->most, 16)));
-        return (mr_gemm_range){.least = (int)((least + 1) >> 7) - BIAS,
-                               .most = (int)(most >> 7) - BIAS};
-    }
-    least = _mm512_reduce_min_epu32(r->least);
-    if (most == 0)
-        return MR_GEMM_RANGE_NONE;
-    return (mr_gemm_range){.least = (int)((least + 1) >> SHIFT) - BIAS,
-                           .most = (int)(most >> SHIFT) - BIAS};
-}
-
 INLINE mr_gemm_range
 pack(const mr_gemm_side *s, bool right, int64_t lane0, int64_t n,
      int64_t depth0, int64_t depth, float *to, int64_t apart, bool adjacent,
@@ -617,7 +474,7 @@ pack(const mr_gemm_side *s, bool right, int64_t lane0, int64_t n,
     int64_t size = kind == MR_GEMM_FLOAT32 ? 4 : 2;
     source x = {.lane_bytes = s->lane_stride * size,
                 .depth_bytes = s->depth_stride * size};
-    range r = {.most = _mm512_setzero_si512(), .least = _mm512_set1_epi32(-1)};
+    range r = range_none();
 
     for (int64_t d = 0; d < depth; d += DEPTHS) {
         float *tiles = to + d / DEPTHS * 2 * n_pieces * TILE_FLOATS;
@@ -659,17 +516,17 @@ PACK(pack_bf16, MR_GEMM_BFLOAT16, 1)
 const mr_gemm_matrix MR_TIER_SYM(mr__gemm_matrix) = {
     .enter = enter,
     .leave = leave,
-    .span = {[MR_GEMM_SPAN_1] = SPANS_OF(1),
-             [MR_GEMM_SPAN_FAR] = SPANS_OF(FAR),
-             [MR_GEMM_SPAN_2] = SPANS_OF(2),
-             [MR_GEMM_SPAN_3] = SPANS_OF(3),
-             [MR_GEMM_SPAN_LESSER] = SPANS_OF(LESSER),
-             [MR_GEMM_SPAN_LARGEST] = SPANS_OF(LARGEST),
-             [MR_GEMM_SPAN_1_BY_2] = SPANS_OF(1_BY_2),
-             [MR_GEMM_SPAN_2_BY_1] = SPANS_OF(2_BY_1),
-             [MR_GEMM_SPAN_2_TURNED] = SPANS_OF(2_TURNED),
-             [MR_GEMM_SPAN_3_TURNED] = SPANS_OF(3_TURNED),
-             [MR_GEMM_SPAN_LESSER_TURNED] = SPANS_OF(LESSER_TURNED)},
+    .span = {[MR_GEMM_SPAN_1] = OF_SHAPES(span_1),
+             [MR_GEMM_SPAN_FAR] = OF_SHAPES(span_far),
+             [MR_GEMM_SPAN_2] = OF_SHAPES(span_2),
+             [MR_GEMM_SPAN_3] = OF_SHAPES(span_3),
+             [MR_GEMM_SPAN_LESSER] = OF_SHAPES(span_lesser),
+             [MR_GEMM_SPAN_LARGEST] = OF_SHAPES(span_largest),
+             [MR_GEMM_SPAN_1_BY_2] = OF_SHAPES(span_1_by_2),
+             [MR_GEMM_SPAN_2_BY_1] = OF_SHAPES(span_2_by_1),
+             [MR_GEMM_SPAN_2_TURNED] = OF_SHAPES(span_2_turned),
+             [MR_GEMM_SPAN_3_TURNED] = OF_SHAPES(span_3_turned),
+             [MR_GEMM_SPAN_LESSER_TURNED] = OF_SHAPES(span_lesser_turned)},
     .round = {[MR_GEMM_FLOAT16] = round_f16, [MR_GEMM_BFLOAT16] = round_bf16},
     .pack = {pack_f32, pack_f16, pack_bf16},
 };

@@ -166,13 +166,13 @@ bits(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first, uint64_t count,
     }
 }
 
-void
-MR_TIER_SYM(mr__random_pairs)(uint32_t k0, uint32_t k1, uint64_t n_words,
-                              uint64_t first, uint64_t count, uint32_t *low,
-                              uint32_t *high, const mr_foreseen *ahead)
+static void
+halves(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first,
+       uint64_t count, uint32_t *low, uint32_t *high, const mr_foreseen *ahead)
 {
     both_words(k0, k1, first, count, (uint32_t)(n_words - n_words / 2), low,
                high, ahead);
 }
 
-const mr_tier_random MR_TIER_SYM(mr__tier_random) = {.bits = bits};
+const mr_tier_random MR_TIER_SYM(mr__tier_random) = {.bits = bits,
+                                                     .pairs = halves};

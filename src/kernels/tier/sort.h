@@ -989,4 +989,13 @@ places(uint32_t *to, const void *words, int64_t n, int bits)
         (uint32_t)((unsigned_lane)x[i] & mask);
 }
 
+/* The table of a width, whose file has keys and values. */
+#define SORT_TIER                                                              \
+    {                                                                          \
+        .run = run, .sorted = is_sorted, .part = part, .select = select_rank,  \
+        .between = between, .rank = rank_count, .deal = deal,                  \
+        .columns = columns, .keys = keys, .values = values, .pack = pack,      \
+        .places = places,                                                      \
+    }
+
 #endif

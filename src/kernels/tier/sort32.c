@@ -33,17 +33,4 @@ values(void *to, const void *from, int64_t n, mr_key_form f)
         VALUES_OF(int32_t, 32);
 }
 
-const mr_sort_tier MR_TIER_SYM(mr__sort32_tier) = {
-    .run = run,
-    .sorted = is_sorted,
-    .part = part,
-    .select = select_rank,
-    .between = between,
-    .rank = rank_count,
-    .deal = deal,
-    .columns = columns,
-    .keys = keys,
-    .values = values,
-    .pack = pack,
-    .places = places,
-};
+const mr_sort_tier MR_TIER_SYM(mr__sort32_tier) = SORT_TIER;

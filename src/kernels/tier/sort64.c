@@ -23,17 +23,4 @@ values(void *to, const void *from, int64_t n, mr_key_form f)
     VALUES_OF(int64_t, 64);
 }
 
-const mr_sort_tier MR_TIER_SYM(mr__sort64_tier) = {
-    .run = run,
-    .sorted = is_sorted,
-    .part = part,
-    .select = select_rank,
-    .between = between,
-    .rank = rank_count,
-    .deal = deal,
-    .columns = columns,
-    .keys = keys,
-    .values = values,
-    .pack = pack,
-    .places = places,
-};
+const mr_sort_tier MR_TIER_SYM(mr__sort64_tier) = SORT_TIER;

@@ -199,9 +199,15 @@ typedef struct mr_tier_moves {
     void (*fill[5])(void *out, const void *value, int64_t n);
 } mr_tier_moves;
 
+struct mr_foreseen; /* ../random.h */
+
 typedef struct mr_tier_random {
     void (*bits)(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first,
                  uint64_t count, uint32_t *out);
+    /* Both halves of a stream. */
+    void (*pairs)(uint32_t k0, uint32_t k1, uint64_t n_words, uint64_t first,
+                  uint64_t count, uint32_t *low, uint32_t *high,
+                  const struct mr_foreseen *ahead);
 } mr_tier_random;
 
 /* Functions that native code of the tier may call (symbols.c); none where it
@@ -258,11 +264,23 @@ typedef struct mr_tier {
     const mr_tier_moves *moves;
     const mr_tier_random *random;
     const mr_tier_symbols *symbols;
+    /* each in the header of its name, one folder above */
+    const struct mr_gemm_tier *gemm;
+    const struct mr_quant_tier *quant;
+    const struct mr_attend_tier *attend;
+    const struct mr_window_tier *window;
+    const struct mr_depth_tier *depth;
+    const struct mr_scan_tier *scan;
+    const struct mr_resolve_tier *resolve;
+    const struct mr_sort_tier *sort[2]; /* words of 4 bytes, of 8 */
+    const struct mr_fft_tier *fft[2];   /* float32, float64 */
 } mr_tier;
 
 /* The tier in use (chosen at the first call); the tables of one tier, or NULL
  * when this CPU cannot run it (tests compare tiers). */
 const mr_tier *mr__tier(void);
 const mr_tier *mr__tier_by_id(int id);
+/* One with no tables instead of NULL. */
+const mr_tier *mr__tier_or_none(int id);
 
 #endif
