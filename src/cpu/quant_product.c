@@ -3,11 +3,10 @@
  * quant_product.c -- products with packed matrices, whose values are never
  * written out.
  *
- *   few     rows of x meet the packed words: up to FEW rows of a matrix
- *   strips  more: a strip of the matrix is dequantised in cache and meets them
- *           all (strips.c)
- *   packed  many: panels are dequantised for the packed product (packed.c)
- *   floats  the same where values are made beside the products
+ *   few     rows of x meet the packed words: up to MR_QUANT_FEW rows of a
+ * matrix strips  more: a strip of the matrix is dequantised in cache and meets
+ * them all (strips.c) packed  many: panels are dequantised for the packed
+ * product (packed.c) floats  the same where values are made beside the products
  *           (quant_floats.c)
  *   pairs   PAIRS_LEAST or more of bfloat16, where pairs are fast
  *           (quant_pairs.c)
@@ -32,11 +31,13 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/epilogue.h"
 #include "cpu/index.h"
 #include "cpu/product.h"
 #include "cpu/quant.h"
+#include "cpu/quant_jobs.h"
 #include "cpu/share.h"
 #include "kernels/quant_floats.h"
 #include "kernels/quant_pairs.h"
@@ -44,142 +45,23 @@
 #include "kernels/tier/tier.h"
 
 enum {
-    FEW = 8,             /* rows of an item that stay with the words */
-    PAIRS_LEAST = 5,     /* rows of an item from which on pairs are faster */
-    PIECES_LEAST = 3,    /* the same of pieces; of a matrix on average */
-    RUN = MR_STRIP_ROWS, /* jobs of a run */
-    RUN_BLOCKS = RUN / 32,
+    PAIRS_LEAST = 5,  /* rows of an item from which on pairs are faster */
+    PIECES_LEAST = 3, /* the same of pieces; of a matrix on average */
+    RUN_BLOCKS = MR_QUANT_RUN / 32,
     PAIRS_ROWS = MR_QUANT_PAIRS_ROWS,
     PIECES_ROWS = MR_QUANT_PIECES_ROWS,
     FLOATS_ROWS = MR_QUANT_FLOATS_ROWS,
-    BAND_ROWS = 64,  /* columns of the result, each a row of w */
-    BAND_COLS = 256, /* the same, each a column of w */
     DEPTHS = 16,     /* rows of w dequantised together, when it is not turned */
     LANES = 16,      /* the same, when it is, for huge numbers */
-    LANE_DEPTH = 256, /* of them at a time */
-    ALIGN = 64
+    LANE_DEPTH = 256 /* of them at a time */
 };
-
-/* A row of the result: rows of x and of the result, the matrix. */
-typedef struct job {
-    int64_t x, w, out;
-} job;
-
-typedef struct product {
-    const mr_kernel_args *a;
-    mr_quant_matrix w; /* the first */
-    bool turned;       /* rows of w are columns of the result */
-    int64_t m, inner, outer;
-    int64_t n_x, n_w; /* matrices */
-    mr_walk batch;    /* items: matrices of x (0) and of w (1) */
-    int64_t n_items;
-    /* the few: rows as floats, rows arranged, jobs and runs in the workspace */
-    float *wide, *arranged;
-    int64_t arranged_floats;
-    job *jobs;
-    int64_t n_jobs, *runs, n_runs; /* run i: jobs [runs[i], runs[i + 1]) */
-    int64_t n_bands;
-    int64_t slice; /* of units beside, where they are asked for (share.h) */
-    float *packed; /* rows of long runs, or of all in pairs: run i from float
-                      first[i] on */
-    int64_t *first;
-    /* of each job: its row can be none of the pairs or pieces; relaxed: read
-     * after the loop */
-    atomic_bool *unfit;
-    bool again; /* such rows alone, whatever their number */
-} product;
-
-/* ---- reading the operands ---------------------------------------------------
- */
-
-static int64_t
-matrices(const mr_kernel_view *x)
-{
-    int64_t n = 1;
-
-    for (int32_t k = 0; k < x->ndim - 2; k++)
-        n *= x->dim[k];
-    return n;
-}
-
-/* Strides of the matrices of x along the batch axes of out. */
-static void
-matrix_strides(const mr_kernel_view *x, const mr_kernel_view *out,
-               int64_t *stride)
-{
-    int64_t step = 1;
-
-    for (int32_t k = out->ndim - 3; k >= 0; k--) {
-        int32_t own = k - (out->ndim - x->ndim);
-
-        stride[k] = own < 0 || x->dim[own] == 1 ? 0 : step;
-        step *= own < 0 ? 1 : x->dim[own];
-    }
-}
-
-static product
-product_read(const mr_kernel_args *a)
-{
-    const mr_quant_params *q = a->params;
-    const mr_kernel_view *x = &a->in[0], *w = &a->in[1], *out = &a->out[0];
-    product p = {.a = a,
-                 .w = mr__quant_matrix(q, w, &a->in[2], &a->in[3]),
-                 .turned = q->transpose,
-                 .m = x->dim[x->ndim - 2],
-                 .inner = x->dim[x->ndim - 1],
-                 .outer = out->dim[out->ndim - 1],
-                 .n_x = matrices(x),
-                 .n_w = matrices(w)};
-    int64_t band = p.turned ? BAND_ROWS : BAND_COLS;
-
-    p.n_bands = (p.outer + band - 1) / band;
-    p.arranged_floats =
-        p.turned ? mr__quant_arranged_floats(&p.w.f, p.inner) : 0;
-    return p;
-}
-
-static void
-batch_read(product *p)
-{
-    const mr_kernel_view *x = &p->a->in[0], *w = &p->a->in[1];
-    const mr_kernel_view *out = &p->a->out[0];
-    int64_t stride[2][MR_MAX_NDIM];
-
-    matrix_strides(x, out, stride[0]);
-    matrix_strides(w, out, stride[1]);
-    mr__walk_init(&p->batch, out->ndim - 2, out->dim, 0);
-    mr__walk_add(&p->batch, out->ndim - 2, stride[0], 0);
-    mr__walk_add(&p->batch, out->ndim - 2, stride[1], 0);
-    mr__walk_merge(&p->batch);
-    p->n_items = mr__walk_size(&p->batch);
-    if (p->n_w == 1 && p->n_items == p->n_x) { /* one product with all rows */
-        p->m *= p->n_items;
-        p->n_items = p->n_x = 1;
-        p->batch.ndim = 0;
-    }
-}
-
-/* Matrix i of w. */
-static mr_quant_matrix
-matrix_at(const product *p, int64_t i)
-{
-    mr_quant_matrix w = p->w;
-    int64_t codes = i * w.rows * w.cols, groups = codes / w.f.group;
-    int64_t size = mr__dtype_size(p->a->in[2].dtype);
-
-    w.words = (const char *)w.words + codes / 8 * w.f.bits;
-    w.scales = (const char *)w.scales + groups * size;
-    if (w.f.biased)
-        w.biases = (const char *)w.biases + groups * size;
-    return w;
-}
 
 static void
 panel_pack(const void *ctx, int64_t at, int width, int64_t panel,
            int64_t depth0, int64_t depth, float *to)
 {
-    const product *p = ctx;
-    mr_quant_matrix w = matrix_at(p, at);
+    const mr_quant_jobs *p = ctx;
+    mr_quant_matrix w = mr__quant_jobs_matrix(p, at);
 
     mr__quant_panel(&w, p->turned, width, panel, depth0, depth, to);
 }
@@ -187,155 +69,10 @@ panel_pack(const void *ctx, int64_t at, int width, int64_t panel,
 /* ---- few rows ---------------------------------------------------------------
  */
 
-static size_t
-aligned(size_t bytes)
-{
-    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-}
-
-static bool
-x_is_float(const product *p)
-{
-    return p->a->in[0].dtype == MR_FLOAT32;
-}
-
-/* Can the product go in pairs, if its numbers can? */
-static bool
-in_pairs(const product *p)
-{
-    return p->turned && p->a->in[0].dtype == MR_BFLOAT16 &&
-           mr__quant_pairs_pay(&p->w.f);
-}
-
-/* The same in pieces. */
-static bool
-in_pieces(const product *p)
-{
-    return p->turned && mr__quant_pieces_pay(&p->w.f, p->inner);
-}
-
-/* Do m rows meet values that are made beside the products?  Where they nearly
- * fill the lanes: a strip has lanes for each fourth (4 bits, one thread, to
- * strips: 12 rows 1.05 of the time, 13 0.82, 24 1.20, 28 1.05, 32 0.94, 64
- * 0.98). */
-static bool
-in_floats(const product *p, int64_t m)
-{
-    if (p->again)
-        return true;
-    return p->turned && m > FEW && m <= RUN && mr__quant_floats_pay() &&
-           mr__quant_floats_lanes(m) - m < 4;
-}
-
-/* Floats of the rows of all runs when n jobs have n_w matrices.  In panels:
- * each long run has more than FEW and its last panel need not be full. */
-static int64_t
-panel_floats(const product *p, int64_t n)
-{
-    return (n + n / (FEW + 1) * (mr__gemm_rows() - 1)) * p->inner;
-}
-
-static int64_t
-most_runs(int64_t n, int64_t n_w)
-{
-    int64_t runs = n_w + n / RUN;
-
-    return runs < n ? runs : n;
-}
-
-static int64_t
-pair_floats(const product *p, int64_t n, int64_t n_w)
-{
-    const int64_t eight = MR_QUANT_PAIRS_LANES;
-    int64_t runs = most_runs(n, n_w);
-
-    return mr__quant_pairs_floats(&p->w.f, 1, p->inner) / eight *
-               (n + runs * (eight - 1)) +
-           runs * ALIGN;
-}
-
-/* Lays the jobs' memory out from `at` on (NULL: measures only). */
-static size_t
-jobs_place(product *p, char *at, int64_t n_jobs)
-{
-    size_t bytes = 0;
-
-    p->jobs = at ? (job *)(void *)(at + bytes) : NULL;
-    bytes += aligned((size_t)n_jobs * sizeof(job));
-    p->runs = at ? (int64_t *)(void *)(at + bytes) : NULL;
-    bytes += aligned((size_t)(n_jobs + 1) * sizeof(int64_t));
-    p->first = at ? (int64_t *)(void *)(at + bytes) : NULL;
-    bytes += aligned((size_t)n_jobs * sizeof(int64_t));
-    p->unfit = at ? (atomic_bool *)(void *)(at + bytes) : NULL;
-    bytes += aligned((size_t)n_jobs * sizeof(atomic_bool));
-    p->n_jobs = n_jobs;
-    return bytes;
-}
-
-/* The same of the few. */
-static size_t
-few_place(product *p, char *at, int64_t n_jobs)
-{
-    int64_t rows = p->a->in[0].size / (p->inner > 0 ? p->inner : 1);
-    size_t wide = x_is_float(p) ? 0 : (size_t)p->a->in[0].size * sizeof(float);
-    size_t arranged = (size_t)(rows * p->arranged_floats) * sizeof(float);
-    size_t bytes = jobs_place(p, at, n_jobs);
-
-    p->wide = at ? (float *)(void *)(at + bytes) : NULL;
-    bytes += aligned(wide);
-    p->arranged = at ? (float *)(void *)(at + bytes) : NULL;
-    bytes += aligned(arranged);
-    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
-    return bytes + aligned((size_t)panel_floats(p, n_jobs) * sizeof(float));
-}
-
-/* With room for so many floats of packed rows, and for a run that is made
- * again. */
-static size_t
-packed_place(product *p, char *at, int64_t n_jobs, int64_t floats)
-{
-    size_t bytes = jobs_place(p, at, n_jobs);
-    int64_t run = n_jobs < RUN ? n_jobs : RUN;
-    int64_t again = mr__quant_floats_floats(run, p->inner);
-
-    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
-    return bytes +
-           aligned((size_t)(floats > again ? floats : again) * sizeof(float));
-}
-
-/* And of those in pairs. */
-static size_t
-pairs_place(product *p, char *at, int64_t n_jobs, int64_t n_w)
-{
-    return packed_place(p, at, n_jobs, pair_floats(p, n_jobs, n_w));
-}
-
-/* And of those in pieces. */
-static size_t
-pieces_place(product *p, char *at, int64_t n_jobs, int64_t n_w)
-{
-    int64_t floats = mr__quant_pieces_most(&p->w.f, p->a->in[0].dtype, n_jobs,
-                                           most_runs(n_jobs, n_w), p->inner);
-
-    return packed_place(p, at, n_jobs, floats);
-}
-
-/* And of more than FEW rows of each item as floats. */
-static size_t
-floats_place(product *p, char *at)
-{
-    size_t bytes = jobs_place(p, at, p->m * p->n_items);
-
-    p->packed = at ? (float *)(void *)(at + bytes) : NULL;
-    return bytes + aligned((size_t)(p->n_items *
-                                    mr__quant_floats_floats(p->m, p->inner)) *
-                           sizeof(float));
-}
-
 static const float *
-x_row(const product *p, int64_t row)
+x_row(const mr_quant_jobs *p, int64_t row)
 {
-    const float *x = x_is_float(p) ? p->a->in[0].data : p->wide;
+    const float *x = mr__quant_x_is_float(p) ? p->a->in[0].data : p->wide;
 
     return x + row * p->inner;
 }
@@ -343,11 +80,11 @@ x_row(const product *p, int64_t row)
 static void
 arrange_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const product *p = ctx;
+    const mr_quant_jobs *p = ctx;
     const mr_kernel_view *x = &p->a->in[0];
 
     for (int64_t row = begin; row < end; row++) {
-        if (!x_is_float(p))
+        if (!mr__quant_x_is_float(p))
             mr__tier()->casts->cast[x->dtype][MR_FLOAT32](
                 p->wide + row * p->inner,
                 (const uint16_t *)x->data + row * p->inner, p->inner);
@@ -359,20 +96,21 @@ arrange_piece(void *ctx, int64_t begin, int64_t end)
 
 /* Up to four rows times rows [j, j + n) of w. */
 static void
-rows_turned(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
-            int64_t j, int64_t n, float (*y)[BAND_COLS])
+rows_turned(const mr_quant_jobs *p, const mr_quant_matrix *w,
+            const mr_quant_job *jobs, int m, int64_t j, int64_t n,
+            float (*y)[MR_QUANT_BAND_COLS])
 {
     const float *x[MR_QUANT_ROWS];
 
     for (int i = 0; i < m; i++)
         x[i] = p->arranged + jobs[i].x * p->arranged_floats;
-    mr__quant_dot(w, j, j + n, m, x, y[0], BAND_COLS);
+    mr__quant_dot(w, j, j + n, m, x, y[0], MR_QUANT_BAND_COLS);
 }
 
 /* One row times rows [j, j + n) of w, as values. */
 static void
-row_of_huge(const product *p, const mr_quant_matrix *w, const job *one,
-            int64_t j, int64_t n, float *y)
+row_of_huge(const mr_quant_jobs *p, const mr_quant_matrix *w,
+            const mr_quant_job *one, int64_t j, int64_t n, float *y)
 {
     float values[LANES][LANE_DEPTH], part[LANES];
     const float *x = x_row(p, one->x);
@@ -396,8 +134,9 @@ row_of_huge(const product *p, const mr_quant_matrix *w, const job *one,
 }
 
 static void
-rows_of_huge(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
-             int64_t j, int64_t n, float (*y)[BAND_COLS])
+rows_of_huge(const mr_quant_jobs *p, const mr_quant_matrix *w,
+             const mr_quant_job *jobs, int m, int64_t j, int64_t n,
+             float (*y)[MR_QUANT_BAND_COLS])
 {
     for (int i = 0; i < m; i++)
         if (mr__quant_arranged_huge(&p->w.f, p->inner,
@@ -408,16 +147,18 @@ rows_of_huge(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
 
 /* Up to four rows times columns [j, j + n) of w. */
 static void
-rows_plain(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
-           int64_t j, int64_t n, float (*y)[BAND_COLS])
+rows_plain(const mr_quant_jobs *p, const mr_quant_matrix *w,
+           const mr_quant_job *jobs, int m, int64_t j, int64_t n,
+           float (*y)[MR_QUANT_BAND_COLS])
 {
-    float values[DEPTHS][BAND_COLS], part[MR_QUANT_ROWS][BAND_COLS];
+    float values[DEPTHS][MR_QUANT_BAND_COLS],
+        part[MR_QUANT_ROWS][MR_QUANT_BAND_COLS];
     float x[MR_QUANT_ROWS][DEPTHS];
     mr_gemm_side b = {.data = values,
                       .dtype = MR_FLOAT32,
                       .lanes = n,
                       .lane_stride = 1,
-                      .depth_stride = BAND_COLS};
+                      .depth_stride = MR_QUANT_BAND_COLS};
 
     for (int i = 0; i < m; i++)
         memset(y[i], 0, (size_t)n * sizeof y[i][0]);
@@ -429,7 +170,8 @@ rows_plain(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
         for (int i = 0; i < m; i++)
             memcpy(x[i], x_row(p, jobs[i].x) + k,
                    (size_t)depth * sizeof x[i][0]);
-        mr__gemv_wide(part[0], BAND_COLS, x[0], DEPTHS, m, &b, depth, n);
+        mr__gemv_wide(part[0], MR_QUANT_BAND_COLS, x[0], DEPTHS, m, &b, depth,
+                      n);
         for (int i = 0; i < m; i++)
             for (int64_t c = 0; c < n; c++)
                 y[i][c] += part[i][c];
@@ -437,7 +179,8 @@ rows_plain(const product *p, const mr_quant_matrix *w, const job *jobs, int m,
 }
 
 static void
-out_write(const product *p, int64_t row, int64_t j, int64_t n, const float *y)
+out_write(const mr_quant_jobs *p, int64_t row, int64_t j, int64_t n,
+          const float *y)
 {
     const mr_kernel_view *out = &p->a->out[0];
     int64_t at = row * p->outer + j;
@@ -450,17 +193,17 @@ out_write(const product *p, int64_t row, int64_t j, int64_t n, const float *y)
 }
 
 static int64_t
-run_length(const product *p, int64_t run)
+run_length(const mr_quant_jobs *p, int64_t run)
 {
     return p->runs[run + 1] - p->runs[run];
 }
 
 /* Jobs four at a time with columns [j, j + n). */
 static void
-short_run(const product *p, int64_t run, int64_t j, int64_t n)
+short_run(const mr_quant_jobs *p, int64_t run, int64_t j, int64_t n)
 {
-    float y[MR_QUANT_ROWS][BAND_COLS];
-    mr_quant_matrix w = matrix_at(p, p->jobs[p->runs[run]].w);
+    float y[MR_QUANT_ROWS][MR_QUANT_BAND_COLS];
+    mr_quant_matrix w = mr__quant_jobs_matrix(p, p->jobs[p->runs[run]].w);
 
     for (int64_t i = p->runs[run]; i < p->runs[run + 1]; i += MR_QUANT_ROWS) {
         int64_t left = p->runs[run + 1] - i;
@@ -476,10 +219,10 @@ short_run(const product *p, int64_t run, int64_t j, int64_t n)
 
 /* All jobs at once, a strip of columns after the other. */
 static void
-long_run(const product *p, int64_t run, int64_t j, int64_t n)
+long_run(const mr_quant_jobs *p, int64_t run, int64_t j, int64_t n)
 {
     _Alignas(64) float y[MR_STRIP_ROWS * MR_GEMM_MAX_COLS];
-    const job *jobs = p->jobs + p->runs[run];
+    const mr_quant_job *jobs = p->jobs + p->runs[run];
     int64_t m = run_length(p, run), cols = mr__gemm_cols();
     mr_strip s = {.m = m,
                   .k = p->inner,
@@ -500,16 +243,16 @@ long_run(const product *p, int64_t run, int64_t j, int64_t n)
 
 /* Band u of all runs'. */
 static void
-few_unit(const product *p, int64_t u)
+few_unit(const mr_quant_jobs *p, int64_t u)
 {
-    int64_t band = p->turned ? BAND_ROWS : BAND_COLS;
+    int64_t band = p->turned ? MR_QUANT_BAND_ROWS : MR_QUANT_BAND_COLS;
     int64_t run = u / p->n_bands, j = u % p->n_bands * band;
     int64_t n = p->outer - j < band ? p->outer - j : band;
     int64_t m = run_length(p, run);
 
-    if (m <= FEW)
+    if (m <= MR_QUANT_FEW)
         short_run(p, run, j, n);
-    else if (!in_floats(p, m)) /* else floats_run has seen to it */
+    else if (!mr__quant_in_floats(p, m)) /* else floats_run has seen to it */
         long_run(p, run, j, n);
 }
 
@@ -539,7 +282,7 @@ w_row_of(const mr_quant_matrix *w)
  * those of 8 bits go as they are, others are to be unpacked, and take 2 to 5 %
  * longer so. */
 static bool
-few_shares(const product *p)
+few_shares(const mr_quant_jobs *p)
 {
     w_row one = w_row_of(&p->w);
     int64_t rows = p->n_runs * p->outer;
@@ -552,15 +295,16 @@ few_shares(const product *p)
 static void
 few_shared(const void *ctx, int64_t u, char *slot)
 {
-    const product *p = ctx;
-    int64_t beside = u ^ 1, j = beside % p->n_bands * BAND_ROWS;
+    const mr_quant_jobs *p = ctx;
+    int64_t beside = u ^ 1, j = beside % p->n_bands * MR_QUANT_BAND_ROWS;
 
     (void)slot;
     if (beside < p->n_runs * p->n_bands) {
         mr_quant_matrix w =
-            matrix_at(p, p->jobs[p->runs[beside / p->n_bands]].w);
+            mr__quant_jobs_matrix(p, p->jobs[p->runs[beside / p->n_bands]].w);
         w_row one = w_row_of(&w);
-        int64_t n = p->outer - j < BAND_ROWS ? p->outer - j : BAND_ROWS;
+        int64_t n = p->outer - j < MR_QUANT_BAND_ROWS ? p->outer - j
+                                                      : MR_QUANT_BAND_ROWS;
         const char *words = w.words, *scales = w.scales, *biases = w.biases;
 
         mr__share_rows(p->slice, words + j * one.words, n, one.words,
@@ -578,21 +322,21 @@ few_shared(const void *ctx, int64_t u, char *slot)
 static int64_t
 run_panels(void)
 {
-    return (RUN - 1) / mr__gemm_rows() + 1;
+    return (MR_QUANT_RUN - 1) / mr__gemm_rows() + 1;
 }
 
 /* Units: panels of the runs, rows of the long ones. */
 static void
 run_pack_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const product *p = ctx;
+    const mr_quant_jobs *p = ctx;
     const float *x[MR_STRIP_ROWS];
 
     for (int64_t u = begin; u < end; u++) {
         int64_t run = u / run_panels(), panel = u % run_panels();
         int64_t m = run_length(p, run), row = panel * mr__gemm_rows();
 
-        if (m <= FEW || row >= m || in_floats(p, m))
+        if (m <= MR_QUANT_FEW || row >= m || mr__quant_in_floats(p, m))
             continue;
         for (int64_t i = row; i < m && i < row + mr__gemm_rows(); i++)
             x[i] = x_row(p, p->jobs[p->runs[run] + i].x);
@@ -600,14 +344,14 @@ run_pack_piece(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* Jobs with one matrix, up to RUN, are a run. */
+/* Jobs with one matrix, up to MR_QUANT_RUN, are a run. */
 static void
-runs_find(product *p)
+runs_find(mr_quant_jobs *p)
 {
     p->n_runs = 0;
     for (int64_t i = 0; i < p->n_jobs; i++) {
         bool same = p->n_runs > 0 && p->jobs[i].w == p->jobs[i - 1].w &&
-                    i - p->runs[p->n_runs - 1] < RUN;
+                    i - p->runs[p->n_runs - 1] < MR_QUANT_RUN;
 
         if (!same)
             p->runs[p->n_runs++] = i;
@@ -618,7 +362,7 @@ runs_find(product *p)
 typedef enum way { WAY_FLOATS, WAY_PAIRS, WAY_PIECES } way;
 
 static void
-firsts_find(product *p, way how)
+firsts_find(mr_quant_jobs *p, way how)
 {
     int64_t next = 0;
 
@@ -631,9 +375,9 @@ firsts_find(product *p, way how)
                                             p->inner);
         else if (how == WAY_PAIRS)
             next += mr__quant_pairs_floats(&p->w.f, m, p->inner);
-        else if (in_floats(p, m))
+        else if (mr__quant_in_floats(p, m))
             next += mr__quant_floats_floats(m, p->inner);
-        else if (m > FEW)
+        else if (m > MR_QUANT_FEW)
             next += mr__strip_floats(MR_GEMM_FLOATS, MR_FLOAT32, m, p->inner);
     }
 }
@@ -643,7 +387,7 @@ firsts_find(product *p, way how)
  */
 
 static int64_t
-floats_pieces(const product *p)
+floats_pieces(const mr_quant_jobs *p)
 {
     return (p->inner - 1) / MR_QUANT_FLOATS_DEPTH + 1;
 }
@@ -652,7 +396,7 @@ floats_pieces(const product *p)
 static void
 floats_pack_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const product *p = ctx;
+    const mr_quant_jobs *p = ctx;
     const mr_kernel_view *in = &p->a->in[0];
     int64_t pieces = floats_pieces(p);
     int64_t row_bytes = p->inner * mr__dtype_size(in->dtype);
@@ -662,7 +406,8 @@ floats_pack_piece(void *ctx, int64_t begin, int64_t end)
         int64_t block = u % RUN_BLOCKS, at = u / RUN_BLOCKS % pieces;
         int64_t run = u / RUN_BLOCKS / pieces, m = run_length(p, run);
 
-        if (!in_floats(p, m) || block * (RUN / RUN_BLOCKS) >= m)
+        if (!mr__quant_in_floats(p, m) ||
+            block * (MR_QUANT_RUN / RUN_BLOCKS) >= m)
             continue;
         for (int64_t i = 0; i < m; i++)
             x[i] = (const char *)in->data +
@@ -677,7 +422,7 @@ floats_pack_piece(void *ctx, int64_t begin, int64_t end)
 static void
 floats_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const product *p = ctx;
+    const mr_quant_jobs *p = ctx;
     _Alignas(64) float y[MR_STRIP_ROWS * FLOATS_ROWS];
     _Alignas(64) float turned[MR_STRIP_ROWS * FLOATS_ROWS];
     int64_t strips = (p->outer - 1) / FLOATS_ROWS + 1;
@@ -686,10 +431,10 @@ floats_piece(void *ctx, int64_t begin, int64_t end)
         int64_t run = u / strips, j = u % strips * FLOATS_ROWS;
         int64_t n = p->outer - j < FLOATS_ROWS ? p->outer - j : FLOATS_ROWS;
         int64_t m = run_length(p, run), lanes = mr__quant_floats_lanes(m);
-        const job *jobs = p->jobs + p->runs[run];
-        mr_quant_matrix w = matrix_at(p, jobs[0].w);
+        const mr_quant_job *jobs = p->jobs + p->runs[run];
+        mr_quant_matrix w = mr__quant_jobs_matrix(p, jobs[0].w);
 
-        if (!in_floats(p, m))
+        if (!mr__quant_in_floats(p, m))
             continue;
         mr__quant_floats_strip(&w, m, p->packed + p->first[run], j, y);
         mr__gemm_of_tier(mr__tier()->id)
@@ -701,7 +446,7 @@ floats_piece(void *ctx, int64_t begin, int64_t end)
 
 /* The jobs and their runs are there. */
 static void
-floats_run(product *p)
+floats_run(mr_quant_jobs *p)
 {
     int64_t strips = (p->outer - 1) / FLOATS_ROWS + 1;
 
@@ -713,20 +458,20 @@ floats_run(product *p)
 }
 
 static bool
-any_in_floats(const product *p)
+any_in_floats(const mr_quant_jobs *p)
 {
     for (int64_t run = 0; run < p->n_runs; run++)
-        if (in_floats(p, run_length(p, run)))
+        if (mr__quant_in_floats(p, run_length(p, run)))
             return true;
     return false;
 }
 
 /* The jobs are there. */
 static void
-few_run(product *p)
+few_run(mr_quant_jobs *p)
 {
     int64_t rows = p->a->in[0].size / p->inner;
-    int64_t band = p->turned ? BAND_ROWS : BAND_COLS;
+    int64_t band = p->turned ? MR_QUANT_BAND_ROWS : MR_QUANT_BAND_COLS;
 
     band = p->outer < band ? p->outer : band;
     runs_find(p);
@@ -751,14 +496,14 @@ few_run(product *p)
  */
 
 static void
-unfit_begin(product *p)
+unfit_begin(mr_quant_jobs *p)
 {
     for (int64_t i = 0; i < p->n_jobs; i++)
         atomic_init(&p->unfit[i], false);
 }
 
 static void
-unfit_note(product *p, int64_t j)
+unfit_note(mr_quant_jobs *p, int64_t j)
 {
     atomic_store_explicit(&p->unfit[j], true, memory_order_relaxed);
 }
@@ -766,7 +511,7 @@ unfit_note(product *p, int64_t j)
 /* Jobs of a run that are to be made again: how many (list NULL: no more than
  * that). */
 static int64_t
-run_unfit(const product *p, int64_t run, job *list)
+run_unfit(const mr_quant_jobs *p, int64_t run, mr_quant_job *list)
 {
     int64_t n = 0;
 
@@ -782,12 +527,12 @@ run_unfit(const product *p, int64_t run, job *list)
 /* These, a run after the other, where packed rows were: always as floats, so
  * that their number shows in no bit. */
 static void
-unfit_run(const product *p)
+unfit_run(const mr_quant_jobs *p)
 {
     for (int64_t run = 0; run < p->n_runs; run++) {
-        job list[RUN];
+        mr_quant_job list[MR_QUANT_RUN];
         int64_t n = run_unfit(p, run, list), runs[2] = {0, n}, first[1] = {0};
-        product again = *p;
+        mr_quant_jobs again = *p;
 
         if (n == 0)
             continue;
@@ -821,10 +566,10 @@ pairs_refuse(const uint16_t *x, int64_t n)
 
 /* Rows of a block of 32, of which some numbers from `at` on are no pairs. */
 static void
-pairs_note(product *p, int64_t run, int64_t block, int64_t at,
+pairs_note(mr_quant_jobs *p, int64_t run, int64_t block, int64_t at,
            const uint16_t *const *x)
 {
-    enum { ROWS = RUN / RUN_BLOCKS, DEPTH = MR_QUANT_PAIRS_DEPTH };
+    enum { ROWS = MR_QUANT_RUN / RUN_BLOCKS, DEPTH = MR_QUANT_PAIRS_DEPTH };
     int64_t m = run_length(p, run), left = p->inner - at;
 
     for (int64_t i = block * ROWS; i < m && i < (block + 1) * ROWS; i++)
@@ -834,7 +579,7 @@ pairs_note(product *p, int64_t run, int64_t block, int64_t at,
 
 /* Pieces of the depth. */
 static int64_t
-pairs_pieces(const product *p)
+pairs_pieces(const mr_quant_jobs *p)
 {
     return (p->inner - 1) / MR_QUANT_PAIRS_DEPTH + 1;
 }
@@ -843,7 +588,7 @@ pairs_pieces(const product *p)
 static void
 pairs_pack_piece(void *ctx, int64_t begin, int64_t end)
 {
-    product *p = ctx;
+    mr_quant_jobs *p = ctx;
     const uint16_t *x[MR_STRIP_ROWS], *from = p->a->in[0].data;
     int64_t pieces = pairs_pieces(p);
 
@@ -851,7 +596,7 @@ pairs_pack_piece(void *ctx, int64_t begin, int64_t end)
         int64_t block = u % RUN_BLOCKS, at = u / RUN_BLOCKS % pieces;
         int64_t run = u / RUN_BLOCKS / pieces, m = run_length(p, run);
 
-        if (block * (RUN / RUN_BLOCKS) >= m)
+        if (block * (MR_QUANT_RUN / RUN_BLOCKS) >= m)
             continue;
         for (int64_t i = 0; i < m; i++)
             x[i] = from + p->jobs[p->runs[run] + i].x * p->inner;
@@ -866,7 +611,7 @@ pairs_pack_piece(void *ctx, int64_t begin, int64_t end)
 static void
 pairs_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const product *p = ctx;
+    const mr_quant_jobs *p = ctx;
     _Alignas(64) float y[MR_STRIP_ROWS * PAIRS_ROWS];
     _Alignas(64) float turned[MR_STRIP_ROWS * PAIRS_ROWS];
     int64_t strips = (p->outer - 1) / PAIRS_ROWS + 1;
@@ -875,8 +620,8 @@ pairs_piece(void *ctx, int64_t begin, int64_t end)
         int64_t run = u / strips, j = u % strips * PAIRS_ROWS;
         int64_t n = p->outer - j < PAIRS_ROWS ? p->outer - j : PAIRS_ROWS;
         int64_t m = run_length(p, run), lanes = mr__quant_pairs_lanes(m);
-        const job *jobs = p->jobs + p->runs[run];
-        mr_quant_matrix w = matrix_at(p, jobs[0].w);
+        const mr_quant_job *jobs = p->jobs + p->runs[run];
+        mr_quant_matrix w = mr__quant_jobs_matrix(p, jobs[0].w);
 
         if (run_unfit(p, run, NULL) == m)
             continue;
@@ -890,7 +635,7 @@ pairs_piece(void *ctx, int64_t begin, int64_t end)
 
 /* The jobs and their runs are there. */
 static void
-pairs_run(product *p)
+pairs_run(mr_quant_jobs *p)
 {
     int64_t strips = (p->outer - 1) / PAIRS_ROWS + 1;
     double depth = (double)p->inner;
@@ -907,13 +652,13 @@ pairs_run(product *p)
 /* ---- in pieces --------------------------------------------------------------
  */
 
-enum { RUN_SIXTEENS = RUN / MR_QUANT_PIECES_LANES };
+enum { RUN_SIXTEENS = MR_QUANT_RUN / MR_QUANT_PIECES_LANES };
 
 /* Units: pieces of the depth of blocks of 16 rows of the runs. */
 static void
 pieces_pack_piece(void *ctx, int64_t begin, int64_t end)
 {
-    product *p = ctx;
+    mr_quant_jobs *p = ctx;
     const mr_kernel_view *in = &p->a->in[0];
     int64_t pieces = (p->inner - 1) / MR_QUANT_PIECES_DEPTH + 1;
     int64_t row_bytes = p->inner * mr__dtype_size(in->dtype);
@@ -942,7 +687,7 @@ pieces_pack_piece(void *ctx, int64_t begin, int64_t end)
 static void
 pieces_piece(void *ctx, int64_t begin, int64_t end)
 {
-    const product *p = ctx;
+    const mr_quant_jobs *p = ctx;
     _Alignas(64) float y[MR_STRIP_ROWS * PIECES_ROWS];
     _Alignas(64) float turned[MR_STRIP_ROWS * PIECES_ROWS];
     int64_t strips = (p->outer - 1) / PIECES_ROWS + 1;
@@ -951,8 +696,8 @@ pieces_piece(void *ctx, int64_t begin, int64_t end)
         int64_t run = u / strips, j = u % strips * PIECES_ROWS;
         int64_t n = p->outer - j < PIECES_ROWS ? p->outer - j : PIECES_ROWS;
         int64_t m = run_length(p, run), lanes = mr__quant_pieces_lanes(m);
-        const job *jobs = p->jobs + p->runs[run];
-        mr_quant_matrix w = matrix_at(p, jobs[0].w);
+        const mr_quant_job *jobs = p->jobs + p->runs[run];
+        mr_quant_matrix w = mr__quant_jobs_matrix(p, jobs[0].w);
         mr_quant_run r = {m, mr__quant_pieces_of(p->a->in[0].dtype),
                           p->packed + p->first[run]};
 
@@ -968,7 +713,7 @@ pieces_piece(void *ctx, int64_t begin, int64_t end)
 
 /* The jobs and their runs are there. */
 static void
-pieces_run(product *p)
+pieces_run(mr_quant_jobs *p)
 {
     int64_t strips = (p->outer - 1) / PIECES_ROWS + 1;
     int64_t pieces = (p->inner - 1) / MR_QUANT_PIECES_DEPTH + 1;
@@ -987,7 +732,7 @@ pieces_run(product *p)
  */
 
 static mr_product
-many_product(const product *p)
+many_product(const mr_quant_jobs *p)
 {
     const mr_kernel_view *x = &p->a->in[0], *out = &p->a->out[0];
     mr_product g = {.dtype = out->dtype,
@@ -1015,7 +760,7 @@ many_product(const product *p)
  */
 
 static bool
-nothing(const product *p)
+nothing(const mr_quant_jobs *p)
 {
     const mr_kernel_view *out = &p->a->out[0];
 
@@ -1031,22 +776,22 @@ nothing(const product *p)
 size_t
 mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
 {
-    product p = product_read(a);
+    mr_quant_jobs p = mr__quant_jobs_read(a);
     int64_t n_jobs;
     mr_product g;
 
     if (a->out[0].size == 0 || p.inner == 0)
         return 0;
-    batch_read(&p);
+    mr__quant_jobs_batch(&p);
     n_jobs = p.m * p.n_items;
-    if (in_pieces(&p) && p.m >= PIECES_LEAST)
-        return pieces_place(&p, NULL, n_jobs, p.n_items);
-    if (in_pairs(&p) && p.m >= PAIRS_LEAST)
-        return pairs_place(&p, NULL, n_jobs, p.n_items);
-    if (p.m <= FEW)
-        return few_place(&p, NULL, n_jobs);
-    if (in_floats(&p, p.m))
-        return floats_place(&p, NULL);
+    if (mr__quant_in_pieces(&p) && p.m >= PIECES_LEAST)
+        return mr__quant_pieces_place(&p, NULL, n_jobs, p.n_items);
+    if (mr__quant_in_pairs(&p) && p.m >= PAIRS_LEAST)
+        return mr__quant_pairs_place(&p, NULL, n_jobs, p.n_items);
+    if (p.m <= MR_QUANT_FEW)
+        return mr__quant_few_place(&p, NULL, n_jobs);
+    if (mr__quant_in_floats(&p, p.m))
+        return mr__quant_floats_place(&p, NULL);
     g = many_product(&p);
     return mr__product_strips_fit(&g) ? mr__product_strips_bytes(&g)
                                       : mr__product_packed_bytes(&g);
@@ -1054,14 +799,14 @@ mr__cpu_quantized_matmul_workspace(const mr_kernel_args *a)
 
 /* What follows, where no tile of a product has seen to it. */
 static void
-follow(const product *p)
+follow(const mr_quant_jobs *p)
 {
     if (p->a->epilogue != NULL && p->a->out[0].size > 0)
         mr__after_all(p->a->epilogue);
 }
 
 static void
-many_run(mr_product *g, const product *p)
+many_run(mr_product *g, const mr_quant_jobs *p)
 {
     const mr_epilogue *e = p->a->epilogue;
     const mr_kernel_view *out = &p->a->out[0];
@@ -1083,7 +828,7 @@ many_run(mr_product *g, const product *p)
 
 /* A job for each row of the items. */
 static void
-jobs_make(product *p)
+jobs_make(mr_quant_jobs *p)
 {
     mr_walk walk = p->batch;
 
@@ -1092,16 +837,17 @@ jobs_make(product *p)
         int64_t w = walk.ndim > 0 ? walk.offset[1] : 0;
 
         for (int64_t r = 0; r < p->m; r++)
-            p->jobs[i * p->m + r] = (job){x * p->m + r, w, i * p->m + r};
+            p->jobs[i * p->m + r] =
+                (mr_quant_job){x * p->m + r, w, i * p->m + r};
     }
 }
 
 static bool
-matmul_in_floats(product *p)
+matmul_in_floats(mr_quant_jobs *p)
 {
-    if (!in_floats(p, p->m))
+    if (!mr__quant_in_floats(p, p->m))
         return false;
-    floats_place(p, p->a->workspace);
+    mr__quant_floats_place(p, p->a->workspace);
     jobs_make(p);
     runs_find(p);
     firsts_find(p, WAY_FLOATS);
@@ -1110,11 +856,11 @@ matmul_in_floats(product *p)
 }
 
 static bool
-matmul_in_pieces(product *p)
+matmul_in_pieces(mr_quant_jobs *p)
 {
-    if (!in_pieces(p) || p->m < PIECES_LEAST)
+    if (!mr__quant_in_pieces(p) || p->m < PIECES_LEAST)
         return false;
-    pieces_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
+    mr__quant_pieces_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
     jobs_make(p);
     runs_find(p);
     pieces_run(p);
@@ -1122,11 +868,11 @@ matmul_in_pieces(product *p)
 }
 
 static bool
-matmul_in_pairs(product *p)
+matmul_in_pairs(mr_quant_jobs *p)
 {
-    if (!in_pairs(p) || p->m < PAIRS_LEAST)
+    if (!mr__quant_in_pairs(p) || p->m < PAIRS_LEAST)
         return false;
-    pairs_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
+    mr__quant_pairs_place(p, p->a->workspace, p->m * p->n_items, p->n_items);
     jobs_make(p);
     runs_find(p);
     pairs_run(p);
@@ -1136,21 +882,21 @@ matmul_in_pairs(product *p)
 mr_code
 mr__cpu_quantized_matmul(const mr_kernel_args *a)
 {
-    product p = product_read(a);
+    mr_quant_jobs p = mr__quant_jobs_read(a);
 
     if (nothing(&p)) {
         follow(&p);
         return MR_OK;
     }
-    batch_read(&p);
+    mr__quant_jobs_batch(&p);
     if (matmul_in_pieces(&p) || matmul_in_pairs(&p) || matmul_in_floats(&p)) {
         follow(&p);
-    } else if (p.m > FEW) {
+    } else if (p.m > MR_QUANT_FEW) {
         mr_product g = many_product(&p);
 
         many_run(&g, &p);
     } else {
-        few_place(&p, a->workspace, p.m * p.n_items);
+        mr__quant_few_place(&p, a->workspace, p.m * p.n_items);
         jobs_make(&p);
         few_run(&p);
         follow(&p);
@@ -1172,28 +918,28 @@ mr__cpu_quantized_matmul_cost(const mr_kernel_args *a)
 /* The workspace of gather_qmm: the indices, resolved, and the first job of each
  * matrix; then the few's. */
 static size_t
-gather_bytes(const product *p, int64_t n)
+gather_bytes(const mr_quant_jobs *p, int64_t n)
 {
-    return aligned((size_t)(2 * n + p->n_w + 1) * sizeof(int64_t));
+    return mr__whole_lines((size_t)(2 * n + p->n_w + 1) * sizeof(int64_t));
 }
 
 size_t
 mr__cpu_gather_qmm_workspace(const mr_kernel_args *a)
 {
-    product p = product_read(a);
+    mr_quant_jobs p = mr__quant_jobs_read(a);
     int64_t n = a->in[a->n_in - 1].size;
-    size_t bytes = few_place(&p, NULL, n * p.m), pairs = 0;
+    size_t bytes = mr__quant_few_place(&p, NULL, n * p.m), pairs = 0;
 
-    if (in_pieces(&p))
-        pairs = pieces_place(&p, NULL, n * p.m, p.n_w);
-    else if (in_pairs(&p))
-        pairs = pairs_place(&p, NULL, n * p.m, p.n_w);
+    if (mr__quant_in_pieces(&p))
+        pairs = mr__quant_pieces_place(&p, NULL, n * p.m, p.n_w);
+    else if (mr__quant_in_pairs(&p))
+        pairs = mr__quant_pairs_place(&p, NULL, n * p.m, p.n_w);
     return gather_bytes(&p, n) + (bytes > pairs ? bytes : pairs);
 }
 
 /* Jobs in the order of their matrices; those of one matrix in theirs. */
 static void
-jobs_sort(product *p, int64_t n, const int64_t *lhs, const int64_t *rhs,
+jobs_sort(mr_quant_jobs *p, int64_t n, const int64_t *lhs, const int64_t *rhs,
           int64_t *first)
 {
     memset(first, 0, (size_t)(p->n_w + 1) * sizeof *first);
@@ -1204,16 +950,16 @@ jobs_sort(product *p, int64_t n, const int64_t *lhs, const int64_t *rhs,
     for (int64_t i = 0; i < n; i++)
         for (int64_t r = 0; r < p->m; r++)
             p->jobs[first[rhs[i]]++] =
-                (job){lhs[i] * p->m + r, rhs[i], i * p->m + r};
+                (mr_quant_job){lhs[i] * p->m + r, rhs[i], i * p->m + r};
 }
 
 /* Have matrices enough rows for pieces? */
 static bool
-gather_in_pieces(product *p, void *workspace)
+gather_in_pieces(mr_quant_jobs *p, void *workspace)
 {
-    if (!in_pieces(p))
+    if (!mr__quant_in_pieces(p))
         return false;
-    pieces_place(p, workspace, p->n_jobs, p->n_w);
+    mr__quant_pieces_place(p, workspace, p->n_jobs, p->n_w);
     runs_find(p);
     if (p->n_jobs < PIECES_LEAST * p->n_runs)
         return false;
@@ -1223,13 +969,13 @@ gather_in_pieces(product *p, void *workspace)
 
 /* Has some matrix enough rows for pairs? */
 static bool
-gather_in_pairs(product *p, void *workspace)
+gather_in_pairs(mr_quant_jobs *p, void *workspace)
 {
     int64_t most = 0;
 
-    if (!in_pairs(p) || in_pieces(p))
+    if (!mr__quant_in_pairs(p) || mr__quant_in_pieces(p))
         return false;
-    pairs_place(p, workspace, p->n_jobs, p->n_w);
+    mr__quant_pairs_place(p, workspace, p->n_jobs, p->n_w);
     runs_find(p);
     for (int64_t run = 0; run < p->n_runs; run++)
         most = run_length(p, run) > most ? run_length(p, run) : most;
@@ -1243,7 +989,7 @@ mr_code
 mr__cpu_gather_qmm(const mr_kernel_args *a)
 {
     const mr_kernel_view *index = &a->in[a->n_in - 2];
-    product p = product_read(a);
+    mr_quant_jobs p = mr__quant_jobs_read(a);
     int64_t n = index->size, *lhs = a->workspace, *rhs = lhs + n;
     mr_index_axis x = {&index[0], 0, p.n_x, 1, 1};
     mr_index_axis w = {&index[1], 0, p.n_w, 1, 1};
@@ -1257,10 +1003,10 @@ mr__cpu_gather_qmm(const mr_kernel_args *a)
         return MR_OK;
     }
     room = (char *)a->workspace + gather_bytes(&p, n);
-    jobs_place(&p, room, n * p.m);
+    mr__quant_jobs_place(&p, room, n * p.m);
     jobs_sort(&p, n, lhs, rhs, rhs + n);
     if (!gather_in_pieces(&p, room) && !gather_in_pairs(&p, room)) {
-        few_place(&p, room, n * p.m);
+        mr__quant_few_place(&p, room, n * p.m);
         few_run(&p);
     }
     follow(&p);
