@@ -42,6 +42,13 @@ mr__dtype_is_inexact(mr_dtype t)
     return mr__dtype_kinds[t] >= MR_KIND_FLOAT;
 }
 
+/* float16 or bfloat16? */
+static inline bool
+mr__dtype_is_half(mr_dtype t)
+{
+    return t == MR_FLOAT16 || t == MR_BFLOAT16;
+}
+
 static inline bool
 mr__dtype_is_complex(mr_dtype t)
 {

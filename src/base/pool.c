@@ -226,15 +226,15 @@ loop_left(const struct loop *l)
 }
 
 static bool
-loop_has_chunks(const struct loop *l)
+loop_is_claimed(const struct loop *l)
 {
     /* relaxed: as above */
     int n_shares = atomic_load_explicit(&l->n_shares, memory_order_relaxed);
 
     for (int k = 0; k < n_shares; k++)
         if (share_left(l, k) > 0)
-            return true;
-    return false;
+            return false;
+    return true;
 }
 
 /* A chunk of a share, or -1: the next of its own thread, else the last. */
@@ -293,7 +293,7 @@ loop_wants_help(const struct loop *l)
     uint32_t gate = atomic_load_explicit(&l->gate, memory_order_relaxed);
 
     return (gate & GATE_OPEN) != 0 && gate / GATE_ONE < (uint32_t)size - 1 &&
-           loop_has_chunks(l);
+           !loop_is_claimed(l);
 }
 
 static void
@@ -394,12 +394,6 @@ keep_apart(struct worker *w, const struct loop *l)
     CPU_CLR_S((size_t)cpu, sizeof mask, mask.set);
     pthread_setaffinity_np(pthread_self(), sizeof mask, mask.set);
     w->moved_at = now;
-}
-
-static bool
-loop_is_claimed(const struct loop *l)
-{
-    return !loop_has_chunks(l);
 }
 
 /* The user's thread that submits a loop has the first home.  There is a worker

@@ -29,6 +29,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/pool.h"
 #include "cpu/product.h"
 #include "kernels/copy.h"
@@ -297,12 +298,6 @@ typedef struct block {
     float *top, *sum; /* of all rows of the block */
 } block;
 
-static int64_t
-most_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Floats of so many lanes of a side, whichever form they have in the end. */
 static int64_t
 side_floats(const tiles *t, int64_t lanes, int64_t depth)
@@ -312,7 +307,7 @@ side_floats(const tiles *t, int64_t lanes, int64_t depth)
     if (t->form == MR_GEMM_IN_PIECES)
         other = mr__attend_up(lanes, MR_GEMM_PIECES_LANES) *
                 mr__gemm_steps(t->form, t->j->dtype, depth);
-    return mr__attend_lines(most_of(floats, other));
+    return mr__attend_lines(mr__max(floats, other));
 }
 
 /* As many rows as fit the cache, in blocks alike; shorter ones where threads
@@ -357,8 +352,8 @@ tiles_plan(const mr_attend_job *j, tiles *t)
     t->v_floats = side_floats(t, j->width, t->keys);
     /* dense queries before they are turned; the output's rows */
     t->k_floats =
-        most_of(side_floats(t, t->keys, j->depth),
-                mr__attend_lines(t->cols * most_of(j->depth, j->width)));
+        mr__max(side_floats(t, t->keys, j->depth),
+                mr__attend_lines(t->cols * mr__max(j->depth, j->width)));
 }
 
 static int64_t
@@ -658,7 +653,7 @@ panel_mask(block *b, int64_t panel, mr_attend_masks *masks)
     mr_dtype m = j->mask->dtype;
     int64_t size = mr__dtype_size(m), n = panel_rows(b, panel);
     int64_t row0 = b->row0 + panel * t->cols, all = b->n * t->cols;
-    bool half = m == MR_FLOAT16 || m == MR_BFLOAT16;
+    bool half = mr__dtype_is_half(m);
     char *tile = (char *)(half ? b->mask + t->s_floats : b->mask);
 
     for (int64_t i = 0, run; i < n; i += run) {

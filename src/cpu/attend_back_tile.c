@@ -283,7 +283,7 @@ tile_mask(unit *u, int64_t key, int64_t n, mr_attend_masks *masks)
     const mr_attend_job *j = u->j;
     mr_dtype m = j->mask->dtype;
     int64_t size = mr__dtype_size(m);
-    bool half = m == MR_FLOAT16 || m == MR_BFLOAT16;
+    bool half = mr__dtype_is_half(m);
     char *tile = (char *)(half ? u->mask + b->tile * b->cols : u->mask);
 
     for (int64_t i = 0, run; i < u->n; i += run) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * grid.c -- products in pieces where there are many threads.
+ * grid.c -- small products in pieces, a block for each thread.
  *
  * What is packed for all has to leave the caches of those that read it last
  * time before it can be written again, which takes longer than packing it: two
@@ -122,14 +122,6 @@ grid_plan(const mr_product *p, grid *s)
         return false;
     rooms_plan(s);
     return true;
-}
-
-bool
-mr__product_grid_fits(const mr_product *p)
-{
-    grid s;
-
-    return grid_plan(p, &s);
 }
 
 size_t
@@ -260,16 +252,17 @@ slot_piece(void *ctx, int64_t begin, int64_t end)
             units_run(s, slot, (slot + k) % s->n_slots);
 }
 
-void
+bool
 mr__product_grid(const mr_product *p, void *workspace)
 {
     grid s;
 
     if (!grid_plan(p, &s))
-        return;
+        return false;
     s.turns = workspace;
     s.room = (float *)(void *)(s.turns + s.n_slots);
     for (int64_t k = 0; k < s.n_slots; k++)
         atomic_init(&s.turns[k].next, k * n_units(&s) / s.n_slots);
     mr__cpu_for(s.n_slots, 1, slot_piece, &s);
+    return true;
 }

@@ -294,12 +294,14 @@ n_b(const packed *s)
 size_t
 mr__product_packed_bytes(const mr_product *p)
 {
+    size_t bytes;
     packed s;
 
     if (mr__product_near_fits(p))
         return mr__product_near_bytes(p);
-    if (mr__product_grid_fits(p))
-        return mr__product_grid_bytes(p);
+    bytes = mr__product_grid_bytes(p);
+    if (bytes > 0)
+        return bytes;
     packed_plan(p, &s);
     return (size_t)((s.a_shared ? 1 : s.group) * s.a_floats +
                     n_b(&s) * s.b_floats + s.group * s.sum_floats) *
@@ -844,10 +846,8 @@ mr__product_packed(const mr_product *p, void *workspace)
         mr__product_near(p, workspace);
         return true;
     }
-    if (mr__product_grid_fits(p)) {
-        mr__product_grid(p, workspace);
+    if (mr__product_grid(p, workspace))
         return true;
-    }
     packed_plan(p, &s);
     /* Whether it can go in pairs is known once all is packed. */
     s.follows = p->after != NULL &&

@@ -13,13 +13,13 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "cpu/product.h"
 #include "kernels/tier/tier.h"
 
 enum {
     LANES = MR_GEMM_PIECES_LANES,
-    ROWS = MR_STRIP_ROWS, /* that are brought together */
-    ALIGN = 64
+    ROWS = MR_STRIP_ROWS /* that are brought together */
 };
 
 #define LOOK_NS 1.0 /* at a number */
@@ -317,16 +317,10 @@ floats_product(const mr_product *p)
 }
 
 static size_t
-aligned(size_t bytes)
-{
-    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-}
-
-static size_t
 route_bytes(const mr_product *p, bool strips)
 {
-    return aligned(strips ? mr__product_strips_bytes(p)
-                          : mr__product_packed_bytes(p));
+    return mr__whole_lines(strips ? mr__product_strips_bytes(p)
+                                  : mr__product_packed_bytes(p));
 }
 
 static void
@@ -345,12 +339,6 @@ typedef struct room {
     size_t ranges, verdicts, picked, bad, rows, results, all;
 } room;
 
-static size_t
-larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 static room
 room_plan(const mr_product *p, bool strips)
 {
@@ -363,15 +351,15 @@ room_plan(const mr_product *p, bool strips)
     few = rows_product(p, rows);
     one = floats;
     one.n_items = 1;
-    r.ranges = aligned((size_t)(n_a(&s) + n_b(&s)) * sizeof(mr_ranges));
-    r.verdicts = aligned((size_t)(p->n_items * s.panels));
-    r.picked = aligned((size_t)p->n_items * sizeof(int64_t));
-    r.bad = aligned((size_t)p->m * sizeof(bool));
-    r.rows = aligned((size_t)(rows * p->k) * size);
-    r.results = aligned((size_t)(rows * p->n) * size);
-    most = larger(route_bytes(p, strips), route_bytes(&floats, strips));
-    most = larger(most, route_bytes(&one, strips));
-    most = larger(most, r.rows + r.results + route_bytes(&few, strips));
+    r.ranges = mr__whole_lines((size_t)(n_a(&s) + n_b(&s)) * sizeof(mr_ranges));
+    r.verdicts = mr__whole_lines((size_t)(p->n_items * s.panels));
+    r.picked = mr__whole_lines((size_t)p->n_items * sizeof(int64_t));
+    r.bad = mr__whole_lines((size_t)p->m * sizeof(bool));
+    r.rows = mr__whole_lines((size_t)(rows * p->k) * size);
+    r.results = mr__whole_lines((size_t)(rows * p->n) * size);
+    most = mr__max_bytes(route_bytes(p, strips), route_bytes(&floats, strips));
+    most = mr__max_bytes(most, route_bytes(&one, strips));
+    most = mr__max_bytes(most, r.rows + r.results + route_bytes(&few, strips));
     r.all = r.ranges + r.verdicts + r.picked + r.bad + most;
     return r;
 }

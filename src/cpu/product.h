@@ -115,10 +115,10 @@ int64_t mr__product_chunk(const mr_product *p);
 double mr__product_pack_ns(const mr_product *p);
 double mr__product_ns(const mr_product *p);
 
-/* Its way in pieces where there are many threads. */
-bool mr__product_grid_fits(const mr_product *p);
+/* Small ones in pieces, by more threads than one.  0 bytes, false: it goes no
+ * such way. */
 size_t mr__product_grid_bytes(const mr_product *p);
-void mr__product_grid(const mr_product *p, void *workspace);
+bool mr__product_grid(const mr_product *p, void *workspace);
 
 /* Its way where b is to stay in a large second-level cache. */
 bool mr__product_near_fits(const mr_product *p);

@@ -39,12 +39,6 @@ typedef struct combine {
     int row; /* of the tables of moves */
 } combine;
 
-static bool
-is_half(mr_dtype t)
-{
-    return t == MR_FLOAT16 || t == MR_BFLOAT16;
-}
-
 static int
 moves_row(int64_t item)
 {
@@ -687,7 +681,7 @@ sums_add(const sums *s, int64_t part, int64_t i, int64_t n, const int64_t *at)
     int64_t step = s->from.ndim == 0 ? 0 : s->from.stride[0][0];
     int64_t stride = s->axis->stride;
 
-    if (is_half(s->dtype))
+    if (mr__dtype_is_half(s->dtype))
         sums_widen(s, (float *)(void *)s->part + part * s->size, i, n, at);
     else if (s->dtype == MR_FLOAT32)
         SUMS(float);
@@ -699,13 +693,6 @@ sums_add(const sums *s, int64_t part, int64_t i, int64_t n, const int64_t *at)
         SUMS(uint64_t);
 }
 
-/* In which sums are. */
-static mr_dtype
-sums_dtype(const sums *s)
-{
-    return is_half(s->dtype) ? MR_FLOAT32 : s->dtype;
-}
-
 /* What a sum starts from: -0 where the dtype has it, since x + -0 is x. */
 static void
 sums_clear(const sums *s, int64_t part)
@@ -713,7 +700,7 @@ sums_clear(const sums *s, int64_t part)
     const float narrow = -0.0F;
     const double wide = -0.0;
     const uint64_t zero = 0;
-    mr_dtype t = sums_dtype(s);
+    mr_dtype t = mr__accumulate_dtype(s->dtype);
     int64_t item = mr__dtype_size(t);
     const void *value = t == MR_FLOAT32   ? (const void *)&narrow
                         : t == MR_FLOAT64 ? (const void *)&wide
@@ -752,8 +739,8 @@ sums_piece(void *ctx, int64_t begin, int64_t end)
 static bool
 has_sums(mr_dtype t)
 {
-    return is_half(t) || t == MR_FLOAT32 || t == MR_FLOAT64 || t == MR_INT32 ||
-           t == MR_UINT32 || t == MR_INT64 || t == MR_UINT64;
+    return mr__dtype_is_half(t) || t == MR_FLOAT32 || t == MR_FLOAT64 ||
+           t == MR_INT32 || t == MR_UINT32 || t == MR_INT64 || t == MR_UINT64;
 }
 
 static bool
@@ -789,7 +776,7 @@ static mr_code
 sums_run(sums *s, const mr_kernel_args *a)
 {
     static const int64_t steps[2] = {1, 1};
-    mr_dtype t = sums_dtype(s);
+    mr_dtype t = mr__accumulate_dtype(s->dtype);
     mr_map_fn *add = mr__tier()->dtype[t]->map[MR_K_ADD];
     const mr_tier_casts *casts = mr__tier()->casts;
     int64_t bytes = s->size * mr__dtype_size(t);
@@ -858,8 +845,8 @@ way_of(const mr_kernel_args *a)
     const mr_kernel_view *out = &a->out[0];
     int64_t count = points_of(a), updates = a->in[a->n_in - 1].size;
 
-    if (p->mode != MR_SCATTER_ADD || !is_half(out->dtype) || updates == 0 ||
-        count > INT32_MAX || !slices_apart(a))
+    if (p->mode != MR_SCATTER_ADD || !mr__dtype_is_half(out->dtype) ||
+        updates == 0 || count > INT32_MAX || !slices_apart(a))
         return WAY_PLAIN;
     if (updates == count)
         return out->size / WIDE_MOST <= count ? WAY_WIDE : WAY_LISTS;

@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "cpu/product.h"
 #include "kernels/tier/tier.h"
 
@@ -20,27 +21,13 @@ enum {
     TOGETHER = 1024 /* halves of an operand that are widened at a time */
 };
 
-static bool
-of_halves(const mr_product *p)
-{
-    return p->dtype == MR_FLOAT16 || p->dtype == MR_BFLOAT16;
-}
-
-static bool
-of_complex(const mr_product *p)
-{
-    return p->dtype == MR_COMPLEX64 || p->dtype == MR_COMPLEX128;
-}
-
 bool
 mr__product_tiny_fits(const mr_product *p)
 {
-    int64_t most = of_complex(p) ? TINY / 2 : TINY;
+    int64_t most = mr__dtype_is_complex(p->dtype) ? TINY / 2 : TINY;
 
-    return (p->dtype == MR_FLOAT32 || p->dtype == MR_FLOAT64 || of_halves(p) ||
-            of_complex(p)) &&
-           p->n_items >= MIN_ITEMS && p->m <= TINY && p->k <= most &&
-           p->n <= most && p->c_col == 1;
+    return mr__dtype_is_inexact(p->dtype) && p->n_items >= MIN_ITEMS &&
+           p->m <= TINY && p->k <= most && p->n <= most && p->c_col == 1;
 }
 
 /* One item: b's columns adjacent, else a copy of it whose are. */
@@ -178,16 +165,15 @@ static void
 halves_piece(void *ctx, int64_t begin, int64_t end)
 {
     const mr_product *p = ctx;
-    int64_t size = p->m * p->n, most = size, n;
+    int64_t size = p->m * p->n, n;
+    int64_t most = mr__max(size, mr__max(p->m * p->k, p->k * p->n));
     uint16_t half[TOGETHER];
     float c[TOGETHER];
     mr_walk w = p->batch;
 
-    most = p->m * p->k > most ? p->m * p->k : most;
-    most = p->k * p->n > most ? p->k * p->n : most;
     mr__walk_seek(&w, begin);
     for (int64_t i = begin; i < end; i += n) {
-        n = end - i < TOGETHER / most ? end - i : TOGETHER / most;
+        n = mr__min(end - i, TOGETHER / most);
         halves_run(p, &w, n, c);
         mr__tier()->casts->cast[MR_FLOAT32][p->dtype](half, c, n * size);
         halves_store(p, i, n, half);
@@ -199,8 +185,9 @@ mr__product_tiny(const mr_product *p)
 {
     mr_product copy = *p;
 
-    mr__cpu_for(p->n_items,
-                mr__cpu_grain(8.0 + (of_complex(p) ? 0.2 : 0.05) *
-                                        (double)(p->m * p->n * p->k)),
-                of_halves(p) ? halves_piece : items_piece, &copy);
+    mr__cpu_for(
+        p->n_items,
+        mr__cpu_grain(8.0 + (mr__dtype_is_complex(p->dtype) ? 0.2 : 0.05) *
+                                (double)(p->m * p->n * p->k)),
+        mr__dtype_is_half(p->dtype) ? halves_piece : items_piece, &copy);
 }

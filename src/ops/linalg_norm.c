@@ -155,7 +155,7 @@ norm_axes(const mr_array *a, mr_axes given, int32_t *out, norm_call *c)
 static mr_array *
 narrowed(mr_array *y, const mr_array *a)
 {
-    bool half = a->dtype == MR_FLOAT16 || a->dtype == MR_BFLOAT16;
+    bool half = mr__dtype_is_half(a->dtype);
 
     return y != NULL && half ? mr__cast(y, (mr_dtype)a->dtype) : y;
 }
@@ -306,7 +306,7 @@ mr__build_hadamard_transform(mr_array *a, double scale)
 {
     mr_hadamard_params p = {scale, false};
     mr_dtype t = (mr_dtype)a->dtype;
-    bool half = t == MR_FLOAT16 || t == MR_BFLOAT16;
+    bool half = mr__dtype_is_half(t);
     mr_array *y;
 
     if (t == MR_COMPLEX128)
