@@ -122,6 +122,7 @@ mr_code mr__cpu_take_along_axis(const mr_kernel_args *a);
 mr_code mr__cpu_scatter(const mr_kernel_args *a);
 size_t mr__cpu_scatter_workspace(const mr_kernel_args *a);
 mr_code mr__cpu_put_along_axis(const mr_kernel_args *a);
+size_t mr__cpu_put_along_axis_workspace(const mr_kernel_args *a);
 
 mr_code mr__cpu_matmul(const mr_kernel_args *a);
 size_t mr__cpu_matmul_workspace(const mr_kernel_args *a);

@@ -68,6 +68,7 @@ static const mr_kernel kernels[] = {
     {.op = MR_OP_PUT_ALONG_AXIS,
      .refuses = true,
      .run = mr__cpu_put_along_axis,
+     .workspace = mr__cpu_put_along_axis_workspace,
      .cost = indexed_cost,
      .over = 1},
     {.op = MR_OP_MATMUL,

@@ -61,6 +61,29 @@ def test_add__of_halves_is_rounded_once(shape: tuple[int, int, tuple[int, ...]],
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "axis", "count"),
+    [((64, 100), 1, 700), ((30, 9, 40), 1, 50), ((300,), 0, 90_000), ((90_000,), 0, 300), ((2000, 7), 0, 20)],
+    ids=str,
+)
+def test_take_along_axis__adds_gradients_of_halves_in_float32(
+    shape: tuple[int, ...], axis: int, count: int, dtype: str
+) -> None:
+    rng = np.random.default_rng(count)
+    size = (*shape[:axis], count, *shape[axis + 1 :])
+    x, w = mx.zeros(shape, getattr(mx, dtype)), halves(rng, size, dtype)
+    at = rng.integers(0, shape[axis], size)
+    places = tuple(at if k == axis else n for k, n in enumerate(np.indices(size)))
+    for weights in (w, mx.repeat(w, 2, axis=-1)[..., ::2], mx.broadcast_to(w[:1], size)):
+        _, (got,) = mx.vjp(lambda x: mx.take_along_axis(x, mx.array(at), axis), [x], [weights])
+        check(got, x, places, wide(weights))
+    _, (ones,) = mx.vjp(lambda x: mx.take_along_axis(x, mx.zeros(size, mx.int32), axis), [x], [mx.ones_like(w)])
+    first = np.moveaxis(wide(ones), axis, 0)
+    assert (first[0] == wide(mx.array(float(count)).astype(x.dtype))).all()
+    assert not first[1:].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_add__of_halves_at_several_indices(dtype: str) -> None:
     rng = np.random.default_rng(1)
     out, updates = halves(rng, (20, 30, 40), dtype), halves(rng, (50, 9, 40), dtype)
