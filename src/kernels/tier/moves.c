@@ -2,8 +2,7 @@
  *
  * moves.c -- moving elements of 1 to 16 bytes: strided and transposed.
  *
- * A transposition goes by square blocks of a cache line where elements allow
- * it: rows i and i + half are zipped, log2 times.
+ * A transposition goes by square blocks (block.h).
  */
 #define MR_LANE_BITS     8
 #define MR_LANE_UNSIGNED 1
@@ -107,67 +106,13 @@ MOVES(uint32_t)
 MOVES(uint64_t)
 MOVES(wide)
 
-/* A line of a cache, past it; o is aligned to it. */
-INLINE void
-line_stream(char *o, const void *line)
-{
-    const lane *x = line;
+#include "kernels/tier/block.h"
 
-    for (int i = 0; i < 64; i += VEC_BYTES)
-        v_stream((lane *)(void *)(o + i), v_load(x + i));
-}
-
-#define LOW_8   0, 8, 1, 9, 2, 10, 3, 11
-#define HIGH_8  4, 12, 5, 13, 6, 14, 7, 15
-#define LOW_16  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-
-/* stream: past the caches, where out's rows are aligned to whole blocks. */
-#define BLOCK(type, side)                                                      \
-    typedef type row_##type __attribute__((vector_size(side * sizeof(type)))); \
-    INLINE void block_##type(char *o, int64_t out_row, const char *a,          \
-                             int64_t in_row, bool stream)                      \
-    {                                                                          \
-        row_##type t[side], u[side];                                           \
-                                                                               \
-        _Pragma("GCC unroll 16") for (int j = 0; j < side; j++)                \
-            memcpy(&t[j], a + j * in_row, sizeof t[j]);                        \
-        _Pragma("GCC unroll 4") for (int n = 1; n < side; n *= 2)              \
-        {                                                                      \
-            _Pragma("GCC unroll 8") for (int i = 0; i < side / 2; i++)         \
-            {                                                                  \
-                u[2 * i] = __builtin_shufflevector(t[i], t[i + side / 2],      \
-                                                   LOW_##side);                \
-                u[2 * i + 1] = __builtin_shufflevector(t[i], t[i + side / 2],  \
-                                                       HIGH_##side);           \
-            }                                                                  \
-            _Pragma("GCC unroll 16") for (int j = 0; j < side; j++) t[j] =     \
-                u[j];                                                          \
-        }                                                                      \
-        _Pragma("GCC unroll 16") for (int j = 0; j < side; j++)                \
-        {                                                                      \
-            if (stream && sizeof t[j] == 64)                                   \
-                line_stream(o + j * out_row, &t[j]);                           \
-            else                                                               \
-                memcpy(o + j * out_row, &t[j], sizeof t[j]);                   \
-        }                                                                      \
-    }
-BLOCK(uint8_t, 16)
-BLOCK(uint16_t, 16)
-BLOCK(uint32_t, 16)
-BLOCK(uint64_t, 8)
-
-INLINE void
-block_wide(char *o, int64_t out_row, const char *a, int64_t in_row, bool stream)
-{
-    (void)stream;
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++)
-            memcpy(o + i * out_row + j * 16, a + j * in_row + i * 16, 16);
-}
-
-/* The lines of the blocks to come are brought near: they may lie far apart. */
+/* The lines of the blocks to come are brought near: they may lie far apart.
+ * Where a block takes eight places of the first-level cache they come into the
+ * second. */
 #define AHEAD 2
+#define LEVEL (VEC_BYTES == 64 ? 3 : 2)
 
 #define TRANSPOSE_ROWS(type, side, stream)                                     \
     for (; r + side <= n_rows; r += side) {                                    \
@@ -176,7 +121,7 @@ block_wide(char *o, int64_t out_row, const char *a, int64_t in_row, bool stream)
         for (; c + side <= n_cols; c += side) {                                \
             for (int j = AHEAD * side;                                         \
                  j < (AHEAD + 1) * side && c + j < n_cols; j++)                \
-                __builtin_prefetch(a + (c + j) * in_row + r * size);           \
+                __builtin_prefetch(a + (c + j) * in_row + r * size, 0, LEVEL); \
             block_##type(o + r * out_row + c * size, out_row,                  \
                          a + c * in_row + r * size, in_row, stream);           \
         }                                                                      \
