@@ -439,9 +439,7 @@ push_rest(const lane *x, int64_t n, lane pivot, sides *to)
     to->high += n - below;
 }
 #else
-/* By mask: the lanes of the mask, then the others, as numbers of 32-bit parts
- * of four bits each. */
-#if MR_LANE_BITS == 32
+/* By mask of eight: its numbers, then the others, four bits each. */
 #define PART_AT_(m, i)                                                         \
     (((m) >> (i)&1) ? __builtin_popcount((m) & ((1 << (i)) - 1))               \
                     : __builtin_popcount(m) +                                  \
@@ -457,13 +455,17 @@ push_rest(const lane *x, int64_t n, lane pivot, sides *to)
 #define PARTS_64(m)                                                            \
     PARTS_16(m), PARTS_16((m) + 16), PARTS_16((m) + 32), PARTS_16((m) + 48)
 
-static const uint32_t parts[256] = {PARTS_64(0), PARTS_64(64), PARTS_64(128),
-                                    PARTS_64(192)};
+static const uint32_t parts_of_8[256] = {PARTS_64(0), PARTS_64(64),
+                                         PARTS_64(128), PARTS_64(192)};
+#if MR_LANE_BITS == 32
+#define PARTS parts_of_8
 #else
-static const uint32_t parts[16] = {
+/* The same of four lanes, as numbers of their halves. */
+static const uint32_t parts_of_4[16] = {
     0x76543210, 0x76543210, 0x76541032, 0x76543210, 0x76321054, 0x76325410,
     0x76105432, 0x76543210, 0x54321076, 0x54327610, 0x54107632, 0x54763210,
     0x32107654, 0x32765410, 0x10765432, 0x76543210};
+#define PARTS parts_of_4
 #endif
 
 INLINE unsigned
@@ -476,14 +478,21 @@ mask_of(M m)
 #endif
 }
 
+/* Parts of 32 bits in the order of a table's entry. */
+INLINE __m256i
+parts_move(__m256i x, uint32_t order)
+{
+    const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    __m256i at = _mm256_srlv_epi32(_mm256_set1_epi32((int)order), shift);
+
+    return _mm256_permutevar8x32_epi32(x, at);
+}
+
 /* The lanes of the mask, then the others. */
 INLINE R
 lanes_first(R x, unsigned m)
 {
-    const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-    __m256i at = _mm256_srlv_epi32(_mm256_set1_epi32((int)parts[m]), shift);
-
-    return (R)_mm256_permutevar8x32_epi32((__m256i)x, at);
+    return (R)parts_move((__m256i)x, PARTS[m]);
 }
 
 INLINE void
@@ -881,6 +890,121 @@ deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
         for (; !d->low && i + 5 * N_LANES <= n && all_below(x + i + N_LANES, k);
              i += 4 * N_LANES)
             at = INDEX_ADD(at, INDEX_SET(4 * N_LANES));
+    }
+}
+#elif defined(ROWS)
+/* Places are put down through buffers: a whole register is stored for each
+ * eight, and what lies behind a piece's own belongs to others. */
+enum { DEAL = 256, EIGHT = 8 };
+
+typedef struct dealt {
+    uint32_t low[DEAL + EIGHT], high[DEAL + EIGHT];
+    int64_t n_low, n_high;
+} dealt;
+
+/* Which of eight words from x on are below k. */
+INLINE unsigned
+eight_below(const lane *x, R k)
+{
+    unsigned m = 0;
+
+    for (int i = 0; i < EIGHT / N_LANES; i++)
+        m |= mask_of(v_load(x + i * N_LANES) < k) << i * N_LANES;
+    return m;
+}
+
+INLINE unsigned
+eight_above(const lane *x, R k)
+{
+    unsigned m = 0;
+
+    for (int i = 0; i < EIGHT / N_LANES; i++)
+        m |= mask_of(v_load(x + i * N_LANES) > k) << i * N_LANES;
+    return m;
+}
+
+/* Are 32 words below k? */
+INLINE bool
+all_below(const lane *x, R k)
+{
+    unsigned m = eight_below(x, k);
+
+    for (int i = EIGHT; i < 4 * EIGHT; i += EIGHT)
+        m &= eight_below(x + i, k);
+    return m == 0xFF;
+}
+
+INLINE void
+equal_put(mr_sort_deal *d, uint32_t place)
+{
+    if (d->skip > 0)
+        d->skip--;
+    else
+        *d->equal++ = place;
+}
+
+INLINE int64_t
+eight_put(uint32_t *to, __m256i at, unsigned m)
+{
+    _mm256_storeu_si256((__m256i *)(void *)to, parts_move(at, parts_of_8[m]));
+    return __builtin_popcount(m);
+}
+
+/* n words, up to DEAL. */
+static void
+deal_some(mr_sort_deal *d, dealt *to, const lane *x, int64_t n, lane key,
+          uint32_t first)
+{
+    const __m256i numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const R k = v_set(key);
+    int64_t i = 0;
+
+    for (; i + EIGHT <= n; i += EIGHT) {
+        unsigned low = eight_below(x + i, k), high = eight_above(x + i, k);
+        uint32_t place = first + (uint32_t)i;
+        __m256i at = _mm256_add_epi32(_mm256_set1_epi32((int)place), numbers);
+
+        to->n_low += eight_put(to->low + to->n_low, at, low);
+        to->n_high += eight_put(to->high + to->n_high, at, high);
+        for (unsigned m = ~(low | high) & 0xFF; m; m &= m - 1)
+            equal_put(d, place + (uint32_t)__builtin_ctz(m));
+    }
+    for (; i < n; i++) {
+        uint32_t place = first + (uint32_t)i;
+
+        to->low[to->n_low] = to->high[to->n_high] = place;
+        to->n_low += x[i] < key;
+        to->n_high += x[i] > key;
+        if (x[i] == key)
+            equal_put(d, place);
+    }
+}
+
+static void
+deal(mr_sort_deal *d, const void *words, int64_t n, int64_t key, uint32_t first)
+{
+    const lane *x = words;
+    const R k = v_set((lane)key);
+    dealt to;
+
+    for (int64_t i = 0, m; i < n; i += m) {
+        /* few are wanted of a tail */
+        for (m = 0; !d->low && i + m + 4 * EIGHT <= n; m += 4 * EIGHT)
+            if (!all_below(x + i + m, k))
+                break;
+        i += m;
+        m = d->low ? DEAL : 4 * EIGHT;
+        m = n - i < m ? n - i : m;
+        to.n_low = to.n_high = 0;
+        deal_some(d, &to, x + i, m, (lane)key, first + (uint32_t)i);
+        if (d->low) {
+            memcpy(d->low, to.low, (size_t)to.n_low * sizeof *to.low);
+            d->low += to.n_low;
+        }
+        if (to.n_high > 0) {
+            memcpy(d->high, to.high, (size_t)to.n_high * sizeof *to.high);
+            d->high += to.n_high;
+        }
     }
 }
 #else
