@@ -29,15 +29,21 @@ mr__gemm_cols(void)
     return mr__gemm_in_use()->cols;
 }
 
-/* 0 where nobody says. */
-static int64_t
-level2_bytes(void)
+int64_t
+mr__gemm_level2_bytes(void)
 {
+    enum { USUAL = 1 << 20 };
+    static _Atomic int64_t found; /* relaxed: every thread finds the same */
+    int64_t bytes = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (bytes == 0) {
 #ifdef _SC_LEVEL2_CACHE_SIZE
-    return sysconf(_SC_LEVEL2_CACHE_SIZE);
-#else
-    return 0;
+        bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #endif
+        bytes = bytes > 0 ? bytes : USUAL;
+        atomic_store_explicit(&found, bytes, memory_order_relaxed);
+    }
+    return bytes;
 }
 
 bool
@@ -50,15 +56,9 @@ int64_t
 mr__gemm_near_bytes(void)
 {
     enum { LARGE = 2 << 20 };
-    static _Atomic int64_t found; /* relaxed: every thread finds the same */
-    int64_t bytes = atomic_load_explicit(&found, memory_order_relaxed);
+    int64_t bytes = mr__gemm_level2_bytes();
 
-    if (bytes == 0) {
-        bytes = level2_bytes();
-        bytes = bytes >= LARGE ? bytes / 2 : INT64_MAX;
-        atomic_store_explicit(&found, bytes, memory_order_relaxed);
-    }
-    return bytes;
+    return bytes >= LARGE ? bytes / 2 : INT64_MAX;
 }
 
 static bool

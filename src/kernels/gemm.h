@@ -101,6 +101,9 @@ typedef struct mr_gemm_chunk {
  * the tier in use. */
 int mr__gemm_rows(void);
 int mr__gemm_cols(void);
+/* Of a core's second level; 1 MB where nobody says. */
+int64_t mr__gemm_level2_bytes(void);
+
 /* What a block may hold of b in the second-level cache where that is large and
  * the third level slow (2 MB or more, as Intel's): b is to stay there while
  * panels of a pass by.  INT64_MAX: no matter. */
