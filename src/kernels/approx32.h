@@ -107,8 +107,8 @@ v_tanh(R x)
     p = v_fma(p, s, C(0x1.1103f0p-3F));
     p = v_fma(p, s, C(-0x1.555524p-2F));
     p = v_fma(p * s, x, x);
-    /* a NaN takes p: e is anything then */
-    return v_select(v_le(C(0.65F), t), v_copysign(far, x), p);
+    /* a NaN takes p: e is anything then; of -0 p is 0 */
+    return v_copysign(v_select(v_le(C(0.65F), t), far, p), x);
 }
 
 /* erf in 16 pieces of [0, 3.95), from 4 on the result is 1: a polynomial of

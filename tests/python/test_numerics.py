@@ -502,3 +502,30 @@ def test_convolve__what_is_not_finite_stays_where_it_reaches():
     assert np.isnan(y[100:2100]).all()
     assert np.allclose(y[2100:40000], 2000)
     assert np.allclose(y[:100], np.arange(1, 101))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_remainder__is_exact_where_the_quotient_overflows(dtype: str) -> None:
+    """fmod of finite numbers is a number of the type (C23 7.12.10.1), however large their quotient."""
+    rng = np.random.default_rng(7)
+    t, top, least = getattr(mx, dtype), *((1023, -1074) if dtype == "float64" else (127, -149))
+    x = np.ldexp(rng.uniform(1, 2, 4000), rng.integers(top - 60, top + 1, 4000)) * rng.choice([-1, 1], 4000)
+    y = np.ldexp(rng.uniform(1, 2, 4000), rng.integers(least + 3, least + 200, 4000)) * rng.choice([-1, 1], 4000)
+    a, b = mx.array(x, dtype=t), mx.array(y, dtype=t)
+    x, y = np.array(a.astype(mx.float64)), np.array(b.astype(mx.float64))
+    kept = y != 0
+    got = np.array((a % b).astype(mx.float64))[kept]
+    want = np.array([u % v for u, v in zip(x[kept].tolist(), y[kept].tolist(), strict=True)])
+    assert np.array_equal(got, np.array(mx.array(want, dtype=t).astype(mx.float64)))
+    q = np.array((a // b).astype(mx.float64))[kept]
+    assert (np.isinf(q) & (np.sign(q) == np.sign(x[kept] * np.sign(y[kept])))).mean() > 0.3
+    assert not np.isnan(q).any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_odd_functions__keep_the_sign_of_zero(dtype: str) -> None:
+    x = mx.array([-0.0, 0.0] * 20, dtype=getattr(mx, dtype))
+    for f in ("tanh", "sin", "tan", "sinh", "arcsin", "arctan", "arcsinh", "arctanh", "erf", "expm1", "log1p", "sqrt"):
+        for g in (getattr(mx, f), mx.compile(getattr(mx, f))):
+            got = np.array(g(x).astype(mx.float64))
+            assert np.array_equal(np.signbit(got), np.signbit(np.array(x.astype(mx.float64)))), f

@@ -45,12 +45,12 @@ MR_API mr_array *mr_rms_norm(mr_array *x, mr_array *weight, double eps);
 
 /* softmax(scale * q @ k^T + mask) @ v for q (B, Hq, Lq, D), k and v (B, Hkv,
  * Lkv, D), Hq a multiple of Hkv. mask: bool (True keeps) or additive,
- * broadcast to (B, Hq, Lq, Lkv); a row that keeps nothing: the mean of v
- * from bools, NaN from -inf. causal: aligned to the end. A pair that is
- * dropped (False, -inf, beyond causal) adds nothing, whatever its key and
- * value hold, NaN too (float64, which is composed, multiplies by its weight
- * of 0). sinks: one logit a query head that joins the denominator. Softmax
- * in float32.
+ * broadcast to (B, Hq, Lq, Lkv); a row that keeps nothing, or only scores of
+ * -inf: the mean of v from bools, NaN from -inf. causal: aligned to the end.
+ * A pair that is dropped (False, -inf, beyond causal) adds nothing, whatever
+ * its key and value hold, NaN too (float64, which is composed, multiplies by
+ * its weight of 0). sinks: one logit a query head that joins the
+ * denominator. Softmax in float32.
  * Absent: mask MR_NONE, sinks MR_NONE.
  * Errors: ValueError: shapes that do not fit, integers. */
 MR_API mr_array *mr_scaled_dot_product_attention_at(const char *site,

@@ -376,11 +376,32 @@ v_pow(R x, R y)
     return (R)SLEEF(pow)(x, y);
 }
 
-/* Exact, with the sign of x. */
+#if MR_LANE_BITS == 32
+#define FMOD_FAR  0x1p120F
+#define FMOD_TINY 0x1p29F
+#else
+#define FMOD_FAR  0x1p1000
+#define FMOD_TINY 0x1p74
+#endif
+
+/* Exact, with the sign of x.  SLEEF's needs a quotient that is finite; others
+ * are met in three steps: |y| is below 1 there, and remainders by y times a
+ * power of two, which is exact, have the same remainder by y. */
 INLINE R
 v_fmod(R x, R y)
 {
-    return (R)SLEEF_RAW(fmod)(x, y);
+    R r = (R)SLEEF_RAW(fmod)(x, y), inf = v_set((lane)INFINITY);
+    M far = v_eq(v_abs(x / y), inf);
+    R z;
+
+    far = m_and(far, m_and(v_lt(v_abs(x), inf), v_lt(v_set(0), v_abs(y))));
+    if (m_any(far)) {
+        z = v_select(v_lt(v_abs(y), v_set(1 / FMOD_FAR)), y * FMOD_TINY, y);
+        x = (R)SLEEF_RAW(fmod)(x, z * FMOD_FAR);
+        x = (R)SLEEF_RAW(fmod)(x, z);
+        r = v_select(far, (R)SLEEF_RAW(fmod)(x, y), r);
+    }
+    return r;
 }
 
 INLINE R
