@@ -69,7 +69,7 @@ parts_of(const columns *c)
     parts p = {.lanes = c->n * c->width};
 
     p.fixed = p.lanes + MR_LANES * c->width;
-    p.end = p.fixed + ROWS * c->width;
+    p.end = p.fixed + c->width;
     return p;
 }
 
@@ -81,25 +81,6 @@ slots_of(const columns *c)
 
     n = n < MAX_SLOTS ? n : MAX_SLOTS;
     return (int)(n < pieces ? n : pieces);
-}
-
-/* One value a column, in front of `fixed`, for each of ROWS rows. */
-static void
-fixed_spread(float *fixed, int64_t w)
-{
-    for (int64_t r = 1; r < ROWS; r++)
-        memcpy(fixed + r * w, fixed, (size_t)w * sizeof *fixed);
-}
-
-/* x = k of x and one value a column, of `fixed`; then its exponential, if
- * wanted. */
-static void
-with_fixed(const columns *c, float *x, const float *fixed, mr_k k, bool exp,
-           int64_t n)
-{
-    mr_chain_op op[2] = {{fixed, 1, (int32_t)k}, {NULL, 0, MR_K_EXP}};
-
-    c->tier->dtype[MR_FLOAT32]->chain(x, x, 1, op, exp ? 2 : 1, n);
 }
 
 /* Rows lie far apart: no machine guesses the next. */
@@ -159,7 +140,6 @@ piece_in(const piece *p)
         }
         max->cols(p->fixed, 0, p->x + r * p->w, p->row, 0, end - r, p->w);
     }
-    fixed_spread(p->fixed, p->w);
 }
 
 /* Exponentials, and their sums. */
@@ -170,35 +150,31 @@ piece_exp(const piece *p)
     const mr_fold_fns *sum = &c->tier->dtype[MR_FLOAT32]->fold[MR_FOLD_SUM];
 
     sum->fill(p->lanes, MR_LANES * p->w);
-    for (int64_t r = 0; r < c->n; r += ROWS) {
-        float *x = p->x + r * p->w;
-        int64_t rows = piece_rows(p, r);
-
-        with_fixed(c, x, p->fixed, MR_K_SUBTRACT, true, rows * p->w);
-        sum->cols(p->lanes, p->row, x, p->row, r, rows, p->w);
-    }
+    c->tier->dtype[MR_FLOAT32]->columns.exp(p->x, p->lanes, p->fixed, c->n,
+                                            p->w);
     sum->cols_done(p->lanes, p->row, c->n < MR_LANES ? c->n : MR_LANES, p->w);
-    memcpy(p->fixed, p->lanes, (size_t)p->row);
-    fixed_spread(p->fixed, p->w);
 }
 
+/* Over the sums, to where they belong: floats at once. */
 static void
 piece_out(const piece *p)
 {
     const columns *c = p->c;
+    const mr_column_fns *f = &c->tier->dtype[MR_FLOAT32]->columns;
     int64_t bytes = p->w * mr__dtype_size(c->dtype);
+    const float *sum = p->lanes;
+    const float *inverse = f->inverse(p->fixed, sum, p->w) ? p->fixed : NULL;
 
-    for (int64_t r = 0; r < c->n; r += ROWS) {
-        int64_t end = r + piece_rows(p, r);
+    for (int64_t i = 0; i < c->n; i++) {
+        float *x = p->x + i * p->w;
+        char *out = p->out + i * c->out_bytes;
+        bool floats = c->dtype == MR_FLOAT32;
 
-        with_fixed(c, p->x + r * p->w, p->fixed, MR_K_DIVIDE, false,
-                   (end - r) * p->w);
-        for (int64_t i = r; i < end; i++) {
-            if (i + AHEAD < c->n)
-                row_near(p->out + (i + AHEAD) * c->out_bytes, bytes);
-            row_move(c, c->dtype, p->out + i * c->out_bytes, MR_FLOAT32,
-                     p->x + i * p->w, p->w);
-        }
+        if (i + AHEAD < c->n)
+            row_near(out + AHEAD * c->out_bytes, bytes);
+        f->over(floats ? (void *)out : x, x, sum, inverse, p->w);
+        if (!floats)
+            row_move(c, c->dtype, out, MR_FLOAT32, x, p->w);
     }
 }
 

@@ -246,6 +246,9 @@ MR_STREAMED_V(MR_X)
 #if MR_KIND == MR_KIND_FLOAT
 #include "kernels/tier/rows.h"
 #endif
+#if MR_KIND == MR_KIND_FLOAT && MR_LANE_BITS == 32 && !defined(MR_HALF)
+#include "kernels/tier/columns.h"
+#endif
 
 const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
     .dtype = MR_DTYPE,
@@ -274,6 +277,9 @@ const mr_tier_dtype MR_TIER_SYM(MR_TABLE) = {
 #if MR_KIND == MR_KIND_FLOAT
     .near = {MR_NEAR_TABLE(SQUARE), MR_NEAR_TABLE(EXP)},
     .rows = {rows_softmax, rows_norm},
+#endif
+#ifdef MR_KERNELS_TIER_COLUMNS_H
+    .columns = {columns_exp, columns_inverse, columns_over},
 #endif
 };
 

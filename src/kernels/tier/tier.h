@@ -160,6 +160,18 @@ typedef struct mr_row_fns {
                  const mr_norm_rows *p, int64_t n, int64_t n_rows);
 } mr_row_fns;
 
+/* Softmax down w columns that lie in rows of w adjacent elements. */
+typedef struct mr_column_fns {
+    /* x = exp(x - top); row r is added to lane r % 64 */
+    void (*exp)(void *x, void *lanes, const void *top, int64_t n_rows,
+                int64_t w);
+    /* the inverses of sums; false: quotients cannot go by them */
+    bool (*inverse)(void *inverse, const void *sum, int64_t w);
+    /* to = from / sum, one row; inverse may be NULL, to may be from */
+    void (*over)(void *to, const void *from, const void *sum,
+                 const void *inverse, int64_t w);
+} mr_column_fns;
+
 typedef struct mr_tier_dtype {
     mr_dtype dtype, acc;
     mr_map_fn *map[MR_N_K]; /* NULL where the dtype has no such operation */
@@ -172,6 +184,7 @@ typedef struct mr_tier_dtype {
     /* NULL but for floating point */
     mr_near_fns near[MR_N_NEARS];
     mr_row_fns rows;
+    mr_column_fns columns; /* NULL but for float32 */
 } mr_tier_dtype;
 
 /* out[i] = in[i] in another dtype. */
