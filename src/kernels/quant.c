@@ -485,9 +485,12 @@ power_find(void)
         bool bytes = __builtin_cpu_supports("avx512vbmi") &&
                      __builtin_cpu_supports("gfni");
 
-        f = !bytes                    ? POWER_NONE
-            : __builtin_cpu_is("amd") ? POWER_SUBNORMALS
-                                      : POWER_BYTES;
+        /* tier "avx512" needs the bytes for these, "avx2" does not */
+        bool any = bytes || !__builtin_cpu_supports("avx512f");
+
+        f = any && __builtin_cpu_is("amd") ? POWER_SUBNORMALS
+            : bytes                        ? POWER_BYTES
+                                           : POWER_NONE;
         atomic_store_explicit(&found, f, memory_order_relaxed);
     }
     return (power)f;

@@ -18,6 +18,8 @@ digits_tier(void)
     static atomic_int found; /* 1: no, 2: yes */
     int f = atomic_load_explicit(&found, memory_order_relaxed);
 
+    if (mr__tier()->id == MR_TIER_AVX2)
+        return &mr__quant_digits_avx2;
     if (f == 0) {
         f = __builtin_cpu_supports("avx512vnni") &&
                     __builtin_cpu_supports("avx512vbmi") &&
@@ -63,7 +65,7 @@ mr__quant_digits_bytes(const mr_quant_format *f, const uint8_t *from, int64_t n)
     bool e4m3 = f->scale == MR_SCALE_E4M3;
 
     return f->code == MR_CODE_E2M1 && mr__quant_scale_bytes(f->scale) == 1 &&
-           (!e4m3 || f->group == 16) &&
+           (!e4m3 || f->group == 16) && digits_tier()->bytes_fit &&
            digits_tier()->bytes_fit(f->scale, from, n);
 }
 

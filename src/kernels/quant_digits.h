@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * quant_digits.h -- one or two rows times packed rows in integers, for x86
- * processors whose vpdpbusd multiplies 64 bytes at once (AVX512-VNNI).
+ * processors whose vpdpbusd multiplies 64 bytes at once (AVX512-VNNI), and of
+ * elements of 4 bits for those with AVX2.
  *
  * Codes are bytes.  The numbers of x that share a group are integers of 31 bits
  * times one power of two, 2^-29 of that of the largest; four digits of 8 bits,

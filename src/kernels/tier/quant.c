@@ -321,6 +321,13 @@ turned(const uint32_t *words, int64_t n, const float *scale, const float *bias,
  * ----------------------------------------------------------------
  */
 
+/* Are there dots of codes as bits of floats? */
+#if MR_TIER_ID == MR_TIER_AVX512 || MR_TIER_ID == MR_TIER_AVX2
+#define HAS_BITS 1
+#else
+#define HAS_BITS 0
+#endif
+
 /* Bytes that are brought near, at least. */
 #define AHEAD 4096
 
@@ -332,6 +339,8 @@ e4m3_nans(U nans, U w)
     w &= 0x7F7F7F7F;
 #if MR_TIER_ID == MR_TIER_AVX512
     return (U)_mm512_max_epu8((__m512i)nans, (__m512i)w);
+#elif MR_TIER_ID == MR_TIER_AVX2
+    return (U)_mm256_max_epu8((__m256i)nans, (__m256i)w);
 #else
     return nans | (w + 0x01010101);
 #endif
@@ -340,10 +349,21 @@ e4m3_nans(U nans, U w)
 INLINE bool
 e4m3_has_nan(U nans)
 {
-#if MR_TIER_ID == MR_TIER_AVX512
+#if HAS_BITS
     nans += 0x01010101;
 #endif
     return m_any((M)(nans & 0x80808080) != 0);
+}
+
+/* Lane by lane from[i]; where all are below N_LANES, and 16 may be read. */
+INLINE R
+pick_scales(const float *from, U i)
+{
+#if MR_TIER_ID == MR_TIER_AVX2
+    return (R)_mm256_permutevar8x32_ps((__m256)v_load(from), (__m256i)i);
+#else
+    return v_pick(from, i);
+#endif
 }
 
 /* Codes of a lane. */
@@ -366,6 +386,8 @@ lane_bits(const mr_quant_kind kind)
  * vectors of a row at a time. */
 #if MR_TIER_ID == MR_TIER_AVX512
 enum { MOST_ROWS = 4, MOST_SUMS = 8, CELLS = 2 };
+#elif MR_TIER_ID == MR_TIER_AVX2
+enum { MOST_ROWS = 4, MOST_SUMS = 8, CELLS = VECTORS };
 #else
 enum { MOST_ROWS = 2, MOST_SUMS = 4, CELLS = VECTORS };
 #endif
@@ -377,7 +399,7 @@ enum { MOST_ROWS = 2, MOST_SUMS = 4, CELLS = VECTORS };
  * the lane; such whose bits are taken for those of a float. */
 typedef enum form { PLAIN, PLACED, BITS } form;
 
-#if MR_TIER_ID == MR_TIER_AVX512
+#if HAS_BITS
 /* The code where it is, times the power of two that x was divided by. */
 INLINE U
 code_in_place(U w, const int at, const int bits)
@@ -386,7 +408,11 @@ code_in_place(U w, const int at, const int bits)
 
     /* every second lane of 20 bits begins in the midst of a byte */
     mask |= mask << (bits == 5 ? 36 : 32);
+#if MR_TIER_ID == MR_TIER_AVX512
     return w & (U)_mm512_set1_epi64((long long)mask);
+#else
+    return w & (U)_mm256_set1_epi64x((long long)mask);
+#endif
 }
 
 /* The 24 low bits of a float are 2^149 times the number, as are the upper ones
@@ -400,12 +426,14 @@ number_of_bits(U w, const int at, const int bits)
 }
 #endif
 
+#if HAS_BITS
 #if MR_TIER_ID == MR_TIER_AVX512
 /* Elements times 2^-126: of those bits that a float of that size has. */
 static const uint32_t element_bits[16] = {
     0,          0x00400000, 0x00800000, 0x00C00000, 0x01000000, 0x01400000,
     0x01800000, 0x01C00000, 0x80000000, 0x80400000, 0x80800000, 0x80C00000,
     0x81000000, 0x81400000, 0x81800000, 0x81C00000};
+#endif
 
 /* The topmost code needs no table: its sign and its three other bits are moved
  * to where a float has them. */
@@ -414,8 +442,12 @@ element_of_bits(U w, const int at)
 {
     if (at == 28)
         return (R)((U)((M)w >> 6) & 0x81C00000);
+#if MR_TIER_ID == MR_TIER_AVX512
     return (R)(U)_mm512_permutexvar_epi32((__m512i)(w >> (unsigned)at),
                                           _mm512_loadu_si512(element_bits));
+#else
+    return (R)((U)((M)(w << (unsigned)(28 - at)) >> 6) & 0x81C00000);
+#endif
 }
 #endif
 
@@ -425,10 +457,16 @@ number_at(U w, const int j, const mr_quant_kind kind, const form how)
 {
     const int bits = kind_bits(kind), at = j * bits;
 
-#if MR_TIER_ID == MR_TIER_AVX512
+#if HAS_BITS
+    if (how == BITS && kind == CLEAN)
+        return (R)((U)((M)(w << (unsigned)(24 - at)) >> 4) & 0x87F00000);
+    if (how == BITS && kind == MR_QUANT_E4M3)
+        return number(w >> (unsigned)at, kind) * C(0x1p-120F);
     if (how == BITS)
         return kind == MR_QUANT_E2M1 ? element_of_bits(w, at)
                                      : number_of_bits(w, at, bits);
+#endif
+#if MR_TIER_ID == MR_TIER_AVX512
     if (how == PLACED)
         return (R)_mm512_cvtepu32_ps((__m512i)code_in_place(w, at, bits));
 #else
@@ -441,6 +479,10 @@ number_at(U w, const int j, const mr_quant_kind kind, const form how)
 
 #define TARGET
 #define NAMED(x) x
+#if MR_TIER_ID == MR_TIER_AVX2
+#define OF_BITS
+#define E4M3_HALVES
+#endif
 #include "kernels/tier/quant_dot.h"
 #undef TARGET
 #undef NAMED
@@ -450,6 +492,7 @@ number_at(U w, const int j, const mr_quant_kind kind, const form how)
 #define TARGET   __attribute__((target("avx512vbmi,gfni")))
 #define NAMED(x) bytes_##x
 #define PICKS_BYTES
+#define OF_BITS
 #include "kernels/tier/e4m3.h"
 #include "kernels/tier/quant_dot.h"
 #endif
@@ -700,6 +743,8 @@ const mr_quant_tier MR_TIER_SYM(mr__quant_tier) = {
               [MR_QUANT_5] = ROWS(in_place_5),
               [MR_QUANT_6] = ROWS(in_place_6),
               [MR_QUANT_E4M3] = ROWS(in_place_e4m3)},
+#endif
+#if HAS_BITS
     .bits = {ROWS(bits_1), ROWS(bits_2), ROWS(bits_3), ROWS(bits_4),
              ROWS(bits_5), ROWS(bits_6), ROWS(bits_8), ROWS(bits_e2m1),
              ROWS(bits_e4m3)},

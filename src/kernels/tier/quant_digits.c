@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * quant_digits.c -- codes as bytes times digits of x, for processors that
- * multiply 64 bytes at once (kernels/quant_digits.h).
+ * multiply 64 bytes at once (kernels/quant_digits.h); elements of 4 bits on
+ * those with 32 (AVX2), below.
  *
  * A cell is 64 bytes of a row's stream, or the 48 or 40 that 128 codes of 3
  * bits or 64 of 6 or 5 take: 16 lanes of codes next to each other.  A block is
@@ -767,6 +768,316 @@ const mr_quant_digits MR_TIER_SYM(mr__quant_digits) = {
             [MR_QUANT_6] = {meet_6_1, meet_6_2},
             [MR_QUANT_8] = {meet_8_1, meet_8_2},
             [MR_QUANT_E2M1] = {meet_e2m1_1, meet_e2m1_2}},
+};
+
+#elif MR_TIER_ID == MR_TIER_AVX2
+#include "kernels/tier/quant_walk.h"
+
+/* Elements alone, 128 at a time: vpmaddubsw adds two products up in 16 bits,
+ * which have room for those of all four planes.  Integers have no use for it:
+ * as bits of floats (quant.c) they take as many instructions (Zen 3: 64 codes
+ * of 4 bits 6 cycles either way, elements 13 as floats, whose signs are shifts
+ * and masks). */
+enum {
+    DIGITS = 4,
+    CODES = 128, /* of a block: two cells of 32 bytes, two planes each */
+    BYTES = CODES / 2,
+    PLANES = 4,
+    TOGETHER = 2,     /* rows of w or of x */
+    ELEMENT_OFF = 12, /* bytes of elements are twice the element and this */
+    AHEAD = 4096,     /* bytes that are brought near, at least */
+    UNITS_AT = DIGITS * CODES / 4,
+    BLOCK_FLOATS = UNITS_AT + 3 * N_LANES
+};
+
+static const uint8_t elements[VEC_BYTES] = {
+    12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0,
+    12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+INLINE __m256i
+load(const void *from)
+{
+    return _mm256_loadu_si256((const __m256i *)from);
+}
+
+/* The 16 codes of a lane lie next to each other from here on: eight are its
+ * word of the first mixed cell, eight of the second. */
+INLINE int
+lane_begin(int l)
+{
+    return l % 4 / 2 * 64 + l / 4 * 32 + l % 2 * 16;
+}
+
+/* The group of each lane. */
+INLINE __m256i
+lane_groups(int group)
+{
+    int32_t at[N_LANES];
+
+    for (int l = 0; l < N_LANES; l++)
+        at[l] = lane_begin(l) / group;
+    return load(at);
+}
+
+/* A group as integers, which `unit` is to be multiplied by. */
+INLINE bool
+group_integers(const float *x, int n, int32_t *to, float *unit)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0F), zero = _mm256_setzero_ps();
+    const __m256 least = _mm256_set1_ps(0x1p19F); /* 2^-10 of the largest */
+    __m256 most = zero, factor, back;
+    float lanes[N_LANES], size = 0.0F;
+    int off = 0, there = 0;
+    uint32_t bits;
+
+    for (int i = 0; i < n; i += N_LANES)
+        most =
+            _mm256_max_ps(most, _mm256_andnot_ps(sign, _mm256_loadu_ps(x + i)));
+    _mm256_storeu_ps(lanes, most);
+    for (int l = 0; l < N_LANES; l++)
+        size = lanes[l] > size ? lanes[l] : size;
+    memcpy(&bits, &size, sizeof bits);
+    bits >>= 23;
+    if (size > 0.0F && bits < 127 - 90)
+        return false;
+    bits = size > 0.0F ? bits - 29 : 127;
+    bits <<= 23;
+    memcpy(unit, &bits, sizeof *unit);
+    factor = _mm256_set1_ps(1.0F / *unit);
+    back = _mm256_set1_ps(*unit);
+    for (int i = 0; i < n; i += N_LANES) {
+        __m256 v = _mm256_loadu_ps(x + i), scaled = _mm256_mul_ps(v, factor);
+        __m256i q = _mm256_cvtps_epi32(scaled);
+        __m256 some = _mm256_cmp_ps(v, zero, _CMP_NEQ_UQ);
+        __m256 wrong = _mm256_cmp_ps(
+            v, _mm256_mul_ps(_mm256_cvtepi32_ps(q), back), _CMP_NEQ_UQ);
+        __m256 small =
+            _mm256_cmp_ps(_mm256_andnot_ps(sign, scaled), least, _CMP_LT_OQ);
+
+        _mm256_storeu_si256((__m256i *)(void *)(to + i), q);
+        there += __builtin_popcount((unsigned)_mm256_movemask_ps(some));
+        off += __builtin_popcount(
+            (unsigned)_mm256_movemask_ps(_mm256_and_ps(wrong, small)));
+    }
+    return 8 * off <= there;
+}
+
+/* The digits of a lane's eight codes of a mixed cell: those of even number to
+ * one plane, the others to the next. */
+INLINE void
+word_digits(const int32_t *from, int8_t *to)
+{
+    const __m256i half = _mm256_set1_epi32(0x00808080);
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(3, 11, 2, 10, 1, 9, 0, 8, 7, 15, 6, 14, 5, 13, 4, 12));
+    /* what carries to the digit above; then the digit less 128 */
+    __m256i q = _mm256_xor_si256(_mm256_add_epi32(load(from), half), half);
+    __m128i low, high;
+    int32_t even[DIGITS], odd[DIGITS];
+
+    q = _mm256_shuffle_epi8(q, order);
+    low = _mm256_castsi256_si128(q);
+    high = _mm256_extracti128_si256(q, 1);
+    _mm_storeu_si128((__m128i *)(void *)even, _mm_unpacklo_epi16(low, high));
+    _mm_storeu_si128((__m128i *)(void *)odd, _mm_unpackhi_epi16(low, high));
+    for (int d = 0; d < DIGITS; d++, to += CODES) {
+        memcpy(to, even + d, sizeof *even);
+        memcpy(to + VEC_BYTES, odd + d, sizeof *odd);
+    }
+}
+
+/* Two sums of 16 bits, the one 2^8 of the other. */
+INLINE __m256i
+sums_pair(__m256i upper, __m256i lower)
+{
+    return _mm256_add_epi32(_mm256_madd_epi16(upper, _mm256_set1_epi16(1 << 8)),
+                            _mm256_madd_epi16(lower, _mm256_set1_epi16(1)));
+}
+
+/* What the upper and the lower sum of a block's bytes are more than those of
+ * its elements, taken away: what both begin with. */
+INLINE void
+begins_find(const int8_t *digits, float *to)
+{
+    const __m256i all = _mm256_set1_epi8(ELEMENT_OFF);
+    __m256i sum[DIGITS];
+
+    for (int d = 0; d < DIGITS; d++) {
+        sum[d] = _mm256_setzero_si256();
+        for (int p = 0; p < PLANES; p++, digits += VEC_BYTES)
+            sum[d] = _mm256_add_epi16(sum[d],
+                                      _mm256_maddubs_epi16(all, load(digits)));
+    }
+    for (int h = 0; h < 2; h++)
+        _mm256_storeu_si256(
+            (__m256i *)(void *)(to + h * N_LANES),
+            _mm256_sub_epi32(_mm256_setzero_si256(),
+                             sums_pair(sum[2 * h], sum[2 * h + 1])));
+}
+
+static bool
+arrange(mr_quant_kind kind, int group, int64_t cols, const float *x, float *to)
+{
+    const __m256i groups = lane_groups(group);
+    int32_t integers[CODES];
+
+    if (kind != MR_QUANT_E2M1)
+        return false;
+    for (int64_t k = 0; k < cols; k += CODES, x += CODES, to += BLOCK_FLOATS) {
+        int64_t n = cols - k < CODES ? cols - k : CODES;
+        int8_t *digits = (int8_t *)to;
+        float unit[N_LANES] = {0.0F};
+
+        memset(integers + n, 0, (size_t)(CODES - n) * sizeof *integers);
+        for (int64_t i = 0; i < n; i += group) {
+            if (!group_integers(x + i, group, integers + i, unit + i / group))
+                return false;
+            unit[i / group] *= 0.5F;
+        }
+        for (int l = 0; l < N_LANES; l++) {
+            const int32_t *from = integers + lane_begin(l);
+
+            word_digits(from, digits + 4 * l);
+            word_digits(from + 8, digits + 4 * l + 2 * VEC_BYTES);
+        }
+        v_store(to + UNITS_AT,
+                (R)_mm256_permutevar8x32_ps(_mm256_loadu_ps(unit), groups));
+        begins_find(digits, to + UNITS_AT + N_LANES);
+    }
+    return true;
+}
+
+/* sum[i * nr + r] += row i of x times row r of w. */
+INLINE void
+block_meets(const uint8_t *from, int64_t step, const float *scale,
+            int64_t scale_step, __m256i groups, const float *const *x, R *sum,
+            const int m, const int nr)
+{
+    const __m256i low = _mm256_set1_epi8(15), table = load(elements);
+    __m256i cell[TOGETHER][2], part[TOGETHER][DIGITS];
+
+#pragma GCC unroll 2
+    for (int r = 0; r < nr; r++, from += step) {
+        __m256 a = (__m256)load(from), b = (__m256)load(from + VEC_BYTES);
+
+        /* so that a lane has codes of one group in both */
+        cell[r][0] = (__m256i)_mm256_shuffle_ps(a, b, 0x88);
+        cell[r][1] = (__m256i)_mm256_shuffle_ps(a, b, 0xDD);
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < PLANES; p++) {
+        __m256i c[TOGETHER];
+
+#pragma GCC unroll 2
+        for (int r = 0; r < nr; r++) {
+            c[r] = cell[r][p / 2];
+            c[r] = p % 2 ? _mm256_srli_epi16(c[r], 4) : c[r];
+            c[r] = _mm256_shuffle_epi8(table, _mm256_and_si256(c[r], low));
+        }
+#pragma GCC unroll 8
+        for (int k = 0; k < DIGITS * m; k++) {
+            const int d = k / m, i = k % m;
+            __m256i q = load((const int8_t *)x[i] + d * CODES + p * VEC_BYTES);
+
+            if (nr > 1) /* once, not in each product */
+                __asm__("" : "+x"(q));
+#pragma GCC unroll 2
+            for (int r = 0; r < nr; r++) {
+                __m256i *to = &part[i * nr + r][d];
+                __m256i y = _mm256_maddubs_epi16(c[r], q);
+
+                *to = p == 0 ? y : _mm256_add_epi16(*to, y);
+                /* in this order: else products wait in memory for their sum */
+                __asm__("" : "+x"(*to));
+            }
+        }
+    }
+#pragma GCC unroll 2
+    for (int c = 0; c < m * nr; c++) {
+        const float *at = x[c / nr] + UNITS_AT;
+        __m256i upper = _mm256_add_epi32(sums_pair(part[c][0], part[c][1]),
+                                         load(at + N_LANES));
+        __m256i lower = _mm256_add_epi32(sums_pair(part[c][2], part[c][3]),
+                                         load(at + 2 * N_LANES));
+        R t = multiply_add((R)_mm256_cvtepi32_ps(upper), v_set(0x1p16F),
+                           (R)_mm256_cvtepi32_ps(lower));
+        R s = (R)_mm256_permutevar8x32_ps(
+            _mm256_loadu_ps(scale + c % nr * scale_step), groups);
+
+        sum[c] = multiply_add(t * v_load(at), s, sum[c]);
+    }
+}
+
+INLINE void
+rows_meet(const mr_quant_span *s, int64_t row, const float *const *x,
+          float (*lanes)[16], const int m, const int nr)
+{
+    const uint8_t *from = s->from + row * s->row_bytes;
+    const float *scale = s->scale + row * s->row_groups, *at[TOGETHER];
+    const __m256i groups = lane_groups(s->group);
+    int64_t ahead = bytes_ahead(s->row_bytes, nr, AHEAD), k = 0;
+    R sum[TOGETHER];
+
+    for (int i = 0; i < m; i++)
+        at[i] = x[i];
+    for (int c = 0; c < m * nr; c++)
+        sum[c] = (R){0};
+    for (; k + CODES <= s->n; k += CODES) {
+        for (int r = 0; r < nr; r++)
+            bring(from + r * s->row_bytes, ahead);
+        block_meets(from, s->row_bytes, scale, s->row_groups, groups, at, sum,
+                    m, nr);
+        from += BYTES;
+        scale += CODES / s->group;
+        for (int i = 0; i < m; i++)
+            at[i] += BLOCK_FLOATS;
+    }
+    if (k < s->n) { /* from copies: beyond is another row, or nothing */
+        uint8_t last[TOGETHER][BYTES] = {{0}};
+        float scales[TOGETHER][N_LANES] = {{0.0F}};
+
+        for (int r = 0; r < nr; r++) {
+            memcpy(last[r], from + r * s->row_bytes, (size_t)(s->n - k) / 2);
+            memcpy(scales[r], scale + r * s->row_groups,
+                   (size_t)((s->n - k) / s->group) * sizeof **scales);
+        }
+        block_meets(last[0], sizeof *last, scales[0], N_LANES, groups, at, sum,
+                    m, nr);
+    }
+    for (int c = 0; c < m * nr; c++) {
+        float *to = lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr];
+
+        v_store(to, v_load(to) + sum[c]);
+    }
+}
+
+static void
+meet_e2m1_1(const mr_quant_span *s, int rows, const float *const *x,
+            const float *const *x_sums, float (*lanes)[16])
+{
+    int r = 0;
+
+    (void)x_sums; /* elements have no bias */
+    for (; r + TOGETHER <= rows; r += TOGETHER)
+        rows_meet(s, r, x, lanes, 1, TOGETHER);
+    for (; r < rows; r++)
+        rows_meet(s, r, x, lanes, 1, 1);
+}
+
+static void
+meet_e2m1_2(const mr_quant_span *s, int rows, const float *const *x,
+            const float *const *x_sums, float (*lanes)[16])
+{
+    (void)x_sums;
+    for (int r = 0; r < rows; r++)
+        rows_meet(s, r, x, lanes, 2, 1);
+}
+
+const mr_quant_digits MR_TIER_SYM(mr__quant_digits) = {
+    .codes = {[MR_QUANT_E2M1] = CODES},
+    .floats = {[MR_QUANT_E2M1] = BLOCK_FLOATS},
+    .arrange = arrange,
+    .dot = {[MR_QUANT_E2M1] = {meet_e2m1_1, meet_e2m1_2}},
 };
 
 #else

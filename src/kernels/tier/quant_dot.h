@@ -21,6 +21,7 @@
 #define dot_rows    NAMED(dot_rows)
 #define dot_any     NAMED(dot_any)
 #define dot_nan     NAMED(dot_nan)
+#define rows_nan    NAMED(rows_nan)
 #define dot         NAMED(dot)
 
 #if MR_TIER_ID == MR_TIER_AVX512
@@ -178,17 +179,27 @@ e4m3_all(const U *w, U (*to)[2], int *tests, const int nr)
     for (int r = 0; r < nr; r++)
         e4m3_normal(w[r], to[r]);
 }
+#endif
 
-/* The same times 2^-120, NaN taken for 480: the bits of each byte moved to
+#if defined(PICKS_BYTES) || defined(E4M3_HALVES)
+/* e4m3_halves times 2^-120, NaN taken for 480: the bits of each byte moved to
  * theirs.  Numbers below 2^-6 are no normal ones there. */
 TARGET INLINE void
 e4m3_clean(U w, U *to)
 {
+#if MR_TIER_ID == MR_TIER_AVX512
     const __m512i mask = _mm512_set1_epi16((short)0x87F0);
     __m512i low = _mm512_slli_epi16((__m512i)w, 8);
 
     to[0] = (U)_mm512_and_si512(_mm512_srai_epi16(low, 4), mask);
     to[1] = (U)_mm512_and_si512(_mm512_srai_epi16((__m512i)w, 4), mask);
+#else
+    const __m256i mask = _mm256_set1_epi16((short)0x87F0);
+    __m256i low = _mm256_slli_epi16((__m256i)w, 8);
+
+    to[0] = (U)_mm256_and_si256(_mm256_srai_epi16(low, 4), mask);
+    to[1] = (U)_mm256_and_si256(_mm256_srai_epi16((__m256i)w, 4), mask);
+#endif
 }
 
 INLINE R
@@ -201,100 +212,98 @@ e4m3_at(const U *halves, const int j, const mr_quant_kind kind, const form how)
 }
 #endif
 
-/* Some cells next to each other, x from number `at` on.  Row i of x and row r
- * of w meet in sum i * nr + r. */
+/* Vector v of some cells next to each other, x from number `at` on.  Row i of x
+ * and row r of w meet in sum i * nr + r. */
 TARGET INLINE void
 cells_meet(U (*w)[CELLS], R (*scale)[CELLS], const float *const *x, int64_t at,
            R (*sum)[VECTORS], int *tests, const mr_quant_kind kind, const int m,
-           const int nr, const form how, const int n_cells)
+           const int nr, const form how, const int n_cells, const int v)
 {
     const int count = kind_count(kind);
+    R t[MOST_SUMS * CELLS];
+#ifdef E4M3_HALVES
+    const bool e4m3 = how == BITS && kind == CLEAN;
+    U halves[MOST_ROWS][2];
 
+#pragma GCC unroll 4
+    for (int r = 0; e4m3 && r < nr; r++)
+        e4m3_clean(w[r][v], halves[r]);
+#endif
+#ifdef PICKS_BYTES
+    const bool e4m3 = kind == MR_QUANT_E4M3 || kind == CLEAN;
+    U cell[MOST_ROWS], halves[MOST_ROWS][2];
+
+#pragma GCC unroll 4
+    for (int r = 0; e4m3 && r < nr; r++) {
+        cell[r] = w[r][v];
+        if (kind == CLEAN)
+            e4m3_clean(cell[r], halves[r]);
+    }
+    if (kind == MR_QUANT_E4M3)
+        e4m3_all(cell, halves, tests, nr);
+#endif
     (void)tests;
 
-#pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-        R t[MOST_SUMS * CELLS];
-#ifdef PICKS_BYTES
-        const bool e4m3 = kind == MR_QUANT_E4M3 || kind == CLEAN;
-        U cell[MOST_ROWS], halves[MOST_ROWS][2];
-
-#pragma GCC unroll 4
-        for (int r = 0; e4m3 && r < nr; r++) {
-            cell[r] = w[r][v];
-            if (kind == CLEAN)
-                e4m3_clean(cell[r], halves[r]);
-        }
-        if (kind == MR_QUANT_E4M3)
-            e4m3_all(cell, halves, tests, nr);
-#endif
-
 #pragma GCC unroll 8
-        for (int c = 0; c < m * nr * n_cells; c++)
-            t[c] = (R){0};
+    for (int c = 0; c < m * nr * n_cells; c++)
+        t[c] = (R){0};
 #pragma GCC unroll 32
-        for (int j = 0; j < count; j++)
+    for (int j = 0; j < count; j++)
 #pragma GCC unroll 2
-            for (int c = 0; c < n_cells; c++) {
-                R q[MOST_ROWS];
+        for (int c = 0; c < n_cells; c++) {
+            R q[MOST_ROWS];
 
 #pragma GCC unroll 4
-                for (int r = 0; r < nr; r++)
-#ifdef PICKS_BYTES
-                    q[r] = e4m3 ? e4m3_at(halves[r], j, kind, how)
-                                : number_at(w[r][c + v], j, kind, how);
+            for (int r = 0; r < nr; r++)
+#if defined(PICKS_BYTES) || defined(E4M3_HALVES)
+                q[r] = e4m3 ? e4m3_at(halves[r], j, kind, how)
+                            : number_at(w[r][c + v], j, kind, how);
 #else
-                    q[r] = number_at(w[r][c + v], j, kind, how);
+                q[r] = number_at(w[r][c + v], j, kind, how);
 #endif
 #pragma GCC unroll 4
-                for (int i = 0; i < m; i++) {
-                    R y =
-                        v_load(x[i] + at + (c * count + j) * 16 + v * N_LANES);
+            for (int i = 0; i < m; i++) {
+                R y = v_load(x[i] + at + (c * count + j) * 16 + v * N_LANES);
 
-#if MR_TIER_ID == MR_TIER_AVX512
-                    if (nr > 1) /* once, not in each multiply-add */
-                        __asm__("" : "+v"(y));
+#if HAS_BITS
+                if (nr > 1) /* once, not in each multiply-add */
+                    __asm__("" : "+v"(y));
 #endif
 #pragma GCC unroll 4
-                    for (int r = 0; r < nr; r++) {
-                        R *to = &t[(i * nr + r) * n_cells + c];
+                for (int r = 0; r < nr; r++) {
+                    R *to = &t[(i * nr + r) * n_cells + c];
 
-                        *to = multiply_add(y, q[r], *to);
-                    }
+                    *to = multiply_add(y, q[r], *to);
                 }
             }
+        }
 #pragma GCC unroll 8
-        for (int c = 0; c < m * nr * n_cells; c++)
-            sum[c / n_cells][v] =
-                multiply_add(t[c], scale[c / n_cells % nr][c % n_cells + v],
-                             sum[c / n_cells][v]);
-    }
+    for (int c = 0; c < m * nr * n_cells; c++)
+        sum[c / n_cells][v] =
+            multiply_add(t[c], scale[c / n_cells % nr][c % n_cells + v],
+                         sum[c / n_cells][v]);
 }
 
-/* The lanes of a cell and the scales of its groups, each of 1 << shift lanes;
- * one: of all lanes. */
+/* Vector v of the lanes of a cell and the scales of its groups, each of 1 <<
+ * shift lanes; one: of all lanes of a vector. */
 TARGET INLINE void
 cell_read(const uint8_t *from, const float *scales, int shift, U *w, R *scale,
-          const mr_quant_kind kind, const form how, const bool one)
+          const mr_quant_kind kind, const form how, const bool one, const int v)
 {
     const int bits = lane_bits(kind);
+    const float *own = scales + (v * N_LANES >> shift);
+    M index;
 
-#pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-        M index;
-
-        if (bits == 32)
-            w[v] = u_load(from + v * VEC_BYTES);
-        else
-            w[v] = short_lanes(from + v * N_LANES * bits / 8, bits, how);
-        memcpy(&index, lane_number, sizeof index);
-        scale[v] = one ? v_set(*scales)
-                       : v_pick(scales, (U)((index + v * N_LANES) >> shift));
-    }
+    if (bits == 32)
+        *w = u_load(from + v * VEC_BYTES);
+    else
+        *w = short_lanes(from + v * N_LANES * bits / 8, bits, how);
+    memcpy(&index, lane_number, sizeof index);
+    *scale = one ? v_set(*own) : pick_scales(own, (U)(index >> shift));
 }
 
-/* The same of a cell at lane `at` of n, from copies: beyond its end is another
- * row, or nothing that may be read. */
+/* All of a cell at lane `at` of n, from copies: beyond its end is another row,
+ * or nothing that may be read. */
 TARGET INLINE void
 cell_copy(const uint8_t *from, const float *scales, int64_t lanes,
           int64_t groups, int shift, U *w, R *scale, const mr_quant_kind kind,
@@ -302,12 +311,15 @@ cell_copy(const uint8_t *from, const float *scales, int64_t lanes,
 {
     const int bytes = 2 * lane_bits(kind), most = shift >= 4 ? 1 : 16 >> shift;
     uint8_t last[CELL_READ] = {0};
-    float last_scales[16] = {0.0F};
+    float last_scales[32] = {0.0F};
 
     memcpy(last, from, (size_t)(lanes < 16 ? lanes * bytes / 16 : bytes));
     memcpy(last_scales, scales,
            (size_t)(groups < most ? groups : most) * sizeof *scales);
-    cell_read(last, last_scales, shift, w, scale, kind, how, shift >= 4);
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; v++)
+        cell_read(last, last_scales, shift, w + v, scale + v, kind, how, false,
+                  v);
 }
 
 /* Lanes of whole cells that may be read where they are, of row `row`. */
@@ -346,18 +358,25 @@ cells_at(const walk *at, int64_t l, const float *const *x, R (*sum)[VECTORS],
 
     __asm__("" : "+r"(step), "+r"(scale_step));
 #pragma GCC unroll 4
-    for (int r = 0; r < nr; r++, row += step, scales += scale_step)
-#pragma GCC unroll 2
-        for (int c = 0; c < n_cells; c++) {
-            int64_t g = ((l + 16 * c) >> at->shift) - (l >> at->shift);
+    for (int v = 0; v < VECTORS; v++) {
+        const uint8_t *from = row;
+        const float *own = scales;
 
-            bring(row + c * bytes, at->ahead);
-            cell_read(row + c * bytes, scales + g, at->shift, w[r] + c,
-                      scale[r] + c, kind, how, one);
-            for (int v = 0; v < VECTORS; v++)
+#pragma GCC unroll 4
+        for (int r = 0; r < nr; r++, from += step, own += scale_step)
+#pragma GCC unroll 2
+            for (int c = 0; c < n_cells; c++) {
+                int64_t g = ((l + 16 * c) >> at->shift) - (l >> at->shift);
+
+                if (v == 0)
+                    bring(from + c * bytes, at->ahead);
+                cell_read(from + c * bytes, own + g, at->shift, w[r] + c + v,
+                          scale[r] + c + v, kind, how, one, v);
                 *nans = kind == CLEAN ? e4m3_nans(*nans, w[r][c + v]) : *nans;
-        }
-    cells_meet(w, scale, x, l * count, sum, tests, kind, m, nr, how, n_cells);
+            }
+        cells_meet(w, scale, x, l * count, sum, tests, kind, m, nr, how,
+                   n_cells, v);
+    }
 }
 
 /* Cells of lanes [0, stop).  Two at once have twice as many chains of
@@ -404,7 +423,7 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
         for (int v = 0; v < VECTORS; v++)
             sum[c][v] = v_load(
                 lanes[c / nr * MR_QUANT_TOGETHER + row + c % nr] + v * N_LANES);
-    if (at.shift >= 4)
+    if (N_LANES >> at.shift <= 1)
         cells(&at, stop, x, sum, &nans, kind, m, nr, how, true);
     else
         cells(&at, stop, x, sum, &nans, kind, m, nr, how, false);
@@ -418,7 +437,10 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
             for (int v = 0; v < VECTORS; v++)
                 nans = kind == CLEAN ? e4m3_nans(nans, w[r][v]) : nans;
         }
-        cells_meet(w, scale, x, l * count, sum, NULL, kind, m, nr, how, 1);
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            cells_meet(w, scale, x, l * count, sum, NULL, kind, m, nr, how, 1,
+                       v);
     }
     if (kind == CLEAN && e4m3_has_nan(nans))
         return false;
@@ -433,27 +455,35 @@ dot_rows(const mr_quant_span *s, int64_t row, const float *const *x,
     return true;
 }
 
-#ifdef PICKS_BYTES
-#define CLEAN_FORM BITS
-#else
-#define CLEAN_FORM PLAIN
-#endif
-
 /* A row that may hold NaN.  Apart: what it keeps in memory is not to end there
  * where there is none. */
-TARGET static __attribute__((noinline)) void
-dot_nan(const mr_quant_span *s, int64_t row, const float *const *x,
-        const float *const *x_sums, float (*lanes)[16], int m)
+TARGET INLINE void
+rows_nan(const mr_quant_span *s, int64_t row, const float *const *x,
+         const float *const *x_sums, float (*lanes)[16], int m, const form how)
 {
     if (m == 1)
-        dot_rows(s, row, x, x_sums, lanes, MR_QUANT_E4M3, 1, 1, CLEAN_FORM);
+        dot_rows(s, row, x, x_sums, lanes, MR_QUANT_E4M3, 1, 1, how);
     else if (m == 2)
-        dot_rows(s, row, x, x_sums, lanes, MR_QUANT_E4M3, 2, 1, CLEAN_FORM);
+        dot_rows(s, row, x, x_sums, lanes, MR_QUANT_E4M3, 2, 1, how);
     else
-        dot_rows(s, row, x, x_sums, lanes, MR_QUANT_E4M3, 4, 1, CLEAN_FORM);
+        dot_rows(s, row, x, x_sums, lanes, MR_QUANT_E4M3, 4, 1, how);
 }
 
-/* The same, with or without NaN (of CLEAN, in CLEAN_FORM). */
+TARGET static __attribute__((noinline)) void
+dot_nan(const mr_quant_span *s, int64_t row, const float *const *x,
+        const float *const *x_sums, float (*lanes)[16], int m, form how)
+{
+#ifdef OF_BITS
+    if (how == BITS)
+        rows_nan(s, row, x, x_sums, lanes, m, BITS);
+#endif
+#ifndef PICKS_BYTES
+    if (how == PLAIN)
+        rows_nan(s, row, x, x_sums, lanes, m, PLAIN);
+#endif
+}
+
+/* The same, with or without NaN (of CLEAN). */
 TARGET INLINE void
 dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
         const float *const *x_sums, float (*lanes)[16],
@@ -461,7 +491,7 @@ dot_any(const mr_quant_span *s, int64_t row, const float *const *x,
 {
     if (!dot_rows(s, row, x, x_sums, lanes, kind, m, nr, how))
         for (int r = 0; r < nr; r++)
-            dot_nan(s, row + r, x, x_sums, lanes, m);
+            dot_nan(s, row + r, x, x_sums, lanes, m, how);
 }
 
 /* All rows: as many at a time as there are registers for their sums, so that
@@ -499,6 +529,8 @@ DOTS(in_place_3, MR_QUANT_3, PLACED)
 DOTS(in_place_5, MR_QUANT_5, PLACED)
 DOTS(in_place_6, MR_QUANT_6, PLACED)
 DOTS(in_place_e4m3, MR_QUANT_E4M3, PLACED)
+#endif
+#ifdef OF_BITS
 DOTS(bits_1, MR_QUANT_1, BITS)
 DOTS(bits_2, MR_QUANT_2, BITS)
 DOTS(bits_3, MR_QUANT_3, BITS)
@@ -508,7 +540,8 @@ DOTS(bits_6, MR_QUANT_6, BITS)
 DOTS(bits_8, MR_QUANT_8, BITS)
 DOTS(bits_e2m1, MR_QUANT_E2M1, BITS)
 DOTS(bits_e4m3, CLEAN, BITS)
-#else
+#endif
+#ifndef PICKS_BYTES
 DOTS(dot_1, MR_QUANT_1, PLAIN)
 DOTS(dot_2, MR_QUANT_2, PLAIN)
 DOTS(dot_3, MR_QUANT_3, PLAIN)
@@ -536,7 +569,7 @@ DOTS(in_place_8, MR_QUANT_8, PLACED)
 #undef dot_rows
 #undef dot_any
 #undef dot_nan
-#undef CLEAN_FORM
+#undef rows_nan
 #undef dot
 #undef DOT
 #undef DOTS
