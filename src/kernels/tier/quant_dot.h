@@ -531,7 +531,9 @@ DOTS(in_place_6, MR_QUANT_6, PLACED)
 DOTS(in_place_e4m3, MR_QUANT_E4M3, PLACED)
 #endif
 #ifdef OF_BITS
+#ifdef PICKS_BYTES
 DOTS(bits_1, MR_QUANT_1, BITS)
+#endif
 DOTS(bits_2, MR_QUANT_2, BITS)
 DOTS(bits_3, MR_QUANT_3, BITS)
 DOTS(bits_4, MR_QUANT_4, BITS)
