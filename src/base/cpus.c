@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -200,7 +199,6 @@ cpus_found(void)
 int
 mr__cpus_to_use(void)
 {
-    static atomic_bool warned; /* relaxed: it orders nothing else */
     const char *wish = getenv("MARRAM_NUM_THREADS");
     char *end;
     long n;
@@ -211,8 +209,6 @@ mr__cpus_to_use(void)
     n = strtol(wish, &end, 10);
     if (errno == 0 && *end == '\0' && n >= 1 && n <= MR_CPUS_MAX)
         return (int)n;
-    if (atomic_exchange_explicit(&warned, true, memory_order_relaxed))
-        return cpus_found();
     mr__log(MR_LOG_WARN,
             "MARRAM_NUM_THREADS=\"%.40s\" is ignored: it should be a whole "
             "number from 1 to %d",
