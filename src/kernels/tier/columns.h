@@ -12,9 +12,9 @@
 #ifndef MR_KERNELS_TIER_COLUMNS_H
 #define MR_KERNELS_TIER_COLUMNS_H
 
-/* One row: x = exp(x - top), added to a lane of each column. */
+/* One row: x = exp(x - top), added to a sum of each column. */
 INLINE void
-column_exps(elem *x, elem *lane, const elem *top, int64_t w)
+column_exps(elem *x, elem *sums, const elem *top, int64_t w)
 {
     int64_t c = 0;
 
@@ -27,7 +27,7 @@ column_exps(elem *x, elem *lane, const elem *top, int64_t w)
                                        x_load(top + c + j * N_LANES)));
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
-            elem *sum = lane + c + j * N_LANES;
+            elem *sum = sums + c + j * N_LANES;
 
             x_store(x + c + j * N_LANES, e[j]);
             x_store(sum, k_add(x_load(sum), e[j]));
@@ -38,7 +38,7 @@ column_exps(elem *x, elem *lane, const elem *top, int64_t w)
         V e = row_e_to(k_subtract(x_load_n(x + c, n), x_load_n(top + c, n)));
 
         x_store_n(x + c, e, n);
-        x_store_n(lane + c, k_add(x_load_n(lane + c, n), e), n);
+        x_store_n(sums + c, k_add(x_load_n(sums + c, n), e), n);
     }
 }
 
